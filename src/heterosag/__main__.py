@@ -1,0 +1,5 @@
+"""`python -m heterosag` is the command `heterosag`."""
+
+from heterosag.cli import main
+
+main()

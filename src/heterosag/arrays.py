@@ -1,0 +1,205 @@
+"""Named arrays to one vector and back.
+
+A model update is a dict or list of arrays of mixed shapes and float types (or one array). Its *layout* is read off
+once; with it every user's update becomes one vector, and the aggregate comes back with the names, shapes and types
+that went in. NumPy arrays and torch tensors are both understood; torch is never imported, a tensor is asked for what
+it can do.
+
+Rules for what is not a plain float array:
+- float16, bfloat16, float32 and float64 are carried exactly; the vector is float32 when all of them fit, else float64.
+- Integers and booleans travel as floats and come back rounded to the nearest whole number (halves to even) and
+  limited to what their type holds. An integer beyond 2^53, which a float cannot carry, is refused.
+- Parameters tied to one another (the same memory under two names) are sent once and come back under both names.
+- Complex numbers, strings and objects are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag.errors import UsageError
+
+__all__ = ["Layout", "Slot"]
+
+FloatVector = npt.NDArray[np.floating[Any]]
+
+_EXACT_INTEGER = 1 << 53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One array's place in the vector. `offset` of a tied array is that of the array it is tied to."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    size: int
+    tied: bool
+    restore: Callable[[FloatVector], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where each array of an update sits in the vector, and how it comes back."""
+
+    kind: str
+    slots: tuple[Slot, ...]
+    dimension: int
+    dtype: np.dtype[np.floating[Any]]
+
+    @classmethod
+    def of(cls, arrays: Any) -> Layout:
+        """The layout of a dict, list or tuple of arrays, or of one array."""
+        kind = _kind(arrays)
+        slots: list[Slot] = []
+        seen: dict[tuple[Any, ...], int] = {}
+        dimension = 0
+        wide = False
+        for name, array in _named(arrays, kind):
+            values = _to_numpy(array, name)
+            memory = _memory(array)
+            tied = values.size > 0 and memory is not None and memory in seen
+            offset = seen.setdefault(memory, dimension) if values.size and memory is not None else dimension
+            slots.append(
+                Slot(
+                    name=name,
+                    shape=values.shape,
+                    dtype=_dtype_name(array),
+                    offset=offset,
+                    size=values.size,
+                    tied=tied,
+                    restore=_restorer(array, values),
+                )
+            )
+            wide = wide or values.dtype not in (np.dtype(np.float16), np.dtype(np.float32))
+            dimension += 0 if tied else values.size
+        if not dimension:
+            raise UsageError("an update needs at least one element")
+        return cls(kind=kind, slots=tuple(slots), dimension=dimension, dtype=np.dtype("f8" if wide else "f4"))
+
+    def flatten(self, arrays: Any) -> FloatVector:
+        """The arrays as one vector; refuses arrays that do not fit this layout."""
+        kind = _kind(arrays)
+        if kind != self.kind:
+            raise UsageError(f"this update is a {kind}, the layout's was a {self.kind}")
+        given = dict(_named(arrays, kind))
+        names = {slot.name for slot in self.slots}
+        if given.keys() != names:
+            missing, extra = sorted(names - given.keys()), sorted(given.keys() - names)
+            raise UsageError(f"this update's arrays differ from the layout's: missing {missing}, unknown {extra}")
+        if self.kind == "array":
+            return self._checked(self.slots[0], given[self.slots[0].name]).astype(self.dtype, copy=False).reshape(-1)
+        vector = np.empty(self.dimension, dtype=self.dtype)
+        for slot in self.slots:
+            values = self._checked(slot, given[slot.name]).reshape(-1)
+            place = vector[slot.offset : slot.offset + slot.size]
+            if not slot.tied:
+                place[:] = values
+            elif not np.array_equal(place, values.astype(self.dtype), equal_nan=True):
+                raise UsageError(f"array {slot.name!r} is tied to another one in the layout but differs from it here")
+        return vector
+
+    def restore(self, vector: FloatVector) -> Any:
+        """The inverse of `flatten`: names, shapes and types as they came."""
+        if vector.shape != (self.dimension,):
+            raise UsageError(f"this layout has {self.dimension} elements, the vector has the shape {vector.shape}")
+        arrays = {
+            slot.name: slot.restore(vector[slot.offset : slot.offset + slot.size].reshape(slot.shape))
+            for slot in self.slots
+        }
+        if self.kind == "dict":
+            return arrays
+        if self.kind == "array":
+            return next(iter(arrays.values()))
+        return list(arrays.values()) if self.kind == "list" else tuple(arrays.values())
+
+    def _checked(self, slot: Slot, array: Any) -> npt.NDArray[Any]:
+        values = _to_numpy(array, slot.name)
+        if values.shape != slot.shape:
+            raise UsageError(f"array {slot.name!r} has the shape {values.shape}, the layout says {slot.shape}")
+        return values
+
+
+def _kind(arrays: Any) -> str:
+    if isinstance(arrays, Mapping):
+        return "dict"
+    if isinstance(arrays, tuple):
+        return "tuple"
+    return "list" if isinstance(arrays, Sequence) and not isinstance(arrays, (str, bytes)) else "array"
+
+
+def _named(arrays: Any, kind: str) -> Iterator[tuple[str, Any]]:
+    if kind == "dict":
+        for name, array in arrays.items():
+            if not isinstance(name, str):
+                raise UsageError(f"arrays are named by strings, not by {name!r}")
+            yield name, array
+    elif kind == "array":
+        yield "0", arrays
+    else:
+        yield from ((str(index), array) for index, array in enumerate(arrays))
+
+
+def _is_tensor(array: Any) -> bool:
+    return hasattr(array, "detach") and hasattr(array, "new_tensor")
+
+
+def _dtype_name(array: Any) -> str:
+    return str(array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype).removeprefix("torch.")
+
+
+def _to_numpy(array: Any, name: str) -> npt.NDArray[Any]:
+    """The array's values in a NumPy type: a real float, after checking that the type can be carried at all."""
+    if _is_tensor(array):
+        tensor = array.detach().cpu()
+        values: npt.NDArray[Any] = (tensor.float() if _dtype_name(tensor) == "bfloat16" else tensor).numpy()
+    else:
+        values = np.asarray(array)
+    if values.dtype.name == "bfloat16":
+        values = values.astype(np.float32)
+    if values.dtype.kind in "iub":
+        if values.size and max(abs(int(values.min())), abs(int(values.max()))) > _EXACT_INTEGER:
+            raise UsageError(f"array {name!r} holds integers beyond 2^53, which a float vector cannot carry")
+        return values
+    if values.dtype.kind != "f" or values.dtype.itemsize > 8:
+        raise UsageError(
+            f"array {name!r} has the type {values.dtype}: only float16, bfloat16, float32, float64, "
+            "integers and booleans can be aggregated"
+        )
+    return values
+
+
+def _memory(array: Any) -> tuple[Any, ...] | None:
+    """What tells two views of the same memory from two arrays; None for what has no memory of its own."""
+    if _is_tensor(array):
+        return array.data_ptr(), tuple(array.shape), tuple(array.stride()), str(array.dtype)
+    if isinstance(array, np.ndarray):
+        return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+    return None
+
+
+def _restorer(array: Any, values: npt.NDArray[Any]) -> Callable[[FloatVector], Any]:
+    """How a slice of the aggregate becomes an array of the original's type; keeps no data of the original."""
+    dtype = values.dtype
+    if _is_tensor(array):
+        template = array.detach().new_tensor([])
+        return lambda part: template.new_tensor(_round(part, dtype) if dtype.kind in "iub" else np.array(part))
+    if dtype.kind in "iub":
+        return lambda part: _round(part, dtype)
+    original = np.asarray(array).dtype
+    return lambda part: part.astype(original)
+
+
+def _round(part: FloatVector, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    whole = np.rint(part)
+    if dtype.kind == "b":
+        return whole >= 1.0
+    limits = np.iinfo(dtype)
+    low, high = max(limits.min, -_EXACT_INTEGER), min(limits.max, _EXACT_INTEGER)
+    return np.clip(whole, low, high).astype(dtype)

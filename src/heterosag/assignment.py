@@ -1,0 +1,95 @@
+"""Who sits in which subgroup.
+
+Users come listed class by class. A class is cut into as many subgroups as the wanted size fits into it, with sizes as
+even as possible, so that no subgroup is smaller than wanted unless its class is. Where the `perfect` design has no
+construction for the resulting number of subgroups, the nearest number that has one is reached by merging or splitting
+subgroups inside a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from heterosag.crypto.labels import shuffle
+from heterosag.design import has_perfect
+from heterosag.errors import PlanError
+
+__all__ = ["Subgroup", "assign", "count_subgroups", "fit_perfect", "split_evenly"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subgroup:
+    """Users of one class (by index, slowest first) who always act together; `members` are roster indices."""
+
+    user_class: int
+    members: tuple[int, ...]
+
+
+def split_evenly(total: int, parts: int) -> list[int]:
+    """`total` as `parts` numbers that differ by one at most, larger ones first."""
+    small, larger = divmod(total, parts)
+    return [small + 1] * larger + [small] * (parts - larger)
+
+
+def count_subgroups(classes: Sequence[int], subgroup_size: int) -> list[int]:
+    """How many subgroups each class is cut into."""
+    return [max(1, users // subgroup_size) for users in classes]
+
+
+def fit_perfect(
+    classes: Sequence[int], counts: Sequence[int], fits: Callable[[list[int]], bool]
+) -> tuple[list[int], str | None]:
+    """Counts for which `perfect` exists and that `fits` accepts, nearest to `counts`, and a note on the change."""
+    wanted = sum(counts)
+    if has_perfect(wanted):
+        return list(counts), None
+    tried: list[str] = []
+    for distance in range(1, sum(classes)):
+        for target in (wanted - distance, wanted + distance):  # merging first: larger subgroups are safer
+            changed = _reach(classes, counts, target) if has_perfect(target) else None
+            if changed is not None and fits(changed):
+                how = "merging" if target < wanted else "splitting"
+                return changed, (
+                    f"perfect has no construction for {wanted} subgroups; {target} were reached by {how} "
+                    f"subgroups inside a class (now {','.join(map(str, changed))} per class)"
+                )
+            if has_perfect(target) and len(tried) < 2:
+                tried.append(str(target))
+    raise PlanError(
+        "subgroup_size",
+        f"perfect has no construction for {wanted} subgroups, and no class can be merged or split to reach "
+        f"{' or '.join(tried)}: change subgroup_size or the classes so that one of those numbers comes out",
+    )
+
+
+def _reach(classes: Sequence[int], counts: Sequence[int], target: int) -> list[int] | None:
+    """Merge where subgroups are smallest, or split where they are largest, until there are `target`."""
+    changed = list(counts)
+    while sum(changed) > target:
+        able = [g for g, count in enumerate(changed) if count > 1]
+        if not able:
+            return None
+        changed[min(able, key=lambda g: classes[g] / (changed[g] - 1))] -= 1
+    while sum(changed) < target:
+        able = [g for g, count in enumerate(changed) if count < classes[g]]
+        if not able:
+            return None
+        changed[max(able, key=lambda g: classes[g] / (changed[g] + 1))] += 1
+    return changed
+
+
+def assign(classes: Sequence[int], counts: Sequence[int], seed: bytes | None) -> tuple[Subgroup, ...]:
+    """Subgroups in class order. With a seed users of a class are shuffled first; without one they stay as listed."""
+    subgroups = []
+    first = 0
+    for index, (users, count) in enumerate(zip(classes, counts, strict=True)):
+        members = list(range(first, first + users))
+        if seed is not None:
+            members = [members[i] for i in shuffle(f"assignment/{index}", seed, users)]
+        start = 0
+        for size in split_evenly(users, count):
+            subgroups.append(Subgroup(user_class=index, members=tuple(sorted(members[start : start + size]))))
+            start += size
+        first += users
+    return tuple(subgroups)

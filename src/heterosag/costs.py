@@ -1,0 +1,63 @@
+"""What a plan costs in bits.
+
+The paper's measure (Appendix E): a user sends, for every segment, its elements at the ring width of its block.
+*Expansion* compares that with sending the quantized values in clear, ceil(log2 K) bits each, and with what the same
+levels would take in one block of everybody (`secagg`). Auxiliary lanes are counted apart; keys and shares are not
+counted here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heterosag import ring
+from heterosag.plan import Plan
+
+__all__ = ["Costs", "of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Bits of one user's masked vector in a round, by subgroup."""
+
+    upload_bits: tuple[int, ...]
+    clear_bits: tuple[int, ...]
+    secagg_bits: tuple[int, ...]
+    auxiliary_bits: int
+    classes: tuple[int, ...]
+
+    def per_class(self) -> tuple[int, ...]:
+        """Upload bits of each class: the largest of its subgroups."""
+        return tuple(self.upload_bits[g] for g in self._largest())
+
+    def expansion(self) -> tuple[float, ...]:
+        """Per class, masked bits over the bits of the same quantized vector in clear."""
+        return tuple(self.upload_bits[g] / self.clear_bits[g] for g in self._largest())
+
+    def against_secagg(self) -> tuple[float, ...]:
+        """Per class, masked bits over those of one block of everybody at the same levels."""
+        return tuple(self.upload_bits[g] / self.secagg_bits[g] for g in self._largest())
+
+    def _largest(self) -> list[int]:
+        """For each class, its subgroup that sends most."""
+        return [
+            max((g for g, owner in enumerate(self.classes) if owner == index), key=lambda g: self.upload_bits[g])
+            for index in range(max(self.classes) + 1)
+        ]
+
+
+def of(plan: Plan) -> Costs:
+    """The costs of a plan."""
+    upload, clear, secagg = [], [], []
+    for subgroup in range(len(plan.subgroups)):
+        parts = [(segment.size, block) for segment, block in zip(plan.segments, plan.blocks_of(subgroup), strict=True)]
+        upload.append(sum(size * block.bits for size, block in parts))
+        clear.append(sum(size * (block.level - 1).bit_length() for size, block in parts))
+        secagg.append(sum(size * ring.width(len(plan.users), plan.weight_bound, block.level) for size, block in parts))
+    return Costs(
+        upload_bits=tuple(upload),
+        clear_bits=tuple(clear),
+        secagg_bits=tuple(secagg),
+        auxiliary_bits=64 * len(plan.lanes) * len(plan.segments),
+        classes=tuple(subgroup.user_class for subgroup in plan.subgroups),
+    )

@@ -1,0 +1,1 @@
+"""Cryptography: labels (more to come), thin over `cryptography`."""

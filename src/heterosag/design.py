@@ -1,0 +1,398 @@
+"""Designs: for every segment, how the subgroups are partitioned into blocks that code it together.
+
+What the server decodes of a segment are the sums of its blocks, so the sum of a set S of subgroups is decodable in a
+segment exactly when S is a union of that segment's blocks. *Inference robustness* (Definition 1 of the paper) is the
+smallest share of segments that stay hidden, over all proper sets S. It looks like a search over 2^Z sets, but S is
+decodable in several segments exactly when the union of their pairings, read as a graph on the subgroups, is
+disconnected with S a union of components. `_most_decodable` walks those unions instead of the sets.
+
+`perfect` rests on perfect one-factorisations of the complete graph: the union of any two segments' pairings is one
+Hamiltonian cycle, hence connected, hence no proper set is decodable twice. `paper` is the paper's Algorithm 1, whose
+unions are connected only when the number of subgroups is prime.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag.errors import UsageError
+
+__all__ = [
+    "DESIGNS",
+    "Block",
+    "Design",
+    "Robustness",
+    "has_perfect",
+    "is_prime",
+    "make",
+    "multigroup",
+    "paper",
+    "perfect",
+    "secagg",
+]
+
+Block = tuple[int, ...]
+Segment = tuple[Block, ...]
+
+_Labels = npt.NDArray[np.int32]
+
+_MAX_COMPONENTS = 6  # up to here every cut of the components is tried, beyond it they are joined further
+_WORK = 2_000_000_000  # array elements to look at before a lower bound is given instead: a few seconds
+
+# A starter over Z_15: seven pairs with the differences 1..7; its translates, each with the fixed point joined to the
+# sixteenth subgroup, are a perfect one-factorisation of K16, which neither of the two infinite families has.
+_STARTER_16 = ((1, 3), (2, 11), (4, 5), (6, 13), (7, 10), (8, 12), (9, 14))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Robustness:
+    """An inference robustness: exact, or (`exact` false) a proven lower bound."""
+
+    value: Fraction
+    exact: bool = True
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __str__(self) -> str:
+        return f"{'' if self.exact else 'at least '}{float(self.value):.4g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """Which subgroups code each segment together. All four kinds are values of this one type."""
+
+    name: str
+    subgroups: int
+    segments: tuple[Segment, ...]
+    _known: dict[frozenset[int], Robustness] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        everyone = list(range(self.subgroups))
+        for index, segment in enumerate(self.segments):
+            if sorted(subgroup for block in segment for subgroup in block) != everyone:
+                raise UsageError(f"segment {index} of a design must hold every subgroup exactly once")
+        if not self.segments or not self.subgroups:
+            raise UsageError("a design has at least one subgroup and one segment")
+
+    @property
+    def has_star(self) -> bool:
+        """Whether some segment is coded by one subgroup alone while there are others."""
+        return self.subgroups > 1 and any(len(block) == 1 for segment in self.segments for block in segment)
+
+    def block_of(self, segment: int, subgroup: int) -> Block:
+        """The block in which `subgroup` codes `segment`."""
+        return next(block for block in self.segments[segment] if subgroup in block)
+
+    def surviving(self, lost: Collection[int] = ()) -> tuple[Segment, ...]:
+        """The segments' blocks once the subgroups in `lost` are wholly gone."""
+        if not lost:
+            return self.segments
+        gone = set(lost)
+        return tuple(
+            tuple(left for block in segment if (left := tuple(g for g in block if g not in gone)))
+            for segment in self.segments
+        )
+
+    def robustness(self, lost: Collection[int] = ()) -> Robustness:
+        """Inference robustness once the subgroups in `lost` are wholly gone.
+
+        Guarantees: computed from the blocks, never from a formula; a proper set of surviving subgroups is decodable
+        in at most the share 1 - value of the segments. Where the exact value costs too much, a proven lower bound.
+        """
+        key = frozenset(lost)
+        if not key <= set(range(self.subgroups)):
+            raise UsageError(f"lost subgroups must be among 0..{self.subgroups - 1}, not {sorted(key)}")
+        if key not in self._known:
+            count, exact = _most_decodable(self.surviving(key), sorted(set(range(self.subgroups)) - key))
+            self._known[key] = Robustness(value=1 - Fraction(count, len(self.segments)), exact=exact)
+        return self._known[key]
+
+    def decodable(self, subgroups: Iterable[int], lost: Collection[int] = ()) -> tuple[int, ...]:
+        """The segments in which the server learns the sum of exactly these subgroups."""
+        wanted = set(subgroups) - set(lost)
+        return tuple(
+            index
+            for index, segment in enumerate(self.surviving(lost))
+            if wanted and all(wanted.issuperset(block) or wanted.isdisjoint(block) for block in segment)
+        )
+
+    def byzantine_tolerance(self, lost: Collection[int] = ()) -> int:
+        """How many faulty subgroups, wherever they sit, leave a majority of sound blocks in every segment."""
+        return max(0, min(-(-len(segment) // 2) - 1 for segment in self.surviving(lost)))
+
+    def tolerated_losses(self, minimum: float) -> int:
+        """The largest e such that losing any e whole subgroups surely keeps the robustness at `minimum` or above.
+
+        Exact for e = 0 and 1; from 2 on by the general lower bound, so it may be too small but never too large.
+        """
+        if float(self.robustness()) < minimum:
+            return -1
+        if not self.has_star and self.subgroups > 2 and len(self.segments) > 1:
+            # Any two pairings join into one cycle (that is what the robustness above has just shown), and a cycle
+            # without one subgroup is a path, still connected: the first loss costs nothing.
+            tolerated = 1 if self.robustness().value == 1 - Fraction(1, len(self.segments)) else 0
+        elif self.subgroups <= _WORK ** (1 / 5):
+            singles = range(self.subgroups if self.subgroups > 1 else 0)
+            tolerated = int(bool(singles) and all(float(self.robustness({one})) >= minimum for one in singles))
+        else:
+            tolerated = 0
+        bounded = (e for e in range(2, self.subgroups) if float(self._bound(self.subgroups - e)) >= minimum)
+        return max((tolerated, *bounded))
+
+    def _bound(self, survivors: int) -> Fraction:
+        return 1 - Fraction(_general_bound(self.segments, survivors), len(self.segments))
+
+    def matrix(self) -> list[list[int | None]]:
+        """The segment-selection matrix [B]: a row a segment, a column a subgroup; None is the paper's star."""
+        rows: list[list[int | None]] = [[None] * self.subgroups for _ in self.segments]
+        for row, segment in zip(rows, self.segments, strict=True):
+            for block in segment:
+                for subgroup in block:
+                    row[subgroup] = None if len(block) == 1 and self.subgroups > 1 else block[0]
+        return rows
+
+    def matrix_text(self, labels: Sequence[str] | None = None) -> str:
+        """The matrix as the paper prints it; `labels` name the subgroups, by their index unless given."""
+        names = [str(index) for index in range(self.subgroups)] if labels is None else list(labels)
+        cells = [["*" if entry is None else names[entry] for entry in row] for row in self.matrix()]
+        wide = max(len(cell) for row in [names, *cells] for cell in row)
+        lines = [" ".join(cell.rjust(wide) for cell in row) for row in [names, *cells]]
+        return "\n".join([lines[0], *(f"{line}  {index}" for index, line in enumerate(lines[1:]))])
+
+
+# --- The four designs -------------------------------------------------------------------------------------------
+
+
+def secagg(subgroups: int) -> Design:
+    """One block of everybody, one segment: the protocol of Bonawitz et al., the baseline."""
+    return Design(name="secagg", subgroups=subgroups, segments=((tuple(range(subgroups)),),))
+
+
+def multigroup(subgroups: int) -> Design:
+    """Every subgroup codes the whole vector alone: the strawman of the paper's section 3.2."""
+    return Design(name="multigroup", subgroups=subgroups, segments=(tuple((g,) for g in range(subgroups)),))
+
+
+def paper(subgroups: int) -> Design:
+    """The paper's Algorithm 1: g and h meet in segment (g + h - 1) mod Z, and g is a star in (2g - 1) mod Z."""
+    segments = tuple(_fold([(segment + 1 - g) % subgroups for g in range(subgroups)]) for segment in range(subgroups))
+    return Design(name="paper" if is_prime(subgroups) else "paper-composite", subgroups=subgroups, segments=segments)
+
+
+def perfect(subgroups: int) -> Design:
+    """A perfect one-factorisation: no proper set of subgroups is decodable in more than one segment.
+
+    Guarantees: robustness (Z-2)/(Z-1) for even Z and (Z-1)/Z for odd Z, 1 for Z <= 2. Raises where Z has no known
+    construction; `has_perfect` tells.
+    """
+    if not has_perfect(subgroups):
+        raise UsageError(f"no perfect one-factorisation is built in for {subgroups} subgroups")
+    segments = tuple(
+        _fold([partner if partner < subgroups else g for g, partner in enumerate(factor[:subgroups])])
+        for factor in _factorisation(subgroups + subgroups % 2)
+    )
+    return Design(name="perfect", subgroups=subgroups, segments=segments)
+
+
+DESIGNS: dict[str, Callable[[int], Design]] = {
+    "perfect": perfect,
+    "paper": paper,
+    "paper-composite": paper,
+    "secagg": secagg,
+    "multigroup": multigroup,
+}
+
+
+def make(name: str, subgroups: int) -> Design:
+    """The design called `name` on so many subgroups."""
+    if name not in DESIGNS:
+        raise UsageError(f"no design is called {name!r}: choose one of {', '.join(DESIGNS)}")
+    return DESIGNS[name](subgroups)
+
+
+def has_perfect(subgroups: int) -> bool:
+    """Whether `perfect` can be built on so many subgroups."""
+    full = subgroups + subgroups % 2
+    return subgroups > 0 and (full in (2, 16) or is_prime(full - 1) or is_prime(full // 2))
+
+
+def is_prime(number: int) -> bool:
+    """Whether a number is prime; trial division is enough for numbers of subgroups."""
+    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+
+
+def _fold(partners: list[int]) -> Segment:
+    """The blocks of an involution: a fixed point is a star."""
+    return tuple((g,) if partner == g else (g, partner) for g, partner in enumerate(partners) if partner >= g)
+
+
+def _factorisation(count: int) -> Iterator[list[int]]:
+    """A perfect one-factorisation of the complete graph on an even count, each factor as a list of partners."""
+    if count == 2:
+        yield [1, 0]
+    elif is_prime(count - 1):
+        for segment in range(count - 1):
+            reflected = [(segment + 1 - g) % (count - 1) for g in range(count - 1)]
+            yield _close(reflected)
+    elif count == 16:
+        for shift in range(15):
+            translated = list(range(15))
+            for a, b in _STARTER_16:
+                translated[(a + shift) % 15], translated[(b + shift) % 15] = (b + shift) % 15, (a + shift) % 15
+            yield _close(translated)
+    else:
+        yield from _double_prime(count // 2)
+
+
+def _close(partners: list[int]) -> list[int]:
+    """Join the one fixed point of an involution with one more subgroup."""
+    left_over = next(g for g, partner in enumerate(partners) if partner == g)
+    closed = [*partners, left_over]
+    closed[left_over] = len(partners)
+    return closed
+
+
+def _double_prime(p: int) -> Iterator[list[int]]:
+    """K_{2p}: subgroup (x, s), x mod p and s = 0 or 1, has the index x + s*p."""
+    for i in range(p):
+        partners = [0] * (2 * p)
+        for side in (0, p):
+            for j in range(1, p):
+                partners[(i + j) % p + side] = (i - j) % p + side
+        partners[i], partners[i + p] = i + p, i
+        yield partners
+    for d in range(1, p):
+        yield [(x + d) % p + p for x in range(p)] + [(x - d) % p for x in range(p)]
+
+
+# --- Robustness -------------------------------------------------------------------------------------------------
+
+
+def _most_decodable(segments: Sequence[Segment], survivors: Sequence[int]) -> tuple[int, bool]:
+    """In how many segments the most exposed proper set of survivors is decodable, and whether that is exact."""
+    if len(survivors) < 2:
+        return 0, True
+    if any(len(block) > 2 for segment in segments for block in segment):
+        whole = [segment for segment in segments if len(segment) == 1]
+        if len(whole) != len(segments):
+            raise UsageError("robustness is computed for blocks of one, two or all subgroups")
+        return 0, True
+    partners = _partner_table(segments, survivors)
+    alone = int((partners == np.arange(len(survivors))).sum(axis=0).max())
+    bound = _general_bound(segments, len(survivors))
+    search = _CutSearch(partners, best=max(alone, int(any(len(segment) > 1 for segment in segments))), bound=bound)
+    return (search.best, True) if search.run() else (bound, False)
+
+
+def _partner_table(segments: Sequence[Segment], survivors: Sequence[int]) -> _Labels:
+    """Row l, column i: the position of survivor i's partner in segment l, i itself where it is alone."""
+    position = {subgroup: index for index, subgroup in enumerate(survivors)}
+    table = np.tile(np.arange(len(survivors), dtype=np.int32), (len(segments), 1))
+    for row, segment in zip(table, segments, strict=True):
+        for block in segment:
+            if len(block) == 2:
+                a, b = position[block[0]], position[block[1]]
+                row[a], row[b] = b, a
+    return table
+
+
+def _general_bound(segments: Sequence[Segment], survivors: int) -> int:
+    """In how many segments a proper set can be decodable at most, by counting.
+
+    Where every two subgroups meet in one segment, a set of k among u survivors has k(u-k) pairs to the outside, and
+    one segment holds at most min(k, u-k) of them: at least max(k, u-k) >= u/2 segments stay hidden.
+    """
+    if all(len(segment) <= 1 for segment in segments):
+        return 0
+    meetings = {block for segment in segments for block in segment if len(block) == 2}
+    everyone = {g for block in meetings for g in block}
+    if len(meetings) * 2 != len(everyone) * (len(everyone) - 1) or len(everyone) < 2:
+        return len(segments)
+    return len(segments) - -(-survivors // 2)
+
+
+class _CutSearch:
+    """Finds the proper set that is decodable in most segments.
+
+    A set that is decodable in two segments or more is a union of components of the join of some two pairings. For
+    every two segments: where the join has few components, all their unions are tried; where it has many, further
+    pairings are joined in until it has few. Joins seen before are skipped, so the structured designs stay cheap.
+    """
+
+    def __init__(self, partners: _Labels, *, best: int, bound: int) -> None:
+        self.partners = partners
+        self.best = best
+        self._bound = bound
+        self._seen: set[bytes] = set()
+        self._work = 0
+
+    def run(self) -> bool:
+        """True when the search was complete, so that `best` is exact."""
+        for first in range(len(self.partners) - 1):
+            if self.best >= self._bound:
+                return True
+            labels = self._join_with_later(first)
+            self._work += labels.size
+            counts = (labels == np.arange(labels.shape[1])).sum(axis=1)
+            if self._work > _WORK or not all(self._explore(labels[row]) for row in np.flatnonzero(counts > 1)):
+                return False
+        return True
+
+    def _join_with_later(self, first: int) -> _Labels:
+        """Component labels (least member) of segment `first` joined with each later one, a row each."""
+        mine = self.partners[first]
+        jump = self.partners[first + 1 :, mine]
+        labels = np.tile(np.arange(len(mine), dtype=np.int32), (len(jump), 1))
+        for _ in range(max(1, len(mine) - 1).bit_length()):
+            np.minimum(labels, np.take_along_axis(labels, jump, axis=1), out=labels)
+            jump = np.take_along_axis(jump, jump, axis=1)
+        return np.minimum(labels, labels[:, mine])
+
+    def _explore(self, labels: _Labels) -> bool:
+        """Try every union of the components `labels` describe; False when that takes too much work."""
+        todo = [labels]
+        while todo and self.best < self._bound:
+            current = todo.pop()
+            key = current.tobytes()
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            self._work += self.partners.size
+            if self._work > _WORK:
+                return False
+            fits = (current[self.partners] == current).all(axis=1)
+            self.best = max(self.best, int(np.count_nonzero(fits)))
+            components = np.unique(current)
+            if 2 < len(components) <= _MAX_COMPONENTS:
+                self.best = max(self.best, self._best_cut(current, components))
+            elif len(components) > _MAX_COMPONENTS:
+                joins = (self._join(current, int(segment)) for segment in np.flatnonzero(~fits))
+                todo.extend(joined for joined in joins if joined.any())
+        return True
+
+    def _best_cut(self, labels: _Labels, components: _Labels) -> int:
+        """Over all ways to split the components in two, the most segments without a pair across."""
+        most = 0
+        for chosen in range(1, 1 << (len(components) - 1)):
+            side = np.isin(labels, components[[bool(chosen >> i & 1) for i in range(len(components))]])
+            most = max(most, int(np.count_nonzero((side[self.partners] == side).all(axis=1))))
+        self._work += self.partners.size << (len(components) - 1)
+        return most
+
+    def _join(self, labels: _Labels, segment: int) -> _Labels:
+        """Labels once one more pairing is joined in (all zero: connected)."""
+        joined = labels
+        while True:
+            least = np.arange(len(labels), dtype=np.int32)
+            np.minimum.at(least, joined, joined[self.partners[segment]])
+            lower = least[least[joined]]
+            if (lower == joined).all():
+                return joined
+            joined = lower

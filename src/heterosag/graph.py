@@ -1,0 +1,115 @@
+"""The sharing graph: who holds whose shares, and the thresholds.
+
+With up to a few hundred users everybody holds a share of everybody's secrets. Beyond that each user shares with k
+neighbours on a random regular graph (Bell, Bonawitz, Gascon, Lepoint and Raykova 2020): users in a random order on a
+ring, each joined with the k/2 nearest on either side. k and the threshold t follow from hypergeometric tails; they
+are compared as whole numbers, so no rounding decides about security.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from heterosag.errors import UsageError
+
+__all__ = [
+    "FAILURE_BITS",
+    "PRIVACY_BITS",
+    "SharingGraph",
+    "complete_graph",
+    "find_neighbours",
+    "majority",
+    "sparse_graph",
+]
+
+PRIVACY_BITS = 40
+FAILURE_BITS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingGraph:
+    """Whose shares each user holds, and how many shares rebuild a secret.
+
+    `order` is the ring that neighbours are counted on; it is empty for the complete graph. A dealer always keeps a
+    share of its own, which it gives when it survives.
+    """
+
+    users: int
+    neighbours: int
+    threshold: int
+    order: tuple[int, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody holds a share of everybody's secrets."""
+        return not self.order
+
+    def holders(self, user: int) -> tuple[int, ...]:
+        """Roster indices of the other users who hold shares of `user`'s secrets, in rising order."""
+        if self.complete:
+            return tuple(other for other in range(self.users) if other != user)
+        place = self.order.index(user)
+        half = self.neighbours // 2
+        around = (place + offset for offset in range(-half, half + 1) if offset)
+        return tuple(sorted(self.order[spot % self.users] for spot in around))
+
+
+def majority(users: int, colluders: int = 0) -> int:
+    """floor((N+c)/2) + 1: two sets of this size share an honest user though c users collude."""
+    return (users + colluders) // 2 + 1
+
+
+def complete_graph(users: int, colluders: int = 0) -> SharingGraph:
+    """Everybody shares with everybody; a majority rebuilds."""
+    return SharingGraph(users=users, neighbours=users - 1, threshold=majority(users, colluders))
+
+
+def sparse_graph(order: Sequence[int], neighbours: int, threshold: int) -> SharingGraph:
+    """The ring graph on users in the given (random) order."""
+    users = len(order)
+    if neighbours % 2 or not 2 <= neighbours < users or sorted(order) != list(range(users)):
+        raise UsageError(
+            f"a sharing graph on {users} users needs an even number of neighbours below {users} (not {neighbours}) "
+            "and an order that names each roster index once"
+        )
+    return SharingGraph(users=users, neighbours=neighbours, threshold=threshold, order=tuple(order))
+
+
+def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_server: bool = False) -> tuple[int, int]:
+    """The smallest even k, and t, for N users of whom the shares `corrupt` lie and `dropped` vanish.
+
+    Guarantees: except with probability 2^-40 the honest survivors stay connected and no user has t corrupt holders;
+    except with 2^-20 every user keeps t holders who answer. `malicious_server` asks for the threshold that a server
+    cannot reach twice with different answers (Bell et al.'s semi-malicious model), plain false for a curious one.
+    """
+    if users < 3 or not (0 <= corrupt < 1 and 0 <= dropped < 1 and corrupt + dropped < 1):
+        raise UsageError(f"no sharing graph for {users} users with {corrupt:g} corrupt and {dropped:g} dropped")
+    liars, gone, bad = (math.floor(share * users + 1e-9) for share in (corrupt, dropped, corrupt + dropped))
+    for k in range(2, users, 2):
+        total = math.comb(users, k)
+        if users * (users - k - 1) * math.comb(bad, k) << (PRIVACY_BITS + 1) >= 2 * total:
+            continue
+        t1 = _least_tail(users, liars, k, total)
+        t = math.ceil((t1 + k - 1.25) / 2) + 1 if malicious_server else t1 + 1
+        enough_left = sum(_hypergeometric(users, users - gone, k)[:t])
+        if t <= k and enough_left * users << FAILURE_BITS < total:
+            return k, t
+    raise UsageError(
+        f"no sharing graph on {users} users bears {corrupt:.0%} corrupt and {dropped:.0%} dropped users: "
+        "expect fewer of them, or use the complete graph"
+    )
+
+
+def _hypergeometric(users: int, marked: int, drawn: int) -> list[int]:
+    """Entry i: in how many ways i of the `drawn` users are among the `marked` ones."""
+    return [math.comb(marked, i) * math.comb(users - marked, drawn - i) for i in range(drawn + 1)]
+
+
+def _least_tail(users: int, liars: int, k: int, total: int) -> int:
+    """The least t1 with P[more than t1 of k holders are corrupt] <= 2^-41 / N."""
+    tails = list(accumulate(reversed(_hypergeometric(users, liars, k))))  # entry j: at least k - j corrupt
+    small_enough = sum(1 for tail in tails if tail * users << (PRIVACY_BITS + 1) <= total)
+    return k - small_enough

@@ -1,0 +1,427 @@
+"""The plan: everything public about the rounds of an epoch, frozen before a single key exists.
+
+`Plan.build` turns a handful of wishes into the whole structure (who, subgroups, design, levels, ring widths,
+thresholds) or refuses with the value to change. The plan then states what it guarantees, computed from that
+structure. All parties bind its digest into every context, so parties that disagree on anything here cannot be
+combined.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from heterosag import dropout as chances
+from heterosag import graph as sharing_graph
+from heterosag.assignment import Subgroup, assign
+from heterosag.crypto import labels
+from heterosag.design import Design, Robustness
+from heterosag.dropout import LeakProbability
+from heterosag.errors import PlanError, UsageError
+from heterosag.graph import SharingGraph
+from heterosag.quantize import ValueRange, step
+from heterosag.recipe import (
+    LEAST_CORRUPT,
+    PlannedBlock,
+    PlannedSegment,
+    User,
+    check_classes,
+    check_floor,
+    check_min_robustness,
+    check_numbers,
+    check_thresholds,
+    check_users,
+    choose_design,
+    count,
+    cut,
+    seed_bytes,
+    share,
+)
+
+__all__ = ["PLAN_VERSION", "Plan", "PlannedBlock", "PlannedSegment", "Subgroup", "User"]
+
+PLAN_VERSION = 1
+
+_RECIPE = (
+    "classes",
+    "levels",
+    "dimension",
+    "design",
+    "value_range",
+    "subgroup_size",
+    "floor",
+    "weight_bound",
+    "min_robustness",
+    "colluders",
+    "users",
+    "assignment_seed",
+    "dropout",
+    "sharing",
+    "fill_levels",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A frozen plan. Make one with `Plan.build`, `Plan.from_toml` or `Plan.decode`; equal plans have equal digests.
+
+    Guarantees (each computed from the structure, none quoted): `inference_robustness`, `byzantine_tolerance`,
+    `leak_probability`, `failure_probability`, `quantization_error`. `notes` says what the plan does not give and
+    where the paper claims more than is true.
+    """
+
+    users: tuple[User, ...]
+    classes: tuple[int, ...]
+    levels: tuple[int, ...]
+    subgroup_size: int
+    subgroups: tuple[Subgroup, ...]
+    design: Design
+    segments: tuple[PlannedSegment, ...]
+    dimension: int
+    value_range: ValueRange
+    weight_bound: int
+    fill_levels: bool
+    floor: int
+    min_robustness: float
+    colluders: int
+    dropout: float
+    sharing: SharingGraph
+    agree_quorum: int
+    assignment_seed: int | bytes | None
+    notes: tuple[str, ...] = field(compare=False)
+    _roster: dict[User, int] = field(repr=False, compare=False)
+
+    # --- making one ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        classes: Sequence[int],
+        levels: Sequence[int],
+        dimension: int,
+        design: str = "perfect",
+        value_range: ValueRange = (-1.0, 1.0),
+        subgroup_size: int = 5,
+        floor: int = 3,
+        weight_bound: int = 1,
+        min_robustness: float | None = None,
+        colluders: int = 0,
+        users: Sequence[User] | None = None,
+        assignment_seed: int | bytes | None = None,
+        *,
+        dropout: float = 0.1,
+        sharing: str = "auto",
+        fill_levels: bool = False,
+    ) -> Plan:
+        """Plan the rounds of an epoch, or raise a `PlanError` that says which value to change and to what.
+
+        classes: users per class, slowest link first; levels: quantizer levels per class, never falling.
+        dimension: elements of the update vector. design: perfect, paper, paper-composite, secagg or multigroup.
+        value_range: values outside are clipped. subgroup_size: users a subgroup should have at least.
+        floor: least survivors of a block whose sum may be unmasked. weight_bound: largest weight of a user.
+        min_robustness: least inference robustness of a legal survivor set (default: this plan's without losses).
+        colluders: users who may collude with the server. users: names in class order (default 0..N-1).
+        assignment_seed: public seed that shuffles users of a class (None: listed order, chosen by a trusted party).
+        dropout: share of users expected to vanish in a round. sharing: auto, complete or sparse (see graph.py).
+        fill_levels: raise every block's level as far as its ring holds, at no cost in bits.
+        """
+        classes, levels = check_classes(classes, levels)
+        roster = check_users(users, sum(classes))
+        value_range = check_numbers(dimension, value_range, weight_bound, floor, colluders, dropout, len(roster))
+        seed = seed_bytes(assignment_seed)
+        counts, adjusted = count(classes, subgroup_size, design, floor, weight_bound, dimension)
+        subgroups = assign(classes, counts, seed)
+        chosen = choose_design(design, len(subgroups))
+        segments = cut(chosen, subgroups, levels, dimension, weight_bound, fill_levels)
+        check_floor(chosen, subgroups, segments, floor, weight_bound)
+        robustness = float(chosen.robustness())
+        graph = share(len(roster), colluders, dropout, sharing, seed)
+        quorum = sharing_graph.majority(len(roster), colluders)
+        check_thresholds(graph, quorum, dropout)
+        plan = cls(
+            users=roster,
+            classes=classes,
+            levels=levels,
+            subgroup_size=subgroup_size,
+            subgroups=subgroups,
+            design=chosen,
+            segments=segments,
+            dimension=dimension,
+            value_range=value_range,
+            weight_bound=weight_bound,
+            fill_levels=bool(fill_levels),
+            floor=floor,
+            min_robustness=check_min_robustness(min_robustness, robustness),
+            colluders=colluders,
+            dropout=float(dropout),
+            sharing=graph,
+            agree_quorum=quorum,
+            assignment_seed=assignment_seed,
+            notes=(),
+            _roster={user: index for index, user in enumerate(roster)},
+        )
+        object.__setattr__(plan, "notes", tuple(_notes(plan, adjusted)))
+        return plan
+
+    # --- who and what -------------------------------------------------------------------------------------------
+
+    @property
+    def share_threshold(self) -> int:
+        """How many shares rebuild a secret [t]."""
+        return self.sharing.threshold
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The auxiliary lanes that follow each segment, 64 bits each."""
+        return ("count", "weight", "clipped") if self.weight_bound > 1 else ("count", "clipped")
+
+    def index(self, user: User) -> int:
+        """A user's roster index."""
+        try:
+            return self._roster[user]
+        except (KeyError, TypeError):
+            raise UsageError(f"{user!r} is not a user of this plan, which has {len(self.users)} users") from None
+
+    def subgroup_of(self, user: User) -> int:
+        """The index of a user's subgroup."""
+        index = self.index(user)
+        return next(g for g, subgroup in enumerate(self.subgroups) if index in subgroup.members)
+
+    def blocks_of(self, subgroup: int) -> tuple[PlannedBlock, ...]:
+        """The block in which a subgroup codes each segment, in the order of the segments."""
+        return tuple(
+            next(block for block in segment.blocks if subgroup in block.subgroups) for segment in self.segments
+        )
+
+    def lost_subgroups(self, survivors: Iterable[User]) -> frozenset[int]:
+        """The subgroups of which nobody is among the survivors."""
+        alive = {self.index(user) for user in survivors}
+        return frozenset(index for index, subgroup in enumerate(self.subgroups) if alive.isdisjoint(subgroup.members))
+
+    # --- guarantees ---------------------------------------------------------------------------------------------
+
+    def robustness(self, survivors: Collection[User] | None = None) -> Robustness:
+        """Inference robustness, saying whether it is exact or a lower bound."""
+        return self.design.robustness(() if survivors is None else self.lost_subgroups(survivors))
+
+    def inference_robustness(self, survivors: Collection[User] | None = None) -> float:
+        """The smallest share of segments in which the sum of any proper set of subgroups stays hidden."""
+        return float(self.robustness(survivors))
+
+    def byzantine_tolerance(self, survivors: Collection[User] | None = None) -> int:
+        """How many faulty users, one a subgroup at worst, leave the median of every segment to sound blocks."""
+        return self.design.byzantine_tolerance(() if survivors is None else self.lost_subgroups(survivors))
+
+    def leak_probability(self, dropout: float | None = None) -> LeakProbability:
+        """Theorem 3's leak at a dropout rate (the plan's own unless given)."""
+        return chances.leak_probability(self.design, self._sizes(), self._rate(dropout))
+
+    def failure_probability(self, dropout: float | None = None) -> float:
+        """The probability that a round ends with an error because no legal survivor set is left."""
+        return chances.failure_probability(
+            self.design,
+            self._sizes(),
+            self._rate(dropout),
+            floor=self.floor,
+            needed=max(self.agree_quorum, self.share_threshold if self.sharing.complete else 0),
+            losses=self.design.tolerated_losses(self.min_robustness),
+            floor_per_subgroup=self.weight_bound > 1,
+        )
+
+    def quantization_error(self) -> float:
+        """Bound on E||mean of quantized - mean||^2 over all users: Theorem 2, Lemma 2, for any design and sizes.
+
+        With weights up to W a user's share of the mean is at most W/(W+N-1), which is 1/N for W = 1.
+        """
+        total = math.fsum(
+            block.users * segment.size * step(self.value_range, block.level) ** 2 / 4
+            for segment in self.segments
+            for block in segment.blocks
+        )
+        return total * (self.weight_bound / (self.weight_bound + len(self.users) - 1)) ** 2
+
+    def _sizes(self) -> list[int]:
+        return [len(subgroup.members) for subgroup in self.subgroups]
+
+    def _rate(self, dropout: float | None) -> float:
+        rate = self.dropout if dropout is None else dropout
+        if not 0 <= rate < 1:
+            raise UsageError(f"a dropout rate lies in 0 <= p < 1, not {rate!r}")
+        return rate
+
+    # --- in and out ---------------------------------------------------------------------------------------------
+
+    def recipe(self) -> dict[str, Any]:
+        """The arguments of `build` that make this plan again."""
+        plain = self.users == tuple(range(len(self.users)))
+        return {
+            "classes": list(self.classes),
+            "levels": list(self.levels),
+            "dimension": self.dimension,
+            "design": self.design.name,
+            "value_range": list(self.value_range),
+            "subgroup_size": self.subgroup_size,
+            "floor": self.floor,
+            "weight_bound": self.weight_bound,
+            "min_robustness": self.min_robustness,
+            "colluders": self.colluders,
+            "users": None if plain else list(self.users),
+            "assignment_seed": self.assignment_seed,
+            "dropout": self.dropout,
+            "sharing": "complete" if self.sharing.complete else "sparse",
+            "fill_levels": self.fill_levels,
+        }
+
+    def encode(self) -> bytes:
+        """The canonical encoding: version, recipe and the whole structure as one MessagePack array."""
+        structure = [
+            list(self.users),
+            [[subgroup.user_class, list(subgroup.members)] for subgroup in self.subgroups],
+            [
+                [segment.stop, [[list(block.subgroups), block.level, block.bits] for block in segment.blocks]]
+                for segment in self.segments
+            ],
+            list(self.lanes),
+            [self.sharing.neighbours, self.sharing.threshold, list(self.sharing.order)],
+            self.agree_quorum,
+        ]
+        recipe = self.recipe()
+        return msgspec.msgpack.encode([PLAN_VERSION, [recipe[name] for name in _RECIPE], structure])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Plan:
+        """The plan of a canonical encoding.
+
+        Guarantees: the plan is built anew from its recipe, and refused unless it encodes to the very same bytes, so
+        that nobody can hand over a structure that `build` would not make.
+        """
+        try:
+            version, values, _ = msgspec.msgpack.decode(data, type=tuple[int, list[Any], Any])
+            recipe = dict(zip(_RECIPE, values, strict=True))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise PlanError("encoding", f"these bytes are not a plan: {error}") from None
+        if version != PLAN_VERSION:
+            raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}, not {version}")
+        plan = cls._from_recipe(recipe)
+        if plan.encode() != data:
+            raise PlanError("encoding", "the recipe in these bytes does not make the structure that stands beside it")
+        return plan
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical encoding, labelled."""
+        return labels.digest("plan", self.encode())
+
+    def to_toml(self) -> str:
+        """The recipe as TOML, with the digest that the plan built from it must have."""
+        recipe = {name: value for name, value in self.recipe().items() if value is not None}
+        if isinstance(self.assignment_seed, bytes):
+            recipe["assignment_seed"] = self.assignment_seed.hex()
+        table = {"version": PLAN_VERSION, **recipe, "digest": self.digest.hex()}
+        # Numbers, plain strings, booleans and flat lists of them are written in TOML as they are in JSON.
+        return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in table.items())
+
+    @classmethod
+    def from_toml(cls, text: str) -> Plan:
+        """The plan of a TOML text: the arguments of `build` by name; a `digest`, where given, must match."""
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise PlanError("toml", f"not valid TOML: {error}") from None
+        if table.pop("version", PLAN_VERSION) != PLAN_VERSION:
+            raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}")
+        expected = table.pop("digest", None)
+        if isinstance(table.get("assignment_seed"), str):
+            try:
+                table["assignment_seed"] = bytes.fromhex(table["assignment_seed"])
+            except ValueError:
+                raise PlanError("assignment_seed", "a text seed is written in hexadecimal digits") from None
+        plan = cls._from_recipe(table)
+        if expected is not None and expected != plan.digest.hex():
+            raise PlanError("digest", "the values do not make the plan of this digest: if you changed them, delete it")
+        return plan
+
+    @classmethod
+    def _from_recipe(cls, recipe: dict[str, Any]) -> Plan:
+        unknown = sorted(recipe.keys() - set(_RECIPE))
+        missing = sorted({"classes", "levels", "dimension"} - recipe.keys())
+        if unknown or missing:
+            problem = f"unknown keys {unknown}" if unknown else f"missing keys {missing}"
+            raise PlanError((unknown or missing)[0], f"{problem}; a plan has the keys {', '.join(_RECIPE)}")
+        return cls.build(**recipe)
+
+
+# --- notes --------------------------------------------------------------------------------------------------------
+
+
+def _notes(plan: Plan, adjusted: str | None) -> Iterable[str]:
+    if adjusted:
+        yield adjusted
+    yield from _paper_notes(plan)
+    if plan.assignment_seed is None and len(plan.subgroups) > 1:
+        yield "users are assigned in listed order: whoever lists them is trusted not to place accomplices"
+    if not plan.sharing.complete:
+        yield (
+            f"secrets are shared with {plan.sharing.neighbours} neighbours, {plan.share_threshold} of whom rebuild "
+            f"one: 2^-{sharing_graph.PRIVACY_BITS} privacy, 2^-{sharing_graph.FAILURE_BITS} failure at "
+            f"{plan.dropout:.0%} dropout and "
+            f"{max(plan.colluders, math.floor(LEAST_CORRUPT * len(plan.users)))} colluders"
+        )
+    if plan.colluders > plan.floor - 2:
+        yield (
+            f"a block at its floor of {plan.floor} survivors bears {plan.floor - 2} colluders, not all "
+            f"{plan.colluders}: a floor of {plan.colluders + 2} would"
+        )
+    if plan.weight_bound > 1 and len(plan.segments[0].blocks) > 1:
+        yield "weights are in use: the sum of weights of every subgroup becomes known to the server"
+    if not plan.fill_levels:
+        raised = [_filled(plan, g) for g in range(len(plan.levels))]
+        if any(more > level for more, level in zip(raised, plan.levels, strict=True)):
+            yield (
+                f"the rings have room to spare: levels up to {','.join(map(str, raised))} cost the same bits "
+                "(fill_levels raises each block's)"
+            )
+    yield (
+        "without identities there is no protection against a server that lies (split views, substituted keys, Sybils); "
+        "hiding is computational: it rests on X25519, AES and SHA-256"
+    )
+
+
+def _filled(plan: Plan, user_class: int) -> int:
+    """The level a class's own blocks could have at the same bits (its least, over the blocks at its level)."""
+    own = [
+        ((1 << block.bits) - 1) // (block.users * plan.weight_bound) + 1
+        for segment in plan.segments
+        for block in segment.blocks
+        if min(plan.subgroups[g].user_class for g in block.subgroups) == user_class
+    ]
+    return min(own, default=plan.levels[user_class])
+
+
+def _paper_notes(plan: Plan) -> Iterable[str]:
+    """Where the paper claims more than holds for this very plan (claims.md has the list)."""
+    subgroups = len(plan.subgroups)
+    true = plan.robustness()
+    if plan.design.name.startswith("paper"):
+        claimed = (subgroups - 1) / subgroups if subgroups % 2 else (subgroups - 2) / subgroups
+        if abs(claimed - float(true)) > 1e-12:
+            yield f"Theorem 1 of the paper claims a robustness of {claimed:.4g} here; it is {true}"
+    if plan.design.name == "multigroup" and subgroups > 1:
+        yield "the server learns every subgroup's whole sum: this design is a strawman for comparison"
+    if plan.design.name != "secagg" and subgroups > 1:
+        leak = plan.leak_probability()
+        if leak.any > 2 * leak.one:
+            yield (
+                f"Theorem 3 of the paper counts one subgroup ({leak.one:.2g} at {plan.dropout:.0%} dropout); for any "
+                f"of {subgroups} it is {leak.any:.2g}, which is why no block below the floor is ever unmasked"
+            )
+        if not plan.byzantine_tolerance():
+            yield f"{subgroups} subgroups leave no room for the median against even one faulty user"
+    if plan.design.name == "secagg":
+        yield "one block of everybody at the slowest class's level: no robust rule can be used"

@@ -1,0 +1,104 @@
+"""The stochastic quantizer, eq. (3) of the paper.
+
+A value x of the range [r1, r2] lies between two of the K equally spaced levels T(l) = r1 + l*delta,
+delta = (r2 - r1)/(K - 1). It is rounded up with probability (x - T(l))/delta and down otherwise, which makes the
+result unbiased with variance (T(l+1) - x)(x - T(l)) <= delta^2/4 (Lemma 1).
+
+Randomness is an argument: one uniform 32-bit word an element. Where the words come from (the rounding key) is
+the caller's business, and must have nothing to do with a mask.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag.errors import UsageError
+from heterosag.ring import Lanes
+
+__all__ = ["MAX_LEVEL", "ValueRange", "check_finite", "check_range", "dequantize", "quantize", "step"]
+
+ValueRange = tuple[float, float]
+
+MAX_LEVEL = 1 << 32
+"""Most levels of a quantizer: as fine as the words that decide the rounding."""
+
+_WORD_SCALE = 2.0**-32
+_CHUNK = 1 << 15  # elements: float64 intermediates of a chunk stay in the second-level cache
+
+
+def step(value_range: ValueRange, level: int) -> float:
+    """The distance of two neighbouring levels [the paper's delta]."""
+    return (value_range[1] - value_range[0]) / (level - 1)
+
+
+def check_range(value_range: ValueRange) -> ValueRange:
+    """The range as two finite floats in rising order, or a `UsageError` that says what is wrong with it."""
+    try:
+        low, high = (float(end) for end in value_range)
+    except (TypeError, ValueError):
+        raise UsageError(f"a value range is two numbers, not {value_range!r}") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)):
+        raise UsageError(f"a value range is two finite numbers in rising order, not {value_range!r}")
+    return low, high
+
+
+def check_finite(values: npt.NDArray[np.floating[Any]]) -> None:
+    """Refuse NaN and infinity: neither has a level, and one of them would spoil a whole sum."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        bad = values.size - int(np.count_nonzero(finite))
+        raise UsageError(f"{bad} values are NaN or infinite: an update must be finite before it is aggregated")
+
+
+def quantize(
+    values: npt.NDArray[np.floating[Any]],
+    level: int,
+    value_range: ValueRange,
+    words: npt.NDArray[np.uint32],
+    *,
+    out: Lanes,
+    weight: int = 1,
+) -> int:
+    """Write weight * q for every value into `out`, q in 0..level-1, and return how many values were clipped.
+
+    Guarantees: q is within 0..level-1 whatever the float arithmetic did; values beyond the range go to its end
+    and are counted; NaN and infinity are refused before `out` is touched.
+    """
+    if not (values.shape == words.shape == out.shape) or values.ndim != 1:
+        raise UsageError(f"values {values.shape}, words {words.shape} and out {out.shape} must be one equal length")
+    check_finite(values)
+    low, high = value_range
+    scale = (level - 1) / (high - low)
+    if (high - low) * scale < level - 1:
+        scale = math.nextafter(scale, math.inf)  # so that the upper end never falls just below the top level
+    clipped = 0
+    with np.errstate(over="ignore"):  # what overflows lies far outside the range and is clipped
+        for start in range(0, values.size, _CHUNK):
+            part = slice(start, min(start + _CHUNK, values.size))
+            chunk = values[part].astype(np.float64)
+            clipped += int(np.count_nonzero((chunk < low) | (chunk > high)))
+            chunk -= low
+            chunk *= scale
+            # floor(x + u), u uniform on [0, 1), is l + 1 with probability x - l: one pass and no comparison.
+            chunk += words[part] * _WORD_SCALE
+            np.floor(chunk, out=chunk)
+            np.clip(chunk, 0.0, level - 1.0, out=chunk)
+            out[part] = chunk
+    if weight != 1:
+        out *= out.dtype.type(weight)  # in whole numbers: a product may exceed what a float holds exactly
+    return clipped
+
+
+def dequantize(sums: npt.NDArray[Any], weight: int, level: int, value_range: ValueRange) -> npt.NDArray[np.float64]:
+    """A block's weighted sum of levels back to the mean value: r1 + delta * sum(w q) / sum(w)."""
+    if weight <= 0:
+        raise UsageError(f"a block's total weight is positive, not {weight}")
+    mean = sums.astype(np.float64)
+    mean /= weight
+    mean *= step(value_range, level)
+    mean += value_range[0]
+    return mean

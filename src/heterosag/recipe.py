@@ -1,0 +1,272 @@
+"""From wishes to structure: the checks of what goes into a plan, and the parts they make.
+
+Every check that fails raises a `PlanError` which names the value to change and says to what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from heterosag import graph as sharing_graph
+from heterosag import ring
+from heterosag.assignment import Subgroup, count_subgroups, fit_perfect, split_evenly
+from heterosag.crypto import labels
+from heterosag.design import DESIGNS, Design, is_prime, make
+from heterosag.errors import PlanError, UsageError
+from heterosag.graph import SharingGraph
+from heterosag.quantize import MAX_LEVEL, ValueRange, check_range
+
+__all__ = ["LEAST_CORRUPT", "PlannedBlock", "PlannedSegment", "User"]
+
+User = int | str
+
+LEAST_CORRUPT = 0.05
+"""The share of users that a sparse sharing graph always provides for, whether colluders were planned or not."""
+
+_COMPLETE_UP_TO = 300  # users; beyond, shares go to neighbours only
+_LONGEST_NAME = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBlock:
+    """The subgroups that code one segment together, at which level and in which ring."""
+
+    subgroups: tuple[int, ...]
+    users: int
+    level: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSegment:
+    """One slice of the vector, elements start..stop-1, and its blocks."""
+
+    start: int
+    stop: int
+    blocks: tuple[PlannedBlock, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements of the slice."""
+        return self.stop - self.start
+
+
+def _whole(field_name: str, value: Any, least: int, most: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        upto = "" if most is None else f" and at most {most}"
+        raise PlanError(field_name, f"must be a whole number of at least {least}{upto}, not {value!r}")
+    return value
+
+
+def _numbers(field_name: str, values: Any, least: int, most: int | None = None) -> tuple[int, ...]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence) or not values:
+        raise PlanError(field_name, f"must be a list with one whole number a class, not {values!r}")
+    return tuple(_whole(f"{field_name}[{index}]", value, least, most) for index, value in enumerate(values))
+
+
+def check_classes(classes: Any, levels: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sizes = _numbers("classes", classes, 1)
+    steps = _numbers("levels", levels, 2, MAX_LEVEL)
+    if len(sizes) != len(steps):
+        raise PlanError("levels", f"{len(sizes)} classes need {len(sizes)} levels, not {len(steps)}")
+    for index, (slow, fast) in enumerate(pairwise(steps)):
+        if fast < slow:
+            raise PlanError(
+                f"levels[{index + 1}]",
+                f"falls from {slow} to {fast}: classes are listed slowest first, so use at least {slow}, "
+                "or list the classes in the other order",
+            )
+    return sizes, steps
+
+
+def check_users(users: Any, count: int) -> tuple[User, ...]:
+    if users is None:
+        return tuple(range(count))
+    roster = tuple(users)
+    if len(roster) != count:
+        raise PlanError("users", f"the classes hold {count} users, but {len(roster)} are named")
+    for user in roster:
+        number = isinstance(user, int) and not isinstance(user, bool) and 0 <= user < 2**64
+        if not number and not (isinstance(user, str) and user.isprintable() and 0 < len(user) <= _LONGEST_NAME):
+            raise PlanError(
+                "users",
+                f"a user is named by a number from 0 to 2^64-1 or by 1 to {_LONGEST_NAME} printable characters, "
+                f"not {user!r}",
+            )
+    if len(set(roster)) != count:
+        twice = next(user for user in roster if roster.count(user) > 1)
+        raise PlanError("users", f"{twice!r} is named more than once")
+    return roster
+
+
+def check_numbers(
+    dimension: Any, value_range: Any, weight_bound: Any, floor: Any, colluders: Any, dropout: Any, users: int
+) -> ValueRange:
+    _whole("dimension", dimension, 1)
+    _whole("weight_bound", weight_bound, 1)
+    _whole("floor", floor, 2)
+    _whole("colluders", colluders, 0, users - 1)
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+        raise PlanError("dropout", f"the share of users expected to vanish lies in 0 <= p < 1, not {dropout!r}")
+    try:
+        return check_range(value_range)
+    except UsageError as error:
+        raise PlanError("value_range", str(error)) from None
+
+
+def seed_bytes(seed: Any) -> bytes | None:
+    if seed is None:
+        return None
+    if isinstance(seed, bytes) and 1 <= len(seed) <= 64:
+        return b"bytes" + seed
+    if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**63:
+        return b"int" + seed.to_bytes(8, "little")
+    raise PlanError("assignment_seed", "must be None, a whole number from 0 to 2^63-1, or 1 to 64 bytes")
+
+
+def count(
+    classes: tuple[int, ...], subgroup_size: Any, design: Any, floor: int, weight_bound: int, dimension: int
+) -> tuple[list[int], str | None]:
+    """How many subgroups each class gets, and a note where the design asked for another number."""
+    _whole("subgroup_size", subgroup_size, 1)
+    if design not in DESIGNS:
+        raise PlanError("design", f"{design!r} is not one of {', '.join(DESIGNS)}")
+    counts = count_subgroups(classes, subgroup_size)
+    if design != "perfect":
+        return counts, None
+
+    def fits(changed: list[int]) -> bool:
+        sizes = sorted(
+            size for users, count in zip(classes, changed, strict=True) for size in split_evenly(users, count)
+        )
+        alone = len(sizes) % 2 == 1 or weight_bound > 1
+        return (sizes[0] if alone or len(sizes) < 2 else sizes[0] + sizes[1]) >= floor and len(sizes) <= dimension
+
+    return fit_perfect(classes, counts, fits)
+
+
+def choose_design(name: str, subgroups: int) -> Design:
+    if name == "paper" and subgroups > 1 and not is_prime(subgroups):
+        primes = [z for z in range(2, 2 * subgroups) if is_prime(z)]
+        below, above = max(z for z in primes if z < subgroups), min(z for z in primes if z > subgroups)
+        factor = next(d for d in range(2, subgroups + 1) if subgroups % d == 0)
+        raise PlanError(
+            "design",
+            f"under `paper` {subgroups} subgroups are composite, and the paper's Theorem 1 fails there: the true "
+            f"robustness is {1 - 1 / factor:.4g}. Use design='perfect', or a subgroup_size that makes {below} or "
+            f"{above} subgroups, or ask for design='paper-composite' by name",
+        )
+    return make(name, subgroups)
+
+
+def cut(
+    design: Design,
+    subgroups: tuple[Subgroup, ...],
+    levels: tuple[int, ...],
+    dimension: int,
+    weight_bound: int,
+    fill_levels: bool,
+) -> tuple[PlannedSegment, ...]:
+    """The segments' slices, and every block's level and ring width."""
+    if len(design.segments) > dimension:
+        raise PlanError(
+            "dimension",
+            f"{dimension} elements cannot be cut into the {len(design.segments)} segments that {len(subgroups)} "
+            "subgroups need: raise subgroup_size so that there are fewer subgroups",
+        )
+    segments = []
+    start = 0
+    for blocks, size in zip(design.segments, split_evenly(dimension, len(design.segments)), strict=True):
+        planned = tuple(_planned(block, subgroups, levels, weight_bound, fill_levels) for block in blocks)
+        segments.append(PlannedSegment(start=start, stop=start + size, blocks=planned))
+        start += size
+    return tuple(segments)
+
+
+def _planned(
+    block: tuple[int, ...], subgroups: tuple[Subgroup, ...], levels: tuple[int, ...], weight_bound: int, fill: bool
+) -> PlannedBlock:
+    users = sum(len(subgroups[g].members) for g in block)
+    level = min(levels[subgroups[g].user_class] for g in block)
+    bits = ring.width(users, weight_bound, level)
+    if bits > ring.MAX_BITS:
+        raise PlanError(
+            "weight_bound",
+            f"{users} users with weights up to {weight_bound} and {level} levels need {bits} bits an element, more "
+            f"than {ring.MAX_BITS}: use a weight_bound of at most {(2**ring.MAX_BITS - 1) // (users * (level - 1))}",
+        )
+    if fill:
+        level = min(MAX_LEVEL, ((1 << bits) - 1) // (users * weight_bound) + 1)
+    return PlannedBlock(subgroups=block, users=users, level=level, bits=bits)
+
+
+def check_floor(
+    design: Design,
+    subgroups: tuple[Subgroup, ...],
+    segments: tuple[PlannedSegment, ...],
+    floor: int,
+    weight_bound: int,
+) -> None:
+    users, where = min(
+        (
+            (block.users, f"subgroups {list(block.subgroups)} in segment {index}")
+            for index, segment in enumerate(segments)
+            for block in segment.blocks
+        ),
+        key=lambda item: item[0],
+    )
+    if weight_bound > 1 and len(segments[0].blocks) > 1:
+        users, where = min((len(subgroup.members), f"subgroup {g}") for g, subgroup in enumerate(subgroups))
+        where += ", whose sum of weights is public because weight_bound is above 1"
+    if users < floor:
+        wanted = floor if design.has_star or weight_bound > 1 else -(-floor // 2)
+        raise PlanError(
+            "floor",
+            f"{floor} is more than the {users} users of the smallest block ({where}): use a floor of at most "
+            f"{users}{'' if users >= 2 else ' (the least is 2, so add users)'}, or a subgroup_size of at least "
+            f"{wanted} with classes of at least that many users",
+        )
+
+
+def share(users: int, colluders: int, dropout: float, sharing: Any, seed: bytes | None) -> SharingGraph:
+    if sharing not in ("auto", "complete", "sparse"):
+        raise PlanError("sharing", f"must be auto, complete or sparse, not {sharing!r}")
+    if sharing == "complete" or (sharing == "auto" and users <= _COMPLETE_UP_TO):
+        return sharing_graph.complete_graph(users, colluders)
+    try:
+        neighbours, threshold = sharing_graph.find_neighbours(users, max(LEAST_CORRUPT, colluders / users), dropout)
+    except UsageError as error:
+        raise PlanError("sharing", str(error)) from None
+    order = labels.shuffle("sharing-order", seed or b"", users)
+    return sharing_graph.sparse_graph(order, neighbours, threshold)
+
+
+def check_thresholds(graph: SharingGraph, quorum: int, dropout: float) -> None:
+    for name, needed, out_of in (
+        ("share_threshold", graph.threshold, graph.users if graph.complete else graph.neighbours),
+        ("agree_quorum", quorum, graph.users),
+    ):
+        expected = out_of * (1 - dropout)
+        if expected < needed:
+            raise PlanError(
+                "dropout",
+                f"with {dropout:.0%} dropout {expected:.4g} of {out_of} users are expected to survive, fewer than the "
+                f"{name} of {needed}: plan for a dropout of at most {max(0.0, 1 - needed / out_of):.4f}, or for fewer "
+                "colluders, or add users",
+            )
+
+
+def check_min_robustness(wanted: Any, robustness: float) -> float:
+    if wanted is None:
+        return robustness
+    if isinstance(wanted, bool) or not isinstance(wanted, (int, float)) or not 0 <= wanted <= 1:
+        raise PlanError("min_robustness", f"lies between 0 and 1, not {wanted!r}")
+    if wanted > robustness:
+        raise PlanError(
+            "min_robustness",
+            f"{wanted:g} is more than this plan has without any loss: use at most {robustness!r}, or more subgroups",
+        )
+    return float(wanted)

@@ -1,0 +1,1 @@
+"""What people look at: summaries, terminal tables, figures and pages."""

@@ -1,0 +1,113 @@
+"""Plans on a terminal: tables, and the design as a coloured matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from heterosag.design import Design
+from heterosag.plan import Plan
+from heterosag.report.plans import summarise
+
+__all__ = ["compare_plans", "show_matrix", "show_plan"]
+
+# Readable with black text on light and on dark terminals; a segment's blocks take them in turn.
+_COLOURS = (
+    "#8dd3c7", "#ffed6f", "#bebada", "#fb8072", "#80b1d3", "#fdb462",
+    "#b3de69", "#fccde5", "#d9d9d9", "#bc80bd", "#ccebc5", "#ffffb3",
+)  # fmt: skip
+_WIDEST = 32  # subgroups; a wider matrix says nothing on a terminal
+
+
+def show_plan(plan: Plan, dropout: float | None = None) -> RenderableType:
+    """One plan: classes, guarantees, design, notes."""
+    summary = summarise(plan, dropout)
+    title = (
+        f"{summary['design']}: {summary['users']} users, {len(summary['subgroups'])} subgroups, "
+        f"{len(summary['segments'])} segments, {summary['dimension']:,} elements"
+    )
+    guarantees = Table("guarantee", "value", title="guarantees", title_justify="left", show_edge=False)
+    for name, value in _guarantees(summary):
+        guarantees.add_row(name, value)
+    notes = Text("\n").join(Text(f"- {note}") for note in plan.notes)
+    parts = [Text(title, style="bold"), _class_table(summary), guarantees, show_matrix(plan.design), notes]
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+
+
+def compare_plans(plans: Sequence[Plan], dropout: float | None = None) -> RenderableType:
+    """Plans side by side: what each costs and guarantees."""
+    summaries = [summarise(plan, dropout) for plan in plans]
+    table = Table("", *(summary["design"] for summary in summaries), title_justify="left")
+    rows = [list(_structure(summary)) + list(_guarantees(summary)) for summary in summaries]
+    for cells in zip(*rows, strict=True):
+        table.add_row(cells[0][0], *(value for _, value in cells))
+    for index in range(len(plans[0].classes)):
+        level = summaries[0]["class_levels"][index]
+        uploads = [f"{_size(summary['upload_bits'][index])}" for summary in summaries]
+        table.add_row(f"upload, class {index} ({level} levels)", *uploads)
+    notes = [Text(f"- {plan.design.name}: {note}") for plan in plans for note in plan.notes if "Theorem 1" in note]
+    return Group(table, *notes)
+
+
+def show_matrix(design: Design) -> RenderableType:
+    """The segment-selection matrix: a row a segment, equal colours in a row code it together, * is a star."""
+    if design.subgroups > _WIDEST:
+        return Text(f"(design matrix of {design.subgroups} subgroups not shown; --json lists it)", style="dim")
+    wide = len(str(design.subgroups - 1)) + 2
+    text = Text("design: a row a segment, a column a subgroup; one colour codes together, * alone\n", style="dim")
+    text.append(" " * 4 + "".join(str(g).center(wide) for g in range(design.subgroups)) + "\n", style="dim")
+    for index, (row, segment) in enumerate(zip(design.matrix(), design.segments, strict=True)):
+        colour = {g: _COLOURS[at % len(_COLOURS)] for at, block in enumerate(segment) for g in block}
+        text.append(f"{index:>3} ", style="dim")
+        for subgroup, entry in enumerate(row):
+            text.append(("*" if entry is None else str(entry)).center(wide), style=f"black on {colour[subgroup]}")
+        text.append("\n")
+    text.rstrip()
+    return text
+
+
+def _class_table(summary: dict[str, Any]) -> Table:
+    headings = ("class", "users", "subgroups", "levels", "upload", "bits/element", "x clear", "x secagg")
+    table = Table(*headings, title="a user's upload in a round", title_justify="left", show_edge=False)
+    for index, users in enumerate(summary["classes"]):
+        upload = summary["upload_bits"][index]
+        table.add_row(
+            str(index),
+            str(users),
+            str(sum(1 for subgroup in summary["subgroups"] if subgroup["class"] == index)),
+            str(summary["class_levels"][index]),
+            _size(upload),
+            f"{upload / summary['dimension']:.2f}",
+            f"{summary['expansion']['clear'][index]:.2f}",
+            f"{summary['expansion']['secagg'][index]:.2f}",
+        )
+    return table
+
+
+def _structure(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "subgroups, segments", f"{len(summary['subgroups'])}, {len(summary['segments'])}"
+
+
+def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and value of each guarantee, in the words of the documentation."""
+    bound = "" if summary["inference_robustness_exact"] else "at least "
+    rate = f"{summary['dropout']:.0%} dropout"
+    leak = summary["leak_probability"]
+    yield "inference robustness", f"{bound}{summary['inference_robustness']:.4f}"
+    yield "faulty users the median bears", str(summary["byzantine_tolerance"])
+    yield f"lone survivor in one subgroup, {rate}", f"{leak['one']:.2g}"
+    yield f"lone survivor in any subgroup, {rate}", f"{leak['any']:.2g}"
+    yield "a lone survivor's segment leaks, without floor", f"{leak['block']:.2g}"
+    yield f"the same with the floor of {summary['floor']}", f"{leak['with_floor']:.2g}"
+    yield f"a round fails, {rate}", f"{summary['failure_probability']:.2g}"
+    yield "quantization error bound", f"{summary['quantization_error']:.4g}"
+    yield "share threshold, agree quorum", f"{summary['share_threshold']}, {summary['agree_quorum']}"
+
+
+def _size(bits: int) -> str:
+    return f"{bits / 8000:,.1f} kB"

@@ -1,0 +1,132 @@
+"""Vectors over Z_{2^b} and their exact-width packing.
+
+A block of s users whose quantizer has K levels and whose weights are at most W sums to at most s*W*(K-1), so it
+works in Z_{2^b} with b = bit_length(s*W*(K-1)): the same bits on the wire as the paper's R = s*(K-1)+1 (eq. 4),
+and masks that are exactly uniform without rejection.
+
+In memory an element is a *lane*, an unsigned integer of 1, 2, 4 or 8 bytes, the smallest that holds b bits.
+On the wire elements are packed back to back: element i occupies bits i*b .. (i+1)*b - 1 of a little-endian bit
+string. Eight elements fill exactly b bytes, which is the unit both directions work in. Unused trailing bits of the
+last byte are zero, and `unpack` refuses anything else, so that a vector has exactly one encoding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag.errors import UsageError, WireError
+
+__all__ = ["MAX_BITS", "Lanes", "lane_dtype", "pack", "packed_size", "reduce", "unpack", "width"]
+
+MAX_BITS = 63
+"""Widest ring: a sum fits a signed 64-bit integer, so decoding never needs a wider type."""
+
+Lanes = npt.NDArray[np.unsignedinteger[Any]]
+
+_GROUP = 8  # elements: eight of b bits are b whole bytes
+_WORD = 64
+_CHUNK_GROUPS = 4096  # keeps the intermediate words inside the second-level cache
+_LANE_DTYPES = ((8, np.dtype("<u1")), (16, np.dtype("<u2")), (32, np.dtype("<u4")), (64, np.dtype("<u8")))
+
+
+def width(users: int, weight_bound: int, level: int) -> int:
+    """Bits of the ring in which `users` users of one block add up without overflow."""
+    return (users * weight_bound * (level - 1)).bit_length()
+
+
+def lane_dtype(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """The smallest little-endian unsigned type that holds `bits` bits."""
+    _check_bits(bits)
+    return next(dtype for size, dtype in _LANE_DTYPES if bits <= size)
+
+
+def reduce(lanes: Lanes, bits: int) -> Lanes:
+    """`lanes` mod 2^bits, in place."""
+    if bits < lanes.dtype.itemsize * 8:
+        np.bitwise_and(lanes, lanes.dtype.type((1 << bits) - 1), out=lanes)
+    return lanes
+
+
+def packed_size(count: int, bits: int) -> int:
+    """Bytes that `count` elements of `bits` bits take on the wire."""
+    return (count * bits + 7) // 8
+
+
+def pack(lanes: Lanes, bits: int) -> bytes:
+    """Pack elements, each below 2^bits, into a little-endian bit string of exactly `packed_size` bytes."""
+    dtype = lane_dtype(bits)
+    if lanes.ndim != 1 or lanes.dtype.kind != "u":
+        raise UsageError(f"pack wants a one-dimensional unsigned array, not {lanes.ndim}-d {lanes.dtype}")
+    if bits < lanes.dtype.itemsize * 8 and lanes.size and int(lanes.max()) >> bits:
+        raise UsageError(f"an element does not fit in {bits} bits: reduce the vector first")
+    lanes = np.ascontiguousarray(lanes, dtype=dtype)
+    if bits == dtype.itemsize * 8:
+        return lanes.tobytes()
+    whole = lanes.size // _GROUP
+    out = np.zeros((-(-lanes.size // _GROUP), bits), dtype=np.uint8)
+    groups = lanes[: whole * _GROUP].reshape(whole, _GROUP)
+    for start in range(0, whole, _CHUNK_GROUPS):
+        stop = min(start + _CHUNK_GROUPS, whole)
+        out[start:stop] = _pack_groups(groups[start:stop], bits)
+    if whole < len(out):
+        tail = np.zeros((1, _GROUP), dtype=dtype)
+        tail[0, : lanes.size % _GROUP] = lanes[whole * _GROUP :]
+        out[whole:] = _pack_groups(tail, bits)
+    return out.tobytes()[: packed_size(lanes.size, bits)]
+
+
+def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> Lanes:
+    """The inverse of `pack`; refuses a wrong length and nonzero trailing bits."""
+    dtype = lane_dtype(bits)
+    size = packed_size(count, bits)
+    if len(data) != size:
+        raise WireError(f"a vector of {count} elements of {bits} bits takes {size} bytes, not {len(data)}")
+    trailing = size * 8 - count * bits
+    if trailing and data[size - 1] >> (8 - trailing):
+        raise WireError(f"the {trailing} unused trailing bits of a packed vector are not zero")
+    if bits == dtype.itemsize * 8:
+        return np.frombuffer(data, dtype=dtype).copy()
+    rows = -(-count // _GROUP)
+    padded = np.zeros(rows * bits, dtype=np.uint8)
+    padded[:size] = np.frombuffer(data, dtype=np.uint8)
+    groups = padded.reshape(rows, bits)
+    out = np.empty((rows, _GROUP), dtype=dtype)
+    for start in range(0, rows, _CHUNK_GROUPS):
+        stop = min(start + _CHUNK_GROUPS, rows)
+        out[start:stop] = _unpack_groups(groups[start:stop], bits, dtype)
+    return out.reshape(-1)[:count]
+
+
+def _pack_groups(groups: Lanes, bits: int) -> npt.NDArray[np.uint8]:
+    """Rows of eight elements to rows of `bits` bytes, through as many 64-bit words as those take."""
+    words = np.zeros((len(groups), -(-_GROUP * bits // _WORD)), dtype="<u8")
+    for element in range(_GROUP):
+        word, shift = divmod(element * bits, _WORD)
+        value = groups[:, element].astype(np.uint64)
+        words[:, word] |= value << np.uint64(shift)
+        if shift + bits > _WORD:
+            words[:, word + 1] |= value >> np.uint64(_WORD - shift)
+    return words.view(np.uint8)[:, :bits]
+
+
+def _unpack_groups(groups: npt.NDArray[np.uint8], bits: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Lanes:
+    """Rows of `bits` bytes back to rows of eight elements."""
+    words = np.zeros((len(groups), -(-_GROUP * bits // _WORD)), dtype="<u8")
+    words.view(np.uint8)[:, :bits] = groups
+    out = np.empty((len(groups), _GROUP), dtype=dtype)
+    mask = np.uint64((1 << bits) - 1)
+    for element in range(_GROUP):
+        word, shift = divmod(element * bits, _WORD)
+        value = words[:, word] >> np.uint64(shift)
+        if shift + bits > _WORD:
+            value |= words[:, word + 1] << np.uint64(_WORD - shift)
+        out[:, element] = value & mask
+    return out
+
+
+def _check_bits(bits: int) -> None:
+    if not 1 <= bits <= MAX_BITS + 1:
+        raise UsageError(f"a ring has 1 to {MAX_BITS} bits (auxiliary lanes {MAX_BITS + 1}), not {bits}")

@@ -1,0 +1,132 @@
+"""The command line as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KEYS = {
+    "design", "subgroups", "segments", "levels", "bits", "inference_robustness", "byzantine_tolerance",
+    "leak_probability", "failure_probability", "upload_bits", "expansion", "notes",
+}  # fmt: skip
+
+
+def run(*words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, "-m", "heterosag", *words], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+def test_version_and_help() -> None:
+    import heterosag
+
+    assert run("--version").stdout == f"heterosag {heterosag.__version__}\n"
+    assert "plan" in run("--help").stdout
+    assert "--subgroup-size" in run("plan", "--help").stdout
+
+
+def test_plan_prints_a_table_and_the_matrix() -> None:
+    out = run("plan").stdout
+    assert "25 users, 5 subgroups, 5 segments, 79,510 elements" in out
+    assert "inference robustness" in out
+    assert "0.8000" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["0", "0", "0", "2", "*", "2"] in lines
+
+
+def test_plan_in_json_has_every_key() -> None:
+    summary = json.loads(run("plan", "--json").stdout)
+    assert summary.keys() >= KEYS
+    assert summary["leak_probability"].keys() >= {"one", "any", "with_floor"}
+    assert summary["upload_bits"] == [302138, 429354, 477060, 477060, 477060]
+
+
+def test_every_flag_arrives() -> None:
+    words = (
+        "plan --json --classes 12,15 --levels 3,9 --dimension 1000 --design paper-composite --subgroup-size 4 "
+        "--range -0.5,2 --floor 2 --dropout 0.25 --weight-bound 3 --min-robustness 0.25 --colluders 1 "
+        "--assignment-seed 9 --sharing complete --fill-levels"
+    )
+    summary = json.loads(run(*words.split()).stdout)
+    assert summary["design"] == "paper-composite"
+    assert summary["classes"] == [12, 15]
+    assert summary["class_levels"] == [3, 9]
+    assert summary["dimension"] == 1000
+    assert len(summary["subgroups"]) == 6
+    assert summary["value_range"] == [-0.5, 2.0]
+    assert summary["floor"] == 2
+    assert summary["dropout"] == 0.25
+    assert summary["weight_bound"] == 3
+    assert summary["min_robustness"] == 0.25
+    assert summary["colluders"] == 1
+    assert summary["levels"][0][0] > 3
+    assert summary["subgroups"][0]["users"] != [0, 1, 2, 3]
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    made = json.loads(run("plan", "--classes", "8,8", "--levels", "2,4", "--save", str(file), "--json").stdout)
+    loaded = json.loads(run("plan", "--plan", str(file), "--json").stdout)
+    assert loaded == made
+    assert json.loads(run("plan", "--plan", str(file), "--dropout", "0.2", "--json").stdout)["dropout"] == 0.2
+
+
+def test_compare_shows_designs_side_by_side() -> None:
+    words = "plan --classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8 --compare secagg,paper-composite,perfect"
+    out = run(*words.split()).stdout
+    assert "secagg" in out
+    assert "claims a robustness of 0.8333 here; it is 0.5" in " ".join(out.split())
+    plans = json.loads(run(*words.split(), "--json").stdout)["plans"]
+    assert [plan["design"] for plan in plans] == ["secagg", "paper-composite", "perfect"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("plan --classes 5,x", "classes: must be whole numbers"),
+        ("plan --range a,b", "range: must be numbers"),
+        ("plan --floor 9", "floor: 9 is more than the 5 users"),
+        ("plan --design paper --classes 5,5,5,5,5,5", "ask for design='paper-composite' by name"),
+        ("plan --plan /no/such/file.toml", "plan: cannot read /no/such/file.toml"),
+        ("plan --save /no/such/dir/plan.toml", "save: cannot write"),
+        ("plan --compare secagg,nonsense", "design: 'nonsense' is not one of"),
+    ],
+)
+def test_mistakes_get_one_line_that_says_what_to_do(words: str, complaint: str) -> None:
+    done = run(*words.split(), expect=2)
+    assert complaint in done.stderr
+    assert done.stderr.startswith("heterosag: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_flags_beside_a_plan_file_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    run("plan", "--save", str(file))
+    done = run("plan", "--plan", str(file), "--floor", "2", expect=2)
+    assert "--floor cannot be given with --plan" in done.stderr
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    """The package is lazy, and the core never touches an extra."""
+    code = "import sys, heterosag; print([m for m in ('numpy', 'cryptography', 'torch', 'flwr') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+    code = (
+        "import sys, heterosag; heterosag.Plan; print([m for m in ('torch', 'flwr', 'matplotlib') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+def test_everything_public_resolves() -> None:
+    import heterosag
+
+    assert all(getattr(heterosag, name) is not None for name in (*heterosag.__all__, *heterosag._ROOMS))
+    assert set(heterosag.__all__) <= set(dir(heterosag))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = heterosag.nothing

@@ -1,0 +1,241 @@
+"""Designs: the paper's matrices, its properties, and robustness against brute force."""
+
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+
+from heterosag import design as designs
+from heterosag.design import Design, has_perfect, is_prime, make, multigroup, paper, perfect, secagg
+from heterosag.errors import UsageError
+
+
+def algorithm_1(groups: int) -> list[list[int | None]]:
+    """The paper's Algorithm 1, line by line."""
+    rows: list[list[int | None]] = [[None] * groups for _ in range(groups)]
+    for g in range(groups - 1):
+        for r in range(groups - g - 1):
+            row = (2 * g + r) % groups
+            rows[row][g] = rows[row][g + r + 1] = g
+    return rows
+
+
+def brute_force(design: Design, lost: frozenset[int] = frozenset()) -> Fraction:
+    """Robustness by looking at every proper set of surviving subgroups."""
+    alive = [g for g in range(design.subgroups) if g not in lost]
+    segments = design.surviving(lost)
+    sets_of = [{sum(1 << g for g in block) for block in segment} for segment in segments]
+    most = 0
+    everyone = sum(1 << g for g in alive)
+    for chosen in range(1, 1 << len(alive)):
+        mask = sum(1 << g for index, g in enumerate(alive) if chosen >> index & 1)
+        if mask == everyone:
+            continue
+        most = max(most, sum(all(block & mask in (0, block) for block in blocks) for blocks in sets_of))
+    return 1 - Fraction(most, len(segments))
+
+
+def test_matrix_of_five_groups_is_the_papers() -> None:
+    assert paper(5).matrix_text() == ("0 1 2 3 4\n0 0 2 * 2  0\n0 * 0 3 3  1\n0 1 1 0 *  2\n0 1 * 1 0  3\n* 1 2 2 1  4")
+
+
+def test_matrix_of_six_groups_is_the_papers() -> None:
+    assert paper(6).matrix_text() == (
+        "0 1 2 3 4 5\n0 0 2 3 3 2  0\n0 * 0 3 * 3  1\n0 1 1 0 4 4  2\n0 1 * 1 0 *  3\n0 1 2 2 1 0  4\n* 1 2 * 2 1  5"
+    )
+
+
+def test_matrix_of_unequal_classes_is_the_papers() -> None:
+    """L = (1, 2, 2): Algorithm 1 on flattened indices prints the matrix of Appendix F."""
+    labels = ["(0,0)", "(1,0)", "(1,1)", "(2,0)", "(2,1)"]
+    rows = [line.split() for line in paper(5).matrix_text(labels).splitlines()]
+    assert rows[0] == labels
+    assert [row[:-1] for row in rows[1:]] == [
+        ["(0,0)", "(0,0)", "(1,1)", "*", "(1,1)"],
+        ["(0,0)", "*", "(0,0)", "(2,0)", "(2,0)"],
+        ["(0,0)", "(1,0)", "(1,0)", "(0,0)", "*"],
+        ["(0,0)", "(1,0)", "*", "(1,0)", "(0,0)"],
+        ["*", "(1,0)", "(1,1)", "(1,1)", "(1,0)"],
+    ]
+
+
+@pytest.mark.parametrize("groups", range(2, 30))
+def test_closed_form_is_algorithm_1(groups: int) -> None:
+    assert paper(groups).matrix() == algorithm_1(groups)
+
+
+@pytest.mark.parametrize("groups", range(2, 30))
+def test_property_1_each_column_has_one_star(groups: int) -> None:
+    matrix = paper(groups).matrix()
+    assert all(sum(row[g] is None for row in matrix) == 1 for g in range(groups))
+
+
+@pytest.mark.parametrize("groups", range(2, 30))
+def test_property_2_two_columns_meet_once(groups: int) -> None:
+    matrix = paper(groups).matrix()
+    for g, h in combinations(range(groups), 2):
+        assert sum(row[g] is not None and row[g] == row[h] for row in matrix) == 1
+
+
+@pytest.mark.parametrize("groups", range(2, 30))
+def test_property_3_where_the_stars_are(groups: int) -> None:
+    for index, row in enumerate(paper(groups).matrix()):
+        stars = [g for g in range(groups) if row[g] is None]
+        if groups % 2:
+            assert len(stars) == 1
+        elif index % 2 == 0:
+            assert not stars
+        else:
+            assert stars[1] - stars[0] == groups // 2
+            assert len(stars) == 2
+
+
+def test_property_4_is_false() -> None:
+    """Claims: for five groups each of the ten triples decodes one row, where the paper's Case 4 says none."""
+    assert all(len(paper(5).decodable(triple)) == 1 for triple in combinations(range(5), 3))
+
+
+def test_six_groups_give_away_every_second_one() -> None:
+    assert paper(6).decodable({0, 2, 4}) == (1, 3, 5)
+
+
+@pytest.mark.parametrize("subgroups", range(1, 14))
+@pytest.mark.parametrize("name", ["perfect", "paper-composite", "secagg", "multigroup"])
+def test_robustness_equals_brute_force(name: str, subgroups: int) -> None:
+    design = make(name, subgroups)
+    assert design.robustness().exact
+    assert design.robustness().value == brute_force(design)
+
+
+@pytest.mark.parametrize("subgroups", range(3, 11))
+@pytest.mark.parametrize("name", ["perfect", "paper-composite", "secagg", "multigroup"])
+def test_robustness_after_every_loss_equals_brute_force(name: str, subgroups: int) -> None:
+    design = make(name, subgroups)
+    for count in (1, 2, 3):
+        for lost in combinations(range(subgroups), count):
+            found = design.robustness(lost)
+            assert found.exact
+            assert found.value == brute_force(design, frozenset(lost)), lost
+
+
+@pytest.mark.parametrize("subgroups", [12, 13])
+def test_robustness_after_some_losses_equals_brute_force(subgroups: int) -> None:
+    for design in (perfect(subgroups), paper(subgroups)):
+        for lost in ((0,), (1, 5), (0, 3, 7), (2, 3, 4, 11)):
+            assert design.robustness(lost).value == brute_force(design, frozenset(lost))
+
+
+@pytest.mark.parametrize("groups", range(3, 60))
+def test_true_robustness_of_the_paper_is_one_minus_one_over_the_least_prime_factor(groups: int) -> None:
+    factor = next(d for d in range(2, groups + 1) if groups % d == 0)
+    assert paper(groups).robustness().value == 1 - Fraction(1, factor)
+
+
+def test_theorem_1_fails_where_claims_say_so() -> None:
+    def claimed(groups: int) -> Fraction:
+        return Fraction(groups - 1 - (groups % 2 == 0), groups)
+
+    holds = [groups for groups in range(2, 40) if paper(groups).robustness().value == claimed(groups)]
+    assert holds == [3, 4, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37]
+    assert paper(2).robustness().value == Fraction(1, 2)
+    assert paper(75).robustness().value == Fraction(2, 3)
+
+
+@pytest.mark.parametrize("subgroups", [z for z in range(1, 132) if has_perfect(z)])
+def test_perfect_has_the_robustness_it_promises(subgroups: int) -> None:
+    design = perfect(subgroups)
+    if subgroups <= 2:
+        assert design.robustness().value == 1
+        assert len(design.segments) == 1
+    elif subgroups % 2:
+        assert design.robustness().value == Fraction(subgroups - 1, subgroups)
+        assert all(sum(len(block) == 1 for block in segment) == 1 for segment in design.segments)
+        assert len(design.segments) == subgroups
+    else:
+        assert design.robustness().value == Fraction(subgroups - 2, subgroups - 1)
+        assert not design.has_star
+        assert len(design.segments) == subgroups - 1
+
+
+@pytest.mark.parametrize("subgroups", [4, 8, 10, 12, 16, 30])
+def test_losing_one_subgroup_costs_an_even_perfect_design_nothing(subgroups: int) -> None:
+    design = perfect(subgroups)
+    assert all(design.robustness({g}).value == design.robustness().value for g in range(subgroups))
+    assert design.tolerated_losses(float(design.robustness())) == 1
+
+
+@pytest.mark.parametrize("subgroups", [5, 7, 11, 13])
+def test_prime_designs_lose_one_segment_a_lost_subgroup(subgroups: int) -> None:
+    for losses in (1, 2, 3):
+        lost = range(losses)
+        assert perfect(subgroups).robustness(lost).value == 1 - Fraction(1 + losses, subgroups)
+
+
+def test_where_perfect_has_no_construction() -> None:
+    assert [z for z in range(1, 60) if not has_perfect(z)] == [27, 28, 35, 36, 39, 40, 49, 50, 51, 52, 55, 56]
+    with pytest.raises(UsageError, match="28"):
+        perfect(28)
+
+
+def test_leaving_the_extra_subgroup_out_gives_the_papers_algorithm() -> None:
+    for prime in (3, 5, 7, 11, 13):
+        assert perfect(prime).segments == paper(prime).segments
+
+
+@pytest.mark.parametrize("groups", range(2, 41))
+def test_byzantine_bound_holds_and_is_tight(groups: int) -> None:
+    """Claims: B <= ceil(G/4) - 1, zero for G <= 4; tight: one more can spoil half of some segment's blocks."""
+    bound = -(-groups // 4) - 1
+    design = paper(groups)
+    assert design.byzantine_tolerance() == bound
+    worst = min(design.segments, key=len)
+    assert 2 * (bound + 1) >= len(worst)
+    assert all(2 * bound < len(segment) for segment in design.segments)
+    if has_perfect(groups):
+        assert perfect(groups).byzantine_tolerance() == bound
+
+
+def test_byzantine_tolerance_of_the_baselines_and_after_losses() -> None:
+    assert secagg(12).byzantine_tolerance() == 0
+    assert multigroup(12).byzantine_tolerance() == 5
+    assert perfect(12).byzantine_tolerance() == 2
+    assert perfect(12).byzantine_tolerance(lost=range(9)) == 0
+
+
+def test_lower_bound_is_labelled_and_below_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = perfect(20).robustness((0, 1, 2))
+    monkeypatch.setattr(designs, "_WORK", 100)
+    bound = perfect(20).robustness((0, 1, 2))
+    assert exact.exact
+    assert not bound.exact
+    assert 0 < bound.value <= exact.value
+    assert str(bound).startswith("at least")
+
+
+def test_many_components_are_joined_further() -> None:
+    """Sixty subgroups: pairings whose differences share a large factor leave many components to join."""
+    assert paper(60).robustness().value == Fraction(1, 2)
+    assert paper(63).robustness().value == Fraction(2, 3)
+
+
+@pytest.mark.parametrize("minimum", [0.0, 0.3, 0.5, 0.8])
+def test_tolerated_losses_never_promise_too_much(minimum: float) -> None:
+    for design in (perfect(8), perfect(9), paper(6), multigroup(5), secagg(4)):
+        tolerated = design.tolerated_losses(minimum)
+        if tolerated < 0:
+            assert float(design.robustness()) < minimum
+        for lost in combinations(range(design.subgroups), max(0, min(tolerated, design.subgroups - 1))):
+            assert float(design.robustness(lost)) >= minimum or tolerated < 0
+
+
+def test_a_design_refuses_what_is_not_a_partition() -> None:
+    with pytest.raises(UsageError, match="every subgroup exactly once"):
+        Design(name="odd", subgroups=3, segments=(((0, 1),),))
+    with pytest.raises(UsageError, match=r"among 0\.\.3"):
+        perfect(4).robustness({9})
+    with pytest.raises(UsageError, match="no design is called"):
+        make("other", 4)
+
+
+def test_is_prime() -> None:
+    assert [n for n in range(-2, 30) if is_prime(n)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]

@@ -1,0 +1,52 @@
+"""The sharing graph and the finder's known values."""
+
+import pytest
+
+from heterosag.errors import UsageError
+from heterosag.graph import complete_graph, find_neighbours, majority, sparse_graph
+
+
+@pytest.mark.parametrize(
+    ("users", "corrupt", "dropped", "malicious", "expected"),
+    [
+        (1000, 0.05, 0.33, False, (72, 24)),
+        (1000, 0.05, 0.33, True, (398, 223)),
+        (1000, 0.33, 0.33, False, (286, 150)),
+        (1000, 0.33, 0.05, False, (78, 60)),
+        (100, 0.05, 0.33, False, (28, 6)),
+        (1_000_000, 0.05, 0.33, False, (102, 34)),
+    ],
+)
+def test_finder_gives_the_known_values(
+    users: int, corrupt: float, dropped: float, malicious: bool, expected: tuple[int, int]
+) -> None:
+    assert find_neighbours(users, corrupt, dropped, malicious_server=malicious) == expected
+
+
+def test_finder_says_what_cannot_be() -> None:
+    with pytest.raises(UsageError, match="expect fewer of them"):
+        find_neighbours(10, 0.4, 0.4)
+    with pytest.raises(UsageError, match="no sharing graph for"):
+        find_neighbours(100, 0.6, 0.5)
+
+
+def test_complete_graph() -> None:
+    graph = complete_graph(5, colluders=1)
+    assert graph.complete
+    assert graph.holders(2) == (0, 1, 3, 4)
+    assert graph.threshold == majority(5, 1) == 4
+
+
+def test_sparse_graph_is_regular_and_symmetric() -> None:
+    order = [3, 0, 4, 1, 5, 2, 6]
+    graph = sparse_graph(order, neighbours=4, threshold=3)
+    holders = {user: graph.holders(user) for user in range(7)}
+    assert all(len(set(held)) == 4 and user not in held for user, held in holders.items())
+    assert all(user in holders[other] for user, held in holders.items() for other in held)
+    assert holders[3] == (0, 2, 4, 6)
+
+
+@pytest.mark.parametrize(("order", "neighbours"), [([0, 1, 2, 3], 3), ([0, 1, 2], 4), ([0, 0, 1, 2, 3], 2)])
+def test_sparse_graph_refuses_nonsense(order: list[int], neighbours: int) -> None:
+    with pytest.raises(UsageError, match="even number of neighbours"):
+        sparse_graph(order, neighbours=neighbours, threshold=2)

@@ -1,0 +1,374 @@
+"""The plan: what it holds, what it states, what it refuses, and its encodings."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterosag
+from heterosag import costs
+from heterosag.errors import PlanError, UsageError
+from heterosag.plan import Plan
+from heterosag.report.plans import summarise
+
+PAPER: dict[str, Any] = {"classes": [5] * 5, "levels": [2, 6, 8, 10, 12], "dimension": 79510}
+
+
+def test_the_papers_first_experiment() -> None:
+    plan = heterosag.Plan.build(
+        classes=[5, 5, 5, 5, 5],
+        levels=[2, 6, 8, 10, 12],
+        dimension=79510,
+        design="perfect",
+        value_range=(-1.0, 1.0),
+        subgroup_size=5,
+        floor=3,
+        weight_bound=1,
+        min_robustness=None,
+        colluders=0,
+        users=None,
+        assignment_seed=None,
+    )
+    assert plan.users == tuple(range(25))
+    assert [subgroup.members for subgroup in plan.subgroups] == [tuple(range(5 * g, 5 * g + 5)) for g in range(5)]
+    assert plan.inference_robustness() == 0.8
+    assert plan.byzantine_tolerance() == 1
+    assert plan.min_robustness == 0.8
+    assert plan.share_threshold == plan.agree_quorum == 13
+    assert [segment.size for segment in plan.segments] == [15902] * 5
+
+
+def test_uploads_are_those_of_the_stated_formula() -> None:
+    """Claims: 200 rounds cost 60.4 85.9 95.4 95.4 95.4 Mb with ceil."""
+    bits = costs.of(Plan.build(**PAPER))
+    assert [round(200 * b / 1e6, 1) for b in bits.per_class()] == [60.4, 85.9, 95.4, 95.4, 95.4]
+    homogeneous = costs.of(Plan.build(**{**PAPER, "levels": [2] * 5}))
+    assert {round(200 * b / 1e6, 1) for b in homogeneous.per_class()} == {60.4}
+    unquantized = costs.of(Plan.build(**{**PAPER, "levels": [2**32] * 5}))
+    assert {round(200 * b / 1e6, 1) for b in unquantized.per_class()} == {569.3}
+
+
+def test_expansion_against_clear_and_secagg() -> None:
+    """Claims: 1.25x instead of 1.625x at 2^16 levels for pair blocks; 4x only in a star segment, 5x otherwise."""
+    fine = Plan.build([1024], [2**16], 127, subgroup_size=8, sharing="complete")
+    assert costs.of(fine).expansion() == (1.25,)
+    assert costs.of(fine).against_secagg() == (20 / 26,)
+    coarse = Plan.build([1016], [2], 127, subgroup_size=8, sharing="complete")
+    assert len(coarse.subgroups) == 127
+    assert sorted(block.bits for block in coarse.blocks_of(0)) == [4] + [5] * 126
+    secagg = Plan.build([1024], [2], 127, design="secagg", sharing="complete")
+    assert costs.of(secagg).expansion() == (11.0,)
+
+
+def test_level_of_a_block_is_the_slower_classes() -> None:
+    plan = Plan.build(**PAPER)
+    for segment in plan.segments:
+        for block in segment.blocks:
+            assert block.level == plan.levels[min(plan.subgroups[g].user_class for g in block.subgroups)]
+            assert 2**block.bits > block.users * (block.level - 1) >= 2 ** (block.bits - 1)
+
+
+def theorem_2(levels: list[int], users: int, dimension: int, low: float, high: float) -> float:
+    """sigma^2 of Theorem 2, as printed (for one subgroup a class)."""
+    groups = len(levels)
+    total = sum((2 * (groups - g) - 1) / (k - 1) ** 2 for g, k in enumerate(levels))
+    return (high - low) ** 2 / (4 * users**2) * dimension / groups * (users / groups) * total
+
+
+def test_quantization_error_is_theorem_2() -> None:
+    plan = Plan.build(**{**PAPER, "value_range": (-0.5, 2.0)})
+    assert plan.quantization_error() == pytest.approx(theorem_2([2, 6, 8, 10, 12], 25, 79510, -0.5, 2.0))
+
+
+@pytest.mark.parametrize("counts", [(1, 2, 2), (2, 1, 2), (3, 3, 1), (1, 1, 5)])
+def test_quantization_error_is_lemma_2(counts: tuple[int, ...]) -> None:
+    levels, size, dimension = [2, 4, 9], 4, 700
+    z = sum(counts)
+    plan = Plan.build(
+        [size * c for c in counts], levels, dimension - dimension % z, "paper-composite", subgroup_size=size
+    )
+    users = size * z
+    total = sum(
+        sum(2 * (z - sum(counts[:g]) - j) - 1 for j in range(counts[g])) / (levels[g] - 1) ** 2 for g in range(3)
+    )
+    expected = 4 / (4 * users**2) * plan.dimension / z * size * total
+    assert plan.quantization_error() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_proposition_1_more_subgroups_do_not_change_the_error(parts: int) -> None:
+    """Algorithm 1 with every class cut into the same number of subgroups."""
+    size = 84 // parts
+    plan = Plan.build([84] * 3, [2, 5, 9], 2520, "paper-composite", subgroup_size=size)
+    assert len(plan.subgroups) == 3 * parts
+    assert plan.quantization_error() == pytest.approx(theorem_2([2, 5, 9], 252, 2520, -1.0, 1.0))
+
+
+def test_weighted_error_bound_covers_the_worst_weights() -> None:
+    plan = Plan.build([12], [4], 60, subgroup_size=3, weight_bound=10)
+    plain = Plan.build([12], [4], 60, subgroup_size=3)
+    worst = max((w := np.array([10] + [light] * 11)) @ w / w.sum() ** 2 for light in range(1, 11))
+    assert plan.quantization_error() >= plain.quantization_error() * 12 * worst
+
+
+def test_subgroups_of_a_class_differ_by_one_at_most() -> None:
+    plan = Plan.build([11, 17, 5], [2, 4, 8], 1000, subgroup_size=5)
+    assert [(s.user_class, len(s.members)) for s in plan.subgroups] == [(0, 6), (0, 5), (1, 6), (1, 6), (1, 5), (2, 5)]
+    assert sorted(i for s in plan.subgroups for i in s.members) == list(range(33))
+
+
+def test_a_number_without_perfect_design_is_reached_inside_a_class() -> None:
+    plan = Plan.build([140, 140], [2, 4], 10_000, subgroup_size=10)
+    assert len(plan.subgroups) == 29
+    assert "28 subgroups; 29 were reached by splitting" in plan.notes[0]
+    merged = Plan.build([130, 140], [2, 4], 10_000, subgroup_size=10)
+    assert len(merged.subgroups) == 26
+    assert "27 subgroups; 26 were reached by merging" in merged.notes[0]
+
+
+def test_no_neighbour_fits() -> None:
+    with pytest.raises(PlanError, match="29 or 26"):
+        Plan.build([3] * 28, [2] * 28, 10_000, subgroup_size=3)
+
+
+def test_segments_are_as_even_as_possible() -> None:
+    plan = Plan.build([40], [2], 23, subgroup_size=5)
+    sizes = [segment.size for segment in plan.segments]
+    assert sum(sizes) == 23
+    assert max(sizes) - min(sizes) == 1
+    assert plan.segments[-1].stop == 23
+
+
+def test_fill_levels_costs_no_bits() -> None:
+    plain, filled = Plan.build(**PAPER), Plan.build(**PAPER, fill_levels=True)
+    assert costs.of(plain).upload_bits == costs.of(filled).upload_bits
+    assert filled.quantization_error() < plain.quantization_error()
+    for segment in filled.segments:
+        for block in segment.blocks:
+            assert block.users * (block.level - 1) < 2**block.bits <= block.users * block.level
+
+
+def test_survivors_decide_about_robustness() -> None:
+    plan = Plan.build([32], [4], 700, subgroup_size=4)  # eight subgroups, seven segments, no star
+    everyone = set(plan.users)
+    assert plan.inference_robustness(everyone) == plan.inference_robustness() == 6 / 7
+    assert plan.inference_robustness(everyone - {0, 1, 2}) == 6 / 7
+    assert plan.inference_robustness(everyone - set(range(4))) == 6 / 7
+    assert plan.inference_robustness(everyone - set(range(8))) == 5 / 7
+    assert plan.lost_subgroups(everyone - set(range(4))) == {0}
+    assert plan.byzantine_tolerance(everyone - set(range(24))) == 0
+    with pytest.raises(UsageError, match="77 is not a user"):
+        plan.inference_robustness({77})
+
+
+def test_named_users_and_seeded_assignment() -> None:
+    names = [f"phone-{i}" for i in range(20)]
+    plan = Plan.build([10, 10], [2, 4], 500, subgroup_size=5, users=names, assignment_seed=7)
+    assert plan.index("phone-3") == 3
+    for subgroup in plan.subgroups:
+        assert all((member < 10) == (subgroup.user_class == 0) for member in subgroup.members)
+    again = Plan.build([10, 10], [2, 4], 500, subgroup_size=5, users=names, assignment_seed=7)
+    other = Plan.build([10, 10], [2, 4], 500, subgroup_size=5, users=names, assignment_seed=8)
+    assert plan == again
+    assert plan.subgroups != other.subgroups
+    listed = Plan.build([10, 10], [2, 4], 500, subgroup_size=5, users=names)
+    assert any("listed order" in note for note in listed.notes)
+    assert not any("listed order" in note for note in plan.notes)
+    assert plan.subgroup_of("phone-19") in (2, 3)
+
+
+def test_sharing_graph_is_complete_for_few_and_sparse_for_many() -> None:
+    assert Plan.build([300], [2], 1000, subgroup_size=10).sharing.complete
+    plan = Plan.build([1000], [2], 1000, subgroup_size=10)
+    assert not plan.sharing.complete
+    assert 2 < plan.share_threshold < plan.sharing.neighbours < 100
+    assert any("neighbours" in note for note in plan.notes)
+    assert plan.agree_quorum == 501
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"classes": []}, "classes"),
+        ({"classes": [5, 0, 5, 5, 5]}, "classes[1]"),
+        ({"classes": "55555"}, "classes"),
+        ({"levels": [2, 6, 8, 10]}, "levels"),
+        ({"levels": [2, 6, 8, 10, 9]}, "levels[4]"),
+        ({"levels": [1, 6, 8, 10, 12]}, "levels[0]"),
+        ({"levels": [2, 6, 8, 10, 2**33]}, "levels[4]"),
+        ({"dimension": 4}, "dimension"),
+        ({"dimension": 0}, "dimension"),
+        ({"dimension": 7.5}, "dimension"),
+        ({"design": "best"}, "design"),
+        ({"design": "paper", "classes": [5] * 6, "levels": [2] * 6}, "design"),
+        ({"value_range": (1.0, -1.0)}, "value_range"),
+        ({"value_range": (0.0, float("inf"))}, "value_range"),
+        ({"subgroup_size": 0}, "subgroup_size"),
+        ({"floor": 6}, "floor"),
+        ({"floor": 1}, "floor"),
+        ({"classes": [1, 1], "levels": [2, 2]}, "floor"),
+        ({"weight_bound": 0}, "weight_bound"),
+        ({"weight_bound": 2**62}, "weight_bound"),
+        ({"min_robustness": 0.9}, "min_robustness"),
+        ({"min_robustness": -0.1}, "min_robustness"),
+        ({"colluders": -1}, "colluders"),
+        ({"colluders": 25}, "colluders"),
+        ({"colluders": 22}, "dropout"),
+        ({"dropout": 0.5}, "dropout"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"users": range(24)}, "users"),
+        ({"users": [0] * 25}, "users"),
+        ({"users": [*range(24), -1]}, "users"),
+        ({"users": [*range(24), "a\nb"]}, "users"),
+        ({"users": [*range(24), 1.5]}, "users"),
+        ({"assignment_seed": -1}, "assignment_seed"),
+        ({"assignment_seed": b""}, "assignment_seed"),
+        ({"sharing": "ring"}, "sharing"),
+    ],
+)
+def test_nonsense_is_refused_by_name(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Plan.build(**{**PAPER, **change})
+    assert refusal.value.field == field
+    assert str(refusal.value).startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"floor": 6}, {"floor": 5}),
+        ({"levels": [2, 6, 8, 10, 9]}, {"levels": [2, 6, 8, 10, 10]}),
+        ({"min_robustness": 0.9}, {"min_robustness": 0.8}),
+        ({"dropout": 0.5}, {"dropout": 0.48}),
+        ({"design": "paper", "classes": [5] * 6, "levels": [2] * 6}, {"design": "paper-composite"}),
+        ({"weight_bound": 2**62, "levels": [2**20] * 5}, {"weight_bound": 879610141082}),
+    ],
+)
+def test_the_refusal_names_a_value_that_works(change: dict[str, Any], remedy: dict[str, Any]) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Plan.build(**{**PAPER, **change})
+    (value,) = remedy.values()
+    assert str(value[-1] if isinstance(value, list) else value) in str(refusal.value)
+    Plan.build(**{**PAPER, **change, **remedy})
+
+
+def test_weights_put_the_floor_on_subgroups_too() -> None:
+    base: dict[str, Any] = {"classes": [8], "levels": [2], "dimension": 100, "subgroup_size": 2, "floor": 3}
+    assert Plan.build(**base).byzantine_tolerance() == 0
+    with pytest.raises(PlanError, match="sum of weights"):
+        Plan.build(**base, weight_bound=2)
+
+
+def test_notes_name_what_the_paper_got_wrong() -> None:
+    composite = Plan.build([4] * 75, [2] * 75, 1000, "paper-composite", subgroup_size=4)
+    assert any("Theorem 1 of the paper claims a robustness of 0.9867 here; it is 0.6667" in n for n in composite.notes)
+    assert any("0.24" in note and "Theorem 3" in note for note in composite.notes)
+    assert not any("Theorem 1" in note for note in Plan.build(**PAPER).notes)
+    two = Plan.build([10], [2], 100, "paper", subgroup_size=5)
+    assert any("claims a robustness of 0 here; it is 0.5" in note for note in two.notes)
+
+
+PLANS: list[dict[str, Any]] = [
+    PAPER,
+    {"classes": [10, 11], "levels": [2, 4], "dimension": 77, "users": [f"u{i}é" for i in range(21)]},
+    {"classes": [30], "levels": [2**32], "dimension": 10**9, "assignment_seed": b"\x00\xff" * 16, "fill_levels": True},
+    {"classes": [16], "levels": [3], "dimension": 50, "design": "multigroup", "weight_bound": 9, "subgroup_size": 4},
+    {"classes": [400], "levels": [5], "dimension": 999, "subgroup_size": 20, "assignment_seed": 3, "colluders": 9},
+    {
+        "classes": [6],
+        "levels": [2],
+        "dimension": 1,
+        "design": "secagg",
+        "min_robustness": 0.25,
+        "value_range": (0, 1e-7),
+    },
+]
+
+
+@pytest.mark.parametrize("wishes", PLANS)
+def test_toml_and_canonical_encoding_come_back(wishes: dict[str, Any]) -> None:
+    plan = Plan.build(**wishes)
+    assert Plan.from_toml(plan.to_toml()) == plan
+    decoded = Plan.decode(plan.encode())
+    assert decoded == plan
+    assert decoded.digest == plan.digest
+    assert decoded.notes == plan.notes
+    assert len(plan.digest) == 32
+
+
+def test_every_value_changes_the_digest() -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"levels": [2, 6, 8, 10, 13]},
+        {"dimension": 79511},
+        {"design": "multigroup"},
+        {"value_range": (-1.0, 1.5)},
+        {"floor": 2},
+        {"weight_bound": 2},
+        {"min_robustness": 0.5},
+        {"colluders": 1},
+        {"users": range(1, 26)},
+        {"assignment_seed": 0},
+        {"assignment_seed": 1},
+        {"dropout": 0.2},
+        {"fill_levels": True},
+    ]
+    digests = {Plan.build(**{**PAPER, **change}).digest for change in changes}
+    assert len(digests) == len(changes)
+
+
+def test_a_hand_written_toml_needs_no_digest_and_an_edited_one_is_noticed() -> None:
+    text = "classes = [5, 5]\nlevels = [2, 4]\ndimension = 100\n"
+    plan = Plan.from_toml(text)
+    assert plan == Plan.build([5, 5], [2, 4], 100)
+    with pytest.raises(PlanError, match="delete it"):
+        Plan.from_toml(plan.to_toml().replace("dimension = 100", "dimension = 101"))
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("classes = [", "toml"),
+        ("classes = [5]\nlevels = [2]\n", "dimension"),
+        ("classes = [5]\nlevels = [2]\ndimension = 9\ncolour = 1\n", "colour"),
+        ("version = 2\n", "version"),
+        ('classes = [5]\nlevels = [2]\ndimension = 9\nassignment_seed = "xyz"\n', "assignment_seed"),
+    ],
+)
+def test_bad_toml(text: str, field: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Plan.from_toml(text)
+    assert refusal.value.field == field
+
+
+def test_decode_refuses_anything_that_build_would_not_make() -> None:
+    import msgspec
+
+    data = Plan.build(**PAPER).encode()
+    version, recipe, structure = msgspec.msgpack.decode(data)
+    structure[1][0][1] = [0, 1, 2, 3, 5]
+    for bad in (
+        b"",
+        data[:-1],
+        data + b"\0",
+        msgspec.msgpack.encode([version, recipe, structure]),
+        msgspec.msgpack.encode([2, recipe, structure]),
+        msgspec.msgpack.encode([version, recipe[:-1], structure]),
+        msgspec.msgpack.encode([version, ["x"] * len(recipe), structure]),
+    ):
+        with pytest.raises(PlanError):
+            Plan.decode(bad)
+
+
+def test_the_summary_is_json_and_complete() -> None:
+    import json
+
+    summary = json.loads(json.dumps(summarise(Plan.build(**PAPER), dropout=0.2)))
+    assert summary["dropout"] == 0.2
+    assert summary["leak_probability"]["one"] == pytest.approx(5 * 0.8 * 0.2**4)
+    assert summary["subgroups"][1] == {"class": 1, "users": [5, 6, 7, 8, 9]}
+    assert summary["segments"][0] == [[0, 1], [2, 4], [3]]
+    assert summary["levels"][0] == [2, 8, 10]
+    assert summary["bits"][0] == [4, 7, 6]
+    with pytest.raises(UsageError, match="dropout rate"):
+        summarise(Plan.build(**PAPER), dropout=1.5)

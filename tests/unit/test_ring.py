@@ -1,0 +1,82 @@
+"""Packing and ring widths."""
+
+import numpy as np
+import pytest
+
+from heterosag import ring
+from heterosag.errors import UsageError, WireError
+
+
+@pytest.mark.parametrize(
+    ("users", "bound", "level", "bits"),
+    [
+        (10, 1, 2, 4),
+        (5, 1, 2, 3),
+        (16, 1, 12, 8),
+        (16, 1, 2**16, 20),
+        (2**10, 1, 2, 11),
+        (2**10, 1, 2**16, 26),
+        (1, 1, 2, 1),
+    ],
+)
+def test_width_is_the_papers_bits(users: int, bound: int, level: int, bits: int) -> None:
+    assert ring.width(users, bound, level) == bits
+    assert bits == int(np.ceil(np.log2(users * (level - 1) + 1)))
+
+
+def reference(values: list[int], bits: int) -> bytes:
+    """The packing as one big number."""
+    number = sum(value << (index * bits) for index, value in enumerate(values))
+    return number.to_bytes((len(values) * bits + 7) // 8, "little")
+
+
+@pytest.mark.parametrize("bits", range(1, 65))
+def test_packing_is_one_little_endian_number_at_every_width_and_length(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    for count in [*range(34), 257]:
+        values = [int(v) & ((1 << bits) - 1) for v in rng.integers(0, 2**64, count, dtype=np.uint64)]
+        lanes = np.array(values, dtype=ring.lane_dtype(bits))
+        data = ring.pack(lanes, bits)
+        assert data == reference(values, bits)
+        assert len(data) == ring.packed_size(count, bits)
+        back = ring.unpack(data, bits, count)
+        assert back.dtype == lanes.dtype
+        assert back.tolist() == values
+
+
+@pytest.mark.parametrize("bits", [1, 5, 12, 33, 63])
+def test_packing_of_many_chunks(bits: int) -> None:
+    count = 8 * ring._CHUNK_GROUPS * 2 + 13
+    lanes = ring.reduce(np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64), bits)
+    lanes = lanes.astype(ring.lane_dtype(bits))
+    assert np.array_equal(ring.unpack(ring.pack(lanes, bits), bits, count), lanes)
+
+
+def test_lane_types() -> None:
+    assert [ring.lane_dtype(bits).itemsize for bits in (1, 8, 9, 16, 17, 32, 33, 63)] == [1, 1, 2, 2, 4, 4, 8, 8]
+    for bits in (0, 65):
+        with pytest.raises(UsageError, match="1 to 63 bits"):
+            ring.lane_dtype(bits)
+
+
+def test_reduce_wraps_in_place() -> None:
+    lanes = np.array([255, 8, 7], dtype=np.uint8)
+    assert ring.reduce(lanes, 3) is lanes
+    assert lanes.tolist() == [7, 0, 7]
+    assert ring.reduce(np.array([255], dtype=np.uint8), 8).tolist() == [255]
+
+
+def test_pack_refuses_what_does_not_fit() -> None:
+    with pytest.raises(UsageError, match="does not fit in 3 bits"):
+        ring.pack(np.array([8], dtype=np.uint8), 3)
+    with pytest.raises(UsageError, match="one-dimensional unsigned"):
+        ring.pack(np.zeros(3, dtype=np.int8), 3)  # type: ignore[arg-type]
+
+
+def test_unpack_is_strict() -> None:
+    data = ring.pack(np.array([1, 2, 3], dtype=np.uint8), 5)
+    for wrong in (data[:-1], data + b"\0", b""):
+        with pytest.raises(WireError, match="takes 2 bytes"):
+            ring.unpack(wrong, 5, 3)
+    with pytest.raises(WireError, match="trailing bits"):
+        ring.unpack(bytes([data[0], data[1] | 0x80]), 5, 3)
