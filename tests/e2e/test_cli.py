@@ -51,7 +51,7 @@ def test_every_flag_arrives() -> None:
     words = (
         "plan --json --classes 12,15 --levels 3,9 --dimension 1000 --design paper-composite --subgroup-size 4 "
         "--range -0.5,2 --floor 2 --dropout 0.25 --weight-bound 3 --min-robustness 0.25 --colluders 1 "
-        "--assignment-seed 9 --sharing complete --fill-levels"
+        "--assignment-seed 9 --sharing complete"
     )
     summary = json.loads(run(*words.split()).stdout)
     assert summary["design"] == "paper-composite"
@@ -65,8 +65,12 @@ def test_every_flag_arrives() -> None:
     assert summary["weight_bound"] == 3
     assert summary["min_robustness"] == 0.25
     assert summary["colluders"] == 1
-    assert summary["levels"][0][0] > 3
     assert summary["subgroups"][0]["users"] != [0, 1, 2, 3]
+
+
+def test_levels_fill_their_rings_on_request() -> None:
+    assert json.loads(run("plan", "--json").stdout)["levels"][0] == [2, 8, 10]
+    assert json.loads(run("plan", "--json", "--fill-levels").stdout)["levels"][0] == [2, 13, 13]
 
 
 def test_save_and_load(tmp_path: Path) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 from heterosag import costs
 from heterosag.plan import Plan
 
-__all__ = ["summarise"]
+__all__ = ["chance", "summarise"]
+
+_NOISE = 1e-12  # probabilities are computed in float64, and below this say nothing
+
+
+def chance(probability: float) -> str:
+    """A probability for people: two digits, and no digits where it is too small to be told from rounding."""
+    return f"below {_NOISE:.0e}" if 0 < probability < _NOISE else f"{probability:.2g}"
 
 
 def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:

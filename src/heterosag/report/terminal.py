@@ -12,15 +12,11 @@ from rich.text import Text
 
 from heterosag.design import Design
 from heterosag.plan import Plan
-from heterosag.report.plans import summarise
+from heterosag.report.figures import PALETTE
+from heterosag.report.plans import chance, summarise
 
 __all__ = ["compare_plans", "show_matrix", "show_plan"]
 
-# Readable with black text on light and on dark terminals; a segment's blocks take them in turn.
-_COLOURS = (
-    "#8dd3c7", "#ffed6f", "#bebada", "#fb8072", "#80b1d3", "#fdb462",
-    "#b3de69", "#fccde5", "#d9d9d9", "#bc80bd", "#ccebc5", "#ffffb3",
-)  # fmt: skip
 _WIDEST = 32  # subgroups; a wider matrix says nothing on a terminal
 
 
@@ -62,7 +58,7 @@ def show_matrix(design: Design) -> RenderableType:
     text = Text("design: a row a segment, a column a subgroup; one colour codes together, * alone\n", style="dim")
     text.append(" " * 4 + "".join(str(g).center(wide) for g in range(design.subgroups)) + "\n", style="dim")
     for index, (row, segment) in enumerate(zip(design.matrix(), design.segments, strict=True)):
-        colour = {g: _COLOURS[at % len(_COLOURS)] for at, block in enumerate(segment) for g in block}
+        colour = {g: PALETTE[at % len(PALETTE)] for at, block in enumerate(segment) for g in block}
         text.append(f"{index:>3} ", style="dim")
         for subgroup, entry in enumerate(row):
             text.append(("*" if entry is None else str(entry)).center(wide), style=f"black on {colour[subgroup]}")
@@ -100,11 +96,11 @@ def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     leak = summary["leak_probability"]
     yield "inference robustness", f"{bound}{summary['inference_robustness']:.4f}"
     yield "faulty users the median bears", str(summary["byzantine_tolerance"])
-    yield f"lone survivor in one subgroup, {rate}", f"{leak['one']:.2g}"
-    yield f"lone survivor in any subgroup, {rate}", f"{leak['any']:.2g}"
-    yield "a lone survivor's segment leaks, without floor", f"{leak['block']:.2g}"
-    yield f"the same with the floor of {summary['floor']}", f"{leak['with_floor']:.2g}"
-    yield f"a round fails, {rate}", f"{summary['failure_probability']:.2g}"
+    yield f"lone survivor in one subgroup, {rate}", chance(leak["one"])
+    yield f"lone survivor in any subgroup, {rate}", chance(leak["any"])
+    yield "a lone survivor's segment leaks, without floor", chance(leak["block"])
+    yield f"the same with the floor of {summary['floor']}", chance(leak["with_floor"])
+    yield f"a round fails, {rate}", chance(summary["failure_probability"])
     yield "quantization error bound", f"{summary['quantization_error']:.4g}"
     yield "share threshold, agree quorum", f"{summary['share_threshold']}, {summary['agree_quorum']}"
 

@@ -1,0 +1,124 @@
+"""Regenerate what the documents quote: summaries (JSON), figures (SVG), and the marked tables filled from them.
+
+`python docs/make_data.py` runs each command below, writes its summary with command, seed and duration, and fills the
+regions `<!-- fill: NAME -->` .. `<!-- end -->` of the pages. A test fails when a page and its summary differ.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from heterosag.report.plans import chance
+
+ROOT = Path(__file__).resolve().parents[1]
+SUMMARIES = ROOT / "docs" / "summaries"
+FIGURES = ROOT / "docs" / "figures"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "plans.md")
+
+WISHES = "--classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8"
+COMMANDS = {
+    "designs": f"plan {WISHES} --compare secagg,multigroup,paper-composite,perfect --json",
+    "plan": f"plan {WISHES} --json",
+}
+_KEPT = (
+    "design", "users", "dimension", "classes", "class_levels", "inference_robustness", "byzantine_tolerance", "dropout",
+    "leak_probability", "failure_probability", "quantization_error", "upload_bits", "expansion",
+)  # fmt: skip
+_REGION = re.compile(r"(<!-- fill: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def run(name: str) -> dict[str, Any]:
+    """Run a command and keep what the pages quote of it."""
+    start = time.perf_counter()
+    words = [sys.executable, "-m", "heterosag", *COMMANDS[name].split()]
+    printed = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    plans = printed.get("plans", [printed])
+    return {
+        "command": f"heterosag {COMMANDS[name]}",
+        "seed": None,
+        "duration_seconds": round(time.perf_counter() - start, 2),
+        "plans": [{key: plan[key] for key in _KEPT} for plan in plans],
+    }
+
+
+def load(name: str) -> dict[str, Any]:
+    """A committed summary."""
+    summary: dict[str, Any] = json.loads((SUMMARIES / f"{name}.json").read_text(encoding="utf-8"))
+    return summary
+
+
+def fill(page: str) -> str:
+    """The page's text with every marked region made anew from the committed summaries."""
+    return _REGION.sub(lambda match: match[1] + REGIONS[match[2]]() + match[3], page)
+
+
+def designs_table() -> str:
+    """The four designs side by side."""
+    plans = load("designs")["plans"]
+    rows = [
+        ["", *(f"`{plan['design']}`" for plan in plans)],
+        ["---", *("---:" for _ in plans)],
+        ["inference robustness", *(f"{p['inference_robustness']:.3f}" for p in plans)],
+        ["faulty users the median bears", *(str(p["byzantine_tolerance"]) for p in plans)],
+        ["a lone survivor's segment leaks, no floor", *(chance(p["leak_probability"]["block"]) for p in plans)],
+        ["the same with the floor rule", *(f"{p['leak_probability']['with_floor']:.0f}" for p in plans)],
+        ["a round fails for lack of survivors", *(chance(p["failure_probability"]) for p in plans)],
+        ["upload of the slowest class, kB", *(f"{p['upload_bits'][0] / 8000:.1f}" for p in plans)],
+        ["upload of the fastest class, kB", *(f"{p['upload_bits'][-1] / 8000:.1f}" for p in plans)],
+        ["quantization error bound", *(f"{p['quantization_error']:.0f}" for p in plans)],
+    ]  # fmt: skip
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def claim() -> str:
+    """The sentence on what the paper claims for its design here."""
+    plans = {plan["design"]: plan for plan in load("designs")["plans"]}
+    count = sum(plans["perfect"]["classes"]) // 8
+    return (
+        f"For these {count} subgroups the paper's Theorem 1 claims {(count - 2) / count:.3f}; the true value of its "
+        f"design is {plans['paper-composite']['inference_robustness']:.3f}, and ours has "
+        f"{plans['perfect']['inference_robustness']:.3f}.\n"
+    )
+
+
+def settings() -> str:
+    """What the table is about."""
+    plan = load("plan")["plans"][0]
+    return (
+        f"{plan['users']} users in {len(plan['classes'])} classes with {', '.join(map(str, plan['class_levels']))} "
+        f"quantizer levels, subgroups of 8, {plan['dimension']:,} parameters, {plan['dropout']:.0%} dropout "
+        f"(`{load('designs')['command']}`):\n"
+    )
+
+
+REGIONS = {"designs": designs_table, "claim": claim, "settings": settings}
+
+
+def draw() -> None:
+    """The figure of the plan that the pages talk about."""
+    from heterosag.plan import Plan
+    from heterosag.report.figures import draw_design, to_svg
+
+    plan = Plan.build([24] * 4, [2, 6, 8, 12], 79510, subgroup_size=8)
+    figure = draw_design(plan.design, classes=[subgroup.user_class for subgroup in plan.subgroups])
+    (FIGURES / "design.svg").write_text(to_svg(figure, title="The perfect design of 12 subgroups"), encoding="utf-8")
+
+
+def main() -> None:
+    """Make everything anew."""
+    for name in COMMANDS:
+        text = json.dumps(run(name), indent=2) + "\n"
+        (SUMMARIES / f"{name}.json").write_text(text, encoding="utf-8")
+    draw()
+    for page in PAGES:
+        page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

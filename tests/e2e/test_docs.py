@@ -1,0 +1,88 @@
+"""Pages say what their summaries say, and the summaries what the software says."""
+
+import importlib.util
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def data() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("make_data", ROOT / "docs" / "make_data.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_and_summaries_agree(data: types.ModuleType) -> None:
+    for page in data.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert data.fill(text) == text, f"run `make docs-data`: {page.name} differs from its summaries"
+        assert set(re.findall(r"fill: (\w+)", text)) <= data.REGIONS.keys()
+
+
+def test_summaries_hold_command_seed_and_duration_and_can_be_made_again(data: types.ModuleType) -> None:
+    for name in data.COMMANDS:
+        summary = data.load(name)
+        assert summary["command"] == f"heterosag {data.COMMANDS[name]}"
+        assert summary["duration_seconds"] > 0
+        assert "seed" in summary
+        assert summary["plans"] == data.run(name)["plans"]
+
+
+def test_the_papers_claim_on_the_page_is_that_of_theorem_1(data: types.ModuleType) -> None:
+    assert "claims 0.833; the true value of its design is 0.500" in data.claim()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/plans.md"])
+def test_code_blocks_run(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, page, "exec"), {})
+    for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL):
+        from heterosag import Plan
+
+        assert len(Plan.from_toml(block).subgroups) == 12
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if not target.startswith("https://"):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_json_key_is_documented() -> None:
+    from heterosag import Plan
+    from heterosag.report.plans import summarise
+
+    text = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
+    for key in summarise(Plan.build([5, 5], [2, 4], 100)):
+        assert f"`{key}`" in text
+
+
+def test_figures_are_those_the_software_draws(
+    data: types.ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    committed = (data.FIGURES / "design.svg").read_text(encoding="utf-8")
+    monkeypatch.setattr(data, "FIGURES", tmp_path)
+    data.draw()
+    assert (tmp_path / "design.svg").read_text(encoding="utf-8") == committed
+
+
+def test_figures_name_the_extra_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heterosag.design import perfect
+    from heterosag.errors import UsageError
+    from heterosag.report.figures import draw_design
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UsageError, match=r"heterosag\[report\]"):
+        draw_design(perfect(4))
