@@ -55,16 +55,16 @@ def show_matrix(design: Design) -> RenderableType:
     if design.subgroups > _WIDEST:
         return Text(f"(design matrix of {design.subgroups} subgroups not shown; --json lists it)", style="dim")
     wide = len(str(design.subgroups - 1)) + 2
-    text = Text("design: a row a segment, a column a subgroup; one colour codes together, * alone\n", style="dim")
-    text.append(" " * 4 + "".join(str(g).center(wide) for g in range(design.subgroups)) + "\n", style="dim")
+    heading = "design: a row a segment, a column a subgroup; one colour codes together, * alone"
+    lines = [Text(heading, style="dim")]
+    lines.append(Text(" " * 4 + "".join(str(g).center(wide) for g in range(design.subgroups)), style="dim"))
     for index, (row, segment) in enumerate(zip(design.matrix(), design.segments, strict=True)):
         colour = {g: PALETTE[at % len(PALETTE)] for at, block in enumerate(segment) for g in block}
-        text.append(f"{index:>3} ", style="dim")
+        line = Text.assemble((f"{index:>3} ", "dim"))
         for subgroup, entry in enumerate(row):
-            text.append(("*" if entry is None else str(entry)).center(wide), style=f"black on {colour[subgroup]}")
-        text.append("\n")
-    text.rstrip()
-    return text
+            line.append(("*" if entry is None else str(entry)).center(wide), style=f"black on {colour[subgroup]}")
+        lines.append(line)
+    return Text("\n").join(lines)
 
 
 def _class_table(summary: dict[str, Any]) -> Table:
