@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
+    from heterosag.embedded import Result as Result
+    from heterosag.embedded import aggregate as aggregate
     from heterosag.errors import HeteroSagError as HeteroSagError
     from heterosag.errors import PlanError as PlanError
     from heterosag.errors import UsageError as UsageError
@@ -19,14 +21,40 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "HeteroSagError": "errors",
+    "Result": "embedded",
+    "aggregate": "embedded",
     "Plan": "plan",
     "PlanError": "errors",
     "UsageError": "errors",
     "WireError": "errors",
 }
-_ROOMS = ("arrays", "costs", "design", "encode", "errors", "graph", "plan", "quantize", "ring")
+_ROOMS = (
+    "arrays",
+    "costs",
+    "design",
+    "embedded",
+    "encode",
+    "errors",
+    "graph",
+    "plan",
+    "protocol",
+    "quantize",
+    "result",
+    "ring",
+    "robust",
+    "wire",
+)
 
-__all__ = ["HeteroSagError", "Plan", "PlanError", "UsageError", "WireError", "__version__"]
+__all__ = [
+    "HeteroSagError",
+    "Plan",
+    "PlanError",
+    "Result",
+    "UsageError",
+    "WireError",
+    "__version__",
+    "aggregate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ mask is made of.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,25 @@ from heterosag import ring
 from heterosag.crypto.labels import digest
 from heterosag.crypto.prg import BLOCK_SIZE, KEY_SIZE, keystream
 from heterosag.errors import UsageError
-from heterosag.plan import Plan, PlannedBlock
+from heterosag.plan import Cell, Plan, PlannedBlock
 from heterosag.quantize import check_finite, dequantize, quantize
 from heterosag.ring import Lanes
 
-__all__ = ["EncodedSegment", "Rounding", "decode", "encode"]
+__all__ = [
+    "METRIC_LIMIT",
+    "CellLanes",
+    "Rounding",
+    "Update",
+    "check_update",
+    "decode",
+    "decode_metric",
+    "fill_cells",
+]
 
+METRIC_LIMIT = 2**28
+"""Largest magnitude of a metric: sums of up to 32,768 users stay within their lane."""
+
+_METRIC_SCALE = 2.0**20
 _WORD_SIZE = 4  # bytes of randomness an element's rounding takes
 
 
@@ -55,22 +68,31 @@ class Rounding:
         return np.frombuffer(stream, dtype="<u4", offset=first - aligned)
 
 
+@dataclass(frozen=True, slots=True)
+class CellLanes:
+    """The contents of one cell: elements in lanes of their ring, auxiliary lanes of 64 bits. Changed in place."""
+
+    elements: Lanes
+    auxiliary: npt.NDArray[np.uint64]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedSegment:
-    """One segment of a user's update in its block's ring, not yet masked, and its auxiliary lanes by name."""
+class Update:
+    """What a user brings to a round, checked against the plan."""
 
-    lanes: Lanes
-    auxiliary: dict[str, int]
+    vector: npt.NDArray[np.floating[Any]]
+    weight: int
+    metrics: dict[str, float]
 
 
-def encode(
-    plan: Plan, subgroup: int, vector: npt.NDArray[np.floating[Any]], rounding: Rounding, *, weight: int = 1
-) -> Iterator[EncodedSegment]:
-    """The segments of a user's vector, in order, each as weight * level in its block's ring.
-
-    Guarantees: every element is within 0 .. weight*(level-1), so a block of honest users cannot overflow; the whole
-    vector is checked before the first segment is given out.
-    """
+def check_update(
+    plan: Plan,
+    vector: npt.NDArray[np.floating[Any]],
+    *,
+    weight: int = 1,
+    metrics: Mapping[str, float] | None = None,
+) -> Update:
+    """Refuse, before anything is encoded, an update that does not fit the plan."""
     if vector.shape != (plan.dimension,):
         raise UsageError(f"the plan is for vectors of {plan.dimension} elements, this one has the shape {vector.shape}")
     if vector.dtype.kind != "f":
@@ -78,26 +100,48 @@ def encode(
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= plan.weight_bound:
         raise UsageError(f"this plan takes whole weights from 1 to {plan.weight_bound}, not {weight!r}")
     check_finite(vector)
-    return _encode(plan, subgroup, vector, rounding, weight)
+    values = dict(metrics or {})
+    if values.keys() != set(plan.metrics):
+        raise UsageError(f"this plan sums the metrics {list(plan.metrics)}, not {sorted(values)}")
+    for name, value in values.items():
+        if not abs(value) <= METRIC_LIMIT:  # also refuses NaN
+            raise UsageError(f"metric {name!r} must lie within {METRIC_LIMIT} of zero, not {value!r}")
+    return Update(vector=vector, weight=weight, metrics=values)
 
 
-def _encode(
-    plan: Plan, subgroup: int, vector: npt.NDArray[np.floating[Any]], rounding: Rounding, weight: int
-) -> Iterator[EncodedSegment]:
-    for segment, block in zip(plan.segments, plan.blocks_of(subgroup), strict=True):
-        lanes = np.empty(segment.size, dtype=ring.lane_dtype(block.bits))
-        clipped = quantize(
-            vector[segment.start : segment.stop],
-            block.level,
-            plan.value_range,
-            rounding.words(segment.start, segment.size),
-            out=lanes,
-            weight=weight,
-        )
-        counters = {"count": 1, "weight": weight, "clipped": clipped}
-        yield EncodedSegment(lanes=lanes, auxiliary={name: counters[name] for name in plan.lanes})
+def fill_cells(
+    plan: Plan, subgroup: int, update: Update, rounding: Rounding | None = None, *, clip: bool = True
+) -> list[CellLanes]:
+    """A user's cells, not yet masked: weight * level of every element in its block's ring, then auxiliary lanes.
+
+    Guarantees: every element is within 0 .. weight*(level-1), so a block of honest users cannot overflow. With
+    `clip=False` elements wrap in the ring instead, as those of a malicious user may.
+    """
+    rounding = rounding or Rounding.from_system()
+    return [_fill_cell(plan, cell, update, rounding, clip) for cell in plan.cells(subgroup)]
+
+
+def _fill_cell(plan: Plan, cell: Cell, update: Update, rounding: Rounding, clip: bool) -> CellLanes:
+    elements = np.empty(cell.size, dtype=ring.lane_dtype(cell.bits))
+    clipped = quantize(
+        update.vector[cell.start : cell.stop],
+        cell.block.level,
+        plan.value_range,
+        rounding.words(cell.start, cell.size),
+        out=elements,
+        weight=update.weight,
+        wrap_bits=None if clip else cell.bits,
+    )
+    values = {"count": 1, "weight": update.weight, "clipped": clipped}
+    values.update({name: round(value * _METRIC_SCALE) % 2**64 for name, value in update.metrics.items()})
+    return CellLanes(elements, np.array([values[lane] for lane in cell.lanes], dtype=np.uint64))
 
 
 def decode(plan: Plan, block: PlannedBlock, sums: Lanes, weight: int) -> npt.NDArray[np.float64]:
     """A block's decoded sum of weighted levels as the weighted mean of its survivors' values."""
     return dequantize(sums, weight, block.level, plan.value_range)
+
+
+def decode_metric(total: int) -> float:
+    """The sum of a metric from its 64-bit lane."""
+    return (total - 2**64 if total >= 2**63 else total) / _METRIC_SCALE

@@ -1,13 +1,36 @@
 """The whole error tree. Each error says what it proves about whom.
 
-Every error of this package is a `HeteroSagError`, so one `except` catches them all. The first question after
-an error is whose fault it is, and the tree answers that: `UsageError` and `PlanError` blame the caller,
-`WireError` blames the bytes of a named sender.
+Every error of this package is a `HeteroSagError`, so one `except` catches them all. The first question after an error
+is whose fault it is, and the tree answers that:
+
+- `UsageError`, `PlanError`: the caller's own.
+- `WireError`: bytes that no honest sender produces, from the sender named.
+- `FaultyUserError`: the user named broke the protocol, provably.
+- `FaultyBlockError`: somebody in the blocks named did; masks hide who.
+- `DisputedShareError`: dealer or holder of each pair named did; their word stands against each other.
+- `FaultyServerError`: the server asked a client for what it must not have. The client released nothing.
+- `TooFewSurvivorsError`: nobody's fault; the round cannot go on without giving somebody away.
+- `AbandonedRoundError`: the round was given up, and nothing is asked for again under its context.
 """
 
 from __future__ import annotations
 
-__all__ = ["HeteroSagError", "PlanError", "UsageError", "WireError"]
+from collections.abc import Iterable
+
+__all__ = [
+    "AbandonedRoundError",
+    "DisputedShareError",
+    "FaultyBlockError",
+    "FaultyServerError",
+    "FaultyUserError",
+    "HeteroSagError",
+    "PlanError",
+    "TooFewSurvivorsError",
+    "UsageError",
+    "WireError",
+]
+
+Name = int | str
 
 
 class HeteroSagError(Exception):
@@ -30,8 +53,53 @@ class PlanError(HeteroSagError, ValueError):
 class WireError(HeteroSagError):
     """Bytes that no honest sender produces. `sender` is who they came from, where that is known."""
 
-    def __init__(self, problem: str, *, sender: int | str | None = None) -> None:
+    def __init__(self, problem: str, *, sender: Name | None = None) -> None:
         origin = "" if sender is None else f"from {sender!r}: "
         super().__init__(f"{origin}{problem}")
         self.problem = problem
         self.sender = sender
+
+
+class FaultyUserError(HeteroSagError):
+    """The named user broke the protocol in a way that everybody who saw the messages can check."""
+
+    def __init__(self, user: Name, problem: str) -> None:
+        super().__init__(f"user {user!r}: {problem}")
+        self.user = user
+        self.problem = problem
+
+
+class FaultyBlockError(HeteroSagError):
+    """Decoded blocks that honest users cannot make: `blocks` are pairs of segment and subgroups."""
+
+    def __init__(self, blocks: Iterable[tuple[int, tuple[int, ...]]], problem: str) -> None:
+        self.blocks = tuple(blocks)
+        named = ", ".join(f"subgroups {list(subgroups)} in segment {segment}" for segment, subgroups in self.blocks)
+        super().__init__(f"{problem}: {named}")
+        self.problem = problem
+
+
+class DisputedShareError(HeteroSagError):
+    """Too few shares of a secret match their commitments: `pairs` are the dealers and holders in dispute."""
+
+    def __init__(self, pairs: Iterable[tuple[Name, Name]], problem: str) -> None:
+        self.pairs = tuple(pairs)
+        named = ", ".join(f"dealer {dealer!r} and holder {holder!r}" for dealer, holder in self.pairs)
+        super().__init__(f"{problem}: {named}")
+        self.problem = problem
+
+
+class FaultyServerError(HeteroSagError):
+    """The server's message must not be answered. Proves that the server lied, or that the plan differs."""
+
+
+class TooFewSurvivorsError(HeteroSagError):
+    """No legal set of survivors is left. `reason` is thresholds, floor or robustness."""
+
+    def __init__(self, reason: str, problem: str) -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+
+class AbandonedRoundError(HeteroSagError):
+    """The round is over without a result, by the server's own decision or because it was restarted."""

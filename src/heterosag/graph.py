@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from heterosag.errors import UsageError
@@ -41,6 +41,7 @@ class SharingGraph:
     neighbours: int
     threshold: int
     order: tuple[int, ...] = ()
+    _places: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def complete(self) -> bool:
@@ -51,7 +52,9 @@ class SharingGraph:
         """Roster indices of the other users who hold shares of `user`'s secrets, in rising order."""
         if self.complete:
             return tuple(other for other in range(self.users) if other != user)
-        place = self.order.index(user)
+        if not self._places:
+            self._places.update({someone: place for place, someone in enumerate(self.order)})
+        place = self._places[user]
         half = self.neighbours // 2
         around = (place + offset for offset in range(-half, half + 1) if offset)
         return tuple(sorted(self.order[spot % self.users] for spot in around))

@@ -28,11 +28,13 @@ from heterosag.graph import SharingGraph
 from heterosag.quantize import ValueRange, step
 from heterosag.recipe import (
     LEAST_CORRUPT,
+    Cell,
     PlannedBlock,
     PlannedSegment,
     User,
     check_classes,
     check_floor,
+    check_metrics,
     check_min_robustness,
     check_numbers,
     check_thresholds,
@@ -44,7 +46,7 @@ from heterosag.recipe import (
     share,
 )
 
-__all__ = ["PLAN_VERSION", "Plan", "PlannedBlock", "PlannedSegment", "Subgroup", "User"]
+__all__ = ["PLAN_VERSION", "Cell", "Plan", "PlannedBlock", "PlannedSegment", "Subgroup", "User"]
 
 PLAN_VERSION = 1
 
@@ -64,6 +66,7 @@ _RECIPE = (
     "dropout",
     "sharing",
     "fill_levels",
+    "metrics",
 )
 
 
@@ -94,8 +97,13 @@ class Plan:
     sharing: SharingGraph
     agree_quorum: int
     assignment_seed: int | bytes | None
+    metrics: tuple[str, ...]
     notes: tuple[str, ...] = field(compare=False)
+    seats: tuple[int, ...] = field(repr=False, compare=False)
     _roster: dict[User, int] = field(repr=False, compare=False)
+    _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _digest: list[bytes] = field(default_factory=list, repr=False, compare=False)
+    _guarded: list[tuple[tuple[int, ...], ...]] = field(default_factory=list, repr=False, compare=False)
 
     # --- making one ---------------------------------------------------------------------------------------------
 
@@ -118,6 +126,7 @@ class Plan:
         dropout: float = 0.1,
         sharing: str = "auto",
         fill_levels: bool = False,
+        metrics: Sequence[str] = (),
     ) -> Plan:
         """Plan the rounds of an epoch, or raise a `PlanError` that says which value to change and to what.
 
@@ -130,6 +139,7 @@ class Plan:
         assignment_seed: public seed that shuffles users of a class (None: listed order, chosen by a trusted party).
         dropout: share of users expected to vanish in a round. sharing: auto, complete or sparse (see graph.py).
         fill_levels: raise every block's level as far as its ring holds, at no cost in bits.
+        metrics: names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
         """
         classes, levels = check_classes(classes, levels)
         roster = check_users(users, sum(classes))
@@ -163,7 +173,9 @@ class Plan:
             sharing=graph,
             agree_quorum=quorum,
             assignment_seed=assignment_seed,
+            metrics=check_metrics(metrics),
             notes=(),
+            seats=tuple(seat for _, seat in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)),
             _roster={user: index for index, user in enumerate(roster)},
         )
         object.__setattr__(plan, "notes", tuple(_notes(plan, adjusted)))
@@ -178,7 +190,7 @@ class Plan:
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """The auxiliary lanes that follow each segment, 64 bits each."""
+        """The auxiliary lanes that follow each segment, 64 bits each: `count` is a constant 1."""
         return ("count", "weight", "clipped") if self.weight_bound > 1 else ("count", "clipped")
 
     def index(self, user: User) -> int:
@@ -190,14 +202,40 @@ class Plan:
 
     def subgroup_of(self, user: User) -> int:
         """The index of a user's subgroup."""
-        index = self.index(user)
-        return next(g for g, subgroup in enumerate(self.subgroups) if index in subgroup.members)
+        return self.seats[self.index(user)]
 
     def blocks_of(self, subgroup: int) -> tuple[PlannedBlock, ...]:
         """The block in which a subgroup codes each segment, in the order of the segments."""
         return tuple(
             next(block for block in segment.blocks if subgroup in block.subgroups) for segment in self.segments
         )
+
+    def cells(self, subgroup: int) -> tuple[Cell, ...]:
+        """What a user of this subgroup sends, in order: a cell a segment, and one more for metrics."""
+        if subgroup not in self._cells:
+            cells = [
+                Cell(segment=at, start=segment.start, stop=segment.stop, block=block, lanes=self.lanes)
+                for at, (segment, block) in enumerate(zip(self.segments, self.blocks_of(subgroup), strict=True))
+            ]
+            if self.metrics:
+                everyone = tuple(range(len(self.subgroups)))
+                block = PlannedBlock(subgroups=everyone, users=len(self.users), level=2, bits=1)
+                end, lanes = self.dimension, ("count", *self.metrics)
+                cells.append(Cell(segment=len(self.segments), start=end, stop=end, block=block, lanes=lanes))
+            self._cells[subgroup] = tuple(cells)
+        return self._cells[subgroup]
+
+    def guarded_blocks(self) -> tuple[tuple[int, ...], ...]:
+        """The sets of subgroups whose sums the server learns, each of which the floor protects.
+
+        With weights in use the sum of weights of every subgroup is public, so each subgroup counts as one too.
+        """
+        if not self._guarded:
+            blocks = {block.subgroups for segment in self.segments for block in segment.blocks}
+            if self.weight_bound > 1 and len(self.segments[0].blocks) > 1:
+                blocks |= {(subgroup,) for subgroup in range(len(self.subgroups))}
+            self._guarded.append(tuple(sorted(blocks)))
+        return self._guarded[0]
 
     def lost_subgroups(self, survivors: Iterable[User]) -> frozenset[int]:
         """The subgroups of which nobody is among the survivors."""
@@ -276,6 +314,7 @@ class Plan:
             "dropout": self.dropout,
             "sharing": "complete" if self.sharing.complete else "sparse",
             "fill_levels": self.fill_levels,
+            "metrics": list(self.metrics),
         }
 
     def encode(self) -> bytes:
@@ -316,7 +355,9 @@ class Plan:
     @property
     def digest(self) -> bytes:
         """SHA-256 of the canonical encoding, labelled."""
-        return labels.digest("plan", self.encode())
+        if not self._digest:
+            self._digest.append(labels.digest("plan", self.encode()))
+        return self._digest[0]
 
     def to_toml(self) -> str:
         """The recipe as TOML, with the digest that the plan built from it must have."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.errors import UsageError
-from heterosag.ring import Lanes
+from heterosag.ring import Lanes, reduce
 
 __all__ = ["MAX_LEVEL", "ValueRange", "check_finite", "check_range", "dequantize", "quantize", "step"]
 
@@ -27,6 +27,7 @@ MAX_LEVEL = 1 << 32
 """Most levels of a quantizer: as fine as the words that decide the rounding."""
 
 _WORD_SCALE = 2.0**-32
+_FAR = 2.0**1000  # beyond any ring, and finite
 _CHUNK = 1 << 15  # elements: float64 intermediates of a chunk stay in the second-level cache
 
 
@@ -62,11 +63,13 @@ def quantize(
     *,
     out: Lanes,
     weight: int = 1,
+    wrap_bits: int | None = None,
 ) -> int:
     """Write weight * q for every value into `out`, q in 0..level-1, and return how many values were clipped.
 
     Guarantees: q is within 0..level-1 whatever the float arithmetic did; values beyond the range go to its end
-    and are counted; NaN and infinity are refused before `out` is touched.
+    and are counted; NaN and infinity are refused before `out` is touched. With `wrap_bits` values beyond the range
+    wrap modulo 2^wrap_bits instead, which is what a malicious user may send.
     """
     if not (values.shape == words.shape == out.shape) or values.ndim != 1:
         raise UsageError(f"values {values.shape}, words {words.shape} and out {out.shape} must be one equal length")
@@ -86,10 +89,15 @@ def quantize(
             # floor(x + u), u uniform on [0, 1), is l + 1 with probability x - l: one pass and no comparison.
             chunk += words[part] * _WORD_SCALE
             np.floor(chunk, out=chunk)
-            np.clip(chunk, 0.0, level - 1.0, out=chunk)
+            if wrap_bits is None:
+                np.clip(chunk, 0.0, level - 1.0, out=chunk)
+            else:
+                np.mod(np.clip(chunk, -_FAR, _FAR, out=chunk), 2.0**wrap_bits, out=chunk)
             out[part] = chunk
     if weight != 1:
         out *= out.dtype.type(weight)  # in whole numbers: a product may exceed what a float holds exactly
+    if wrap_bits is not None:
+        reduce(out, wrap_bits)
     return clipped
 
 

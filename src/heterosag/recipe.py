@@ -19,7 +19,7 @@ from heterosag.errors import PlanError, UsageError
 from heterosag.graph import SharingGraph
 from heterosag.quantize import MAX_LEVEL, ValueRange, check_range
 
-__all__ = ["LEAST_CORRUPT", "PlannedBlock", "PlannedSegment", "User"]
+__all__ = ["LEAST_CORRUPT", "Cell", "PlannedBlock", "PlannedSegment", "User"]
 
 User = int | str
 
@@ -52,6 +52,43 @@ class PlannedSegment:
     def size(self) -> int:
         """Elements of the slice."""
         return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What one subgroup sends of one segment: elements start..stop-1 in its block's ring, then auxiliary lanes.
+
+    The metrics of a plan are one more cell behind the last segment: no elements, a block of everybody.
+    """
+
+    segment: int
+    start: int
+    stop: int
+    block: PlannedBlock
+    lanes: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements of the cell."""
+        return self.stop - self.start
+
+    @property
+    def bits(self) -> int:
+        """Width of the elements' ring."""
+        return self.block.bits
+
+
+def check_metrics(metrics: Any) -> tuple[str, ...]:
+    """Names of the metrics that are summed over everybody."""
+    if isinstance(metrics, (str, bytes)) or not isinstance(metrics, Sequence):
+        raise PlanError("metrics", f"must be a list of names, not {metrics!r}")
+    names = tuple(metrics)
+    for name in names:
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+            raise PlanError("metrics", f"a metric has a name of 1 to {_LONGEST_NAME} characters, not {name!r}")
+    if len(set(names)) != len(names) or "count" in names:
+        raise PlanError("metrics", "names of metrics are distinct, and none is 'count'")
+    return names
 
 
 def _whole(field_name: str, value: Any, least: int, most: int | None = None) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heterosag import ring
-from heterosag.encode import Rounding, decode, encode
+from heterosag.encode import Rounding, check_update, decode, decode_metric, fill_cells
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
 
@@ -21,7 +21,9 @@ def test_block_means_of_all_users_are_the_mean_of_the_updates(weight_bound: int)
     updates = rng.uniform(-1, 1, size=(21, plan.dimension))
     weights = [int(w) for w in rng.integers(1, weight_bound, 21, endpoint=True)]
     encoded = [
-        list(encode(plan, plan.subgroup_of(u), updates[u], Rounding.from_seed(5, u), weight=weights[u]))
+        fill_cells(
+            plan, plan.subgroup_of(u), check_update(plan, updates[u], weight=weights[u]), Rounding.from_seed(5, u)
+        )
         for u in range(21)
     ]
     for at, segment in enumerate(plan.segments):
@@ -29,10 +31,10 @@ def test_block_means_of_all_users_are_the_mean_of_the_updates(weight_bound: int)
             users = [u for u in range(21) if plan.subgroup_of(u) in block.subgroups]
             total = np.zeros(segment.size, dtype=ring.lane_dtype(block.bits))
             for u in users:
-                total += encoded[u][at].lanes
-            exact = sum(encoded[u][at].lanes.astype(object) for u in users)
+                total += encoded[u][at].elements
+            exact = sum(encoded[u][at].elements.astype(object) for u in users)
             assert np.array_equal(ring.reduce(total, block.bits).astype(object), exact), "a ring overflowed"
-            weight = sum(encoded[u][at].auxiliary.get("weight", 1) for u in users)
+            weight = sum(weights[u] for u in users)
             mean = decode(plan, block, total, weight)
             part = slice(segment.start, segment.stop)
             expected = np.average(updates[users, part], axis=0, weights=[weights[u] for u in users])
@@ -44,24 +46,48 @@ def test_block_means_of_all_users_are_the_mean_of_the_updates(weight_bound: int)
 def test_auxiliary_lanes() -> None:
     vector = np.zeros(1003)
     vector[0] = 3.0
-    segments = list(encode(plan_of(9), 0, vector, Rounding.from_system(), weight=4))
-    assert segments[0].auxiliary == {"count": 1, "weight": 4, "clipped": 1}
-    assert segments[1].auxiliary == {"count": 1, "weight": 4, "clipped": 0}
-    assert next(encode(plan_of(), 0, vector, Rounding.from_system())).auxiliary == {"count": 1, "clipped": 1}
+    weighted = fill_cells(plan_of(9), 0, check_update(plan_of(9), vector, weight=4))
+    assert weighted[0].auxiliary.tolist() == [1, 4, 1]
+    assert weighted[1].auxiliary.tolist() == [1, 4, 0]
+    assert fill_cells(plan_of(), 0, check_update(plan_of(), vector))[0].auxiliary.tolist() == [1, 1]
+
+
+def test_metrics_go_into_one_more_cell() -> None:
+    plan = Plan.build([6, 6], [2, 4], 10, subgroup_size=3, metrics=["loss", "accuracy"])
+    update = check_update(plan, np.zeros(10), metrics={"accuracy": 0.75, "loss": -1.5})
+    cells = fill_cells(plan, 1, update)
+    assert len(cells) == len(plan.segments) + 1
+    assert cells[-1].elements.size == 0
+    assert cells[-1].auxiliary[0] == 1
+    assert [decode_metric(int(lane)) for lane in cells[-1].auxiliary[1:]] == [-1.5, 0.75]
+    for bad in ({}, {"loss": 1.0}, {"loss": 1.0, "accuracy": float("nan")}, {"loss": 2.0**29, "accuracy": 0.0}):
+        with pytest.raises(UsageError, match="metric"):
+            check_update(plan, np.zeros(10), metrics=bad)
+
+
+def test_a_liar_wraps_in_the_ring() -> None:
+    plan = Plan.build([6, 6], [2, 4], 10, subgroup_size=3)
+    vector = np.array([-3.0, 5.0] + [0.0] * 8)
+    cells = fill_cells(plan, 0, check_update(plan, vector), clip=False)
+    block = plan.blocks_of(0)[0]
+    assert cells[0].elements[0] == 2**block.bits - 1  # level -1
+    assert cells[0].elements[1] == 3
+    assert cells[0].auxiliary[1] == 2
+    huge = fill_cells(plan, 0, check_update(plan, np.full(10, 1e300)), clip=False)
+    assert all(cell.elements.max() < 2**block.bits for cell, block in zip(huge, plan.blocks_of(0), strict=True))
 
 
 def test_bad_vectors_and_weights_are_refused_at_once() -> None:
     plan = plan_of()
-    rounding = Rounding.from_system()
     with pytest.raises(UsageError, match="1003 elements"):
-        encode(plan, 0, np.zeros(1002), rounding)
+        check_update(plan, np.zeros(1002))
     with pytest.raises(UsageError, match="NaN"):
-        encode(plan, 0, np.full(1003, np.nan), rounding)
+        check_update(plan, np.full(1003, np.nan))
     with pytest.raises(UsageError, match="vector of floats"):
-        encode(plan, 0, np.zeros(1003, dtype=np.int64), rounding)  # type: ignore[arg-type]
+        check_update(plan, np.zeros(1003, dtype=np.int64))  # type: ignore[arg-type]
     for weight in (0, 2, True, 1.0):
         with pytest.raises(UsageError, match="whole weights"):
-            encode(plan, 0, np.zeros(1003), rounding, weight=weight)  # type: ignore[arg-type]
+            check_update(plan, np.zeros(1003), weight=weight)  # type: ignore[arg-type]
 
 
 def test_every_element_has_its_own_word_wherever_reading_starts() -> None:

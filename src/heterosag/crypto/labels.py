@@ -1,4 +1,4 @@
-"""Labelled hashing: every hash of the protocol says what it is for.
+"""Labelled hashing and derivation: every hash and key of the protocol says what it is for.
 
 The input of a hash is a list of byte strings, each behind its length in eight little-endian bytes, the label first.
 So no two lists hash alike unless they are equal, and a hash made for one purpose is never valid for another.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from heterosag.errors import UsageError
 
-__all__ = ["DIGEST_SIZE", "digest", "shuffle"]
+__all__ = ["DIGEST_SIZE", "commit", "derive", "digest", "index_bytes", "shuffle"]
 
 DIGEST_SIZE = 32
 
@@ -20,13 +21,34 @@ _PREFIX = b"heterosag/1/"
 _WORD_SPAN = 1 << 64
 
 
+def index_bytes(*numbers: int) -> bytes:
+    """Roster indices and other small numbers as eight little-endian bytes each."""
+    return b"".join(number.to_bytes(8, "little") for number in numbers)
+
+
 def digest(label: str, *parts: bytes) -> bytes:
     """SHA-256 over the label and the parts, each behind its length."""
     state = Hash(SHA256())
-    for part in (_PREFIX + label.encode("ascii"), *parts):
-        state.update(len(part).to_bytes(8, "little"))
-        state.update(part)
+    state.update(_listed(label, *parts))
     return state.finalize()
+
+
+def derive(label: str, secret: bytes, *parts: bytes) -> bytes:
+    """A 32-byte key by HKDF-SHA256, without salt, its info the labelled list of parts."""
+    return HKDF(algorithm=SHA256(), length=DIGEST_SIZE, salt=None, info=_listed(label, *parts)).derive(secret)
+
+
+def commit(kind: str, context: bytes, dealer: int, holder: int, value: bytes) -> bytes:
+    """A hash commitment to a share (or, holder = dealer, to a whole secret) bound to where it belongs.
+
+    Guarantees: binding by collision resistance; hiding because every value committed to is uniform on 2^255 elements.
+    """
+    return digest(f"commit/{kind}", context, index_bytes(dealer, holder), value)
+
+
+def _listed(label: str, *parts: bytes) -> bytes:
+    listed = (_PREFIX + label.encode("ascii"), *parts)
+    return b"".join(len(part).to_bytes(8, "little") + part for part in listed)
 
 
 def shuffle(label: str, seed: bytes, count: int) -> list[int]:
@@ -52,7 +74,7 @@ def shuffle(label: str, seed: bytes, count: int) -> list[int]:
 def _words(label: str, seed: bytes) -> Iterator[int]:
     counter = 0
     while True:
-        block = digest(label, seed, counter.to_bytes(8, "little"))
+        block = digest(label, seed, index_bytes(counter))
         for start in range(0, DIGEST_SIZE, 8):
             yield int.from_bytes(block[start : start + 8], "little")
         counter += 1

@@ -1,28 +1,65 @@
 """The keystream: AES-256 in counter mode from a zero 128-bit big-endian counter, one key per use.
 
 Guarantees: under one key every byte of the stream is produced from its own position only, so two readers of the same
-key and range agree byte for byte, and a key that is used for one purpose yields each bit to one consumer.
+key agree byte for byte, and a stream object hands each byte out once.
 """
 
 from __future__ import annotations
 
-from cryptography.hazmat.primitives.ciphers import Cipher
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from heterosag.errors import UsageError
 
-__all__ = ["BLOCK_SIZE", "KEY_SIZE", "keystream"]
+__all__ = ["BLOCK_SIZE", "CHUNK_SIZE", "KEY_SIZE", "Keystream", "chunk_buffer", "keystream"]
 
 KEY_SIZE = 32
 BLOCK_SIZE = 16
+CHUNK_SIZE = 1 << 18
+"""Bytes produced at a time: the chunk and what it is added to stay in the second-level cache."""
+
+_ZEROS = memoryview(bytes(CHUNK_SIZE))
+
+
+class Keystream:
+    """A key's stream, read from its start to its end, each byte once. The key is not kept."""
+
+    __slots__ = ("_encrypt", "position")
+
+    def __init__(self, key: bytes) -> None:
+        self._encrypt = _encryptor(key, 0)
+        self.position = 0
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+        """The next `size` bytes, at most a chunk, in the front of a buffer with a block to spare."""
+        self._encrypt.update_into(_ZEROS[:size], buffer.data)
+        self.position += size
+        return buffer[:size]
+
+    def align(self) -> None:
+        """Skip to the next block boundary."""
+        rest = -self.position % BLOCK_SIZE
+        if rest:
+            self._encrypt.update(bytes(rest))
+            self.position += rest
+
+
+def chunk_buffer() -> npt.NDArray[np.uint8]:
+    """A buffer that `Keystream.read_into` can fill with a whole chunk."""
+    return np.empty(CHUNK_SIZE + BLOCK_SIZE, dtype=np.uint8)
 
 
 def keystream(key: bytes, size: int, *, start: int = 0) -> bytes:
     """`size` bytes of the key's stream from byte `start`, a multiple of the block size, on."""
-    if len(key) != KEY_SIZE:
-        raise UsageError(f"a keystream key has {KEY_SIZE} bytes, not {len(key)}")
     if start < 0 or start % BLOCK_SIZE:
         raise UsageError(f"a keystream is read from a multiple of {BLOCK_SIZE} bytes on, not from {start}")
-    counter = (start // BLOCK_SIZE).to_bytes(BLOCK_SIZE, "big")
-    return Cipher(AES(key), CTR(counter)).encryptor().update(bytes(size))
+    return _encryptor(key, start // BLOCK_SIZE).update(bytes(size))
+
+
+def _encryptor(key: bytes, block: int) -> CipherContext:
+    if len(key) != KEY_SIZE:
+        raise UsageError(f"a keystream key has {KEY_SIZE} bytes, not {len(key)}")
+    return Cipher(AES(key), CTR(block.to_bytes(BLOCK_SIZE, "big"))).encryptor()

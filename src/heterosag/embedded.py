@@ -1,0 +1,305 @@
+"""A round in memory: the embedded engine.
+
+`aggregate` runs clients and server in one process, over the very messages that would cross a network. With
+`secure=False` it skips the cryptography and gives the same bits for the same rounding seed.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag import encode as encoding
+from heterosag.arrays import Layout
+from heterosag.crypto.identity import Identity
+from heterosag.encode import CellLanes, Rounding, Update
+from heterosag.errors import UsageError
+from heterosag.plan import Plan, User
+from heterosag.protocol import masks
+from heterosag.protocol.client import Client
+from heterosag.protocol.context import RoundId
+from heterosag.protocol.outcome import outcome
+from heterosag.protocol.phases import Phase
+from heterosag.protocol.server import Decoded, Refusal, Server
+from heterosag.protocol.unmasking import join_blocks
+from heterosag.result import BlockSum, Combined, combine
+from heterosag.robust import Rule, find_rule
+
+__all__ = ["Result", "Traffic", "aggregate"]
+
+logger = logging.getLogger("heterosag")
+logger.addHandler(logging.NullHandler())
+
+Updates = Mapping[User, Any] | npt.NDArray[np.floating[Any]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Traffic:
+    """Encoded bytes by phase and user, and seconds by phase: of all users together, and of the server."""
+
+    sent: dict[str, dict[User, int]] = field(default_factory=dict)
+    received: dict[str, dict[User, int]] = field(default_factory=dict)
+    user_seconds: dict[str, float] = field(default_factory=dict)
+    server_seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timing(self, seconds: dict[str, float], phase: Phase) -> Iterator[None]:
+        """Add the time that passes inside to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds[phase.value] = seconds.get(phase.value, 0.0) + time.perf_counter() - start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a round returns. `aggregate` has the names, shapes and types that the updates came with."""
+
+    aggregate: Any
+    combined: Combined
+    traffic: Traffic
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def vector(self) -> npt.NDArray[np.float64]:
+        """The aggregate as one vector of float64."""
+        return self.combined.vector
+
+    @property
+    def survivors(self) -> tuple[User, ...]:
+        """The users whose updates are in the aggregate."""
+        return self.combined.survivors
+
+    @property
+    def blocks(self) -> tuple[tuple[BlockSum, ...], ...]:
+        """For each segment, its decoded blocks: who, how many, their sum."""
+        return self.combined.blocks
+
+    @property
+    def faulty_blocks(self) -> tuple[BlockSum, ...]:
+        """The blocks that honest users cannot have made, left out by the rule."""
+        return self.combined.faulty_blocks
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean of each metric over the survivors."""
+        return self.combined.metrics
+
+
+def aggregate(
+    plan: Plan,
+    updates: Updates,
+    *,
+    rule: str | Rule = "mean",
+    weights: Mapping[User, int] | Sequence[int] | None = None,
+    dropped: Mapping[User, str] | None = None,
+    identities: Mapping[User, Identity] | bool | None = None,
+    secure: bool = True,
+    rounding_seed: int | None = None,
+    metrics: Mapping[User, Mapping[str, float]] | None = None,
+    liars: Collection[User] = (),
+    round_id: RoundId | None = None,
+) -> Result:
+    """Aggregate users' updates in one round, in memory.
+
+    updates: a mapping of user to vector, array, or dict or list of arrays; or a 2-D array, one row a user in roster
+    order. rule: mean, median, trimmed_mean, or a `robust.Rule`. weights: whole numbers up to the plan's weight bound.
+    dropped: users who vanish before sending a phase's message (advertise, share, mask, agree, unmask). identities: sign
+    and agree (True makes fresh ones). secure: False skips the cryptography. rounding_seed: reproducible rounding.
+    metrics: each user's values of the plan's metrics. liars: users who skip the clip and wrap in the ring.
+
+    Guarantees: the aggregate is that of the exact integer sums of the survivors' quantized vectors, or a named error.
+    """
+    chosen = find_rule(rule)
+    round_id = round_id or RoundId(session=secrets.token_bytes(16))
+    absent = {user: Phase(phase) for user, phase in (dropped or {}).items() if _is_phase(phase)}
+    layout, inputs = _collect(plan, updates, weights, metrics, absent)
+    liars = {plan.users[plan.index(user)] for user in liars}
+    rounding = {
+        user: Rounding.from_seed(rounding_seed, plan.index(user), round_id.number)
+        if rounding_seed is not None
+        else None
+        for user in inputs
+    }
+    traffic = Traffic()
+    refusals: tuple[Refusal, ...] = ()
+    if secure:
+        engine = _SecureRound(plan, round_id, _identities(plan, identities), absent, traffic)
+        decoded = engine.run(inputs, rounding, liars)
+        refusals = tuple(engine.server.refusals)
+    else:
+        decoded = _plain_round(plan, inputs, rounding, liars, absent, signed=bool(identities))
+    combined = combine(plan, decoded, chosen)
+    logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
+    return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
+
+
+def _is_phase(phase: str) -> bool:
+    if phase not in {known.value for known in Phase}:
+        names = ", ".join(known.value for known in Phase)
+        raise UsageError(f"users vanish before one of the phases {names}, not {phase!r}")
+    return True
+
+
+def _collect(
+    plan: Plan,
+    updates: Updates,
+    weights: Mapping[User, int] | Sequence[int] | None,
+    metrics: Mapping[User, Mapping[str, float]] | None,
+    absent: Mapping[User, Phase],
+) -> tuple[Layout, dict[User, Update]]:
+    """Everybody's update as a checked vector; users who vanish before masking need none."""
+    given: dict[User, Any]
+    if isinstance(updates, Mapping):
+        given = dict(updates)
+    else:
+        rows = np.asarray(updates)
+        if rows.ndim != 2 or len(rows) != len(plan.users):
+            raise UsageError(
+                f"an array of updates has one row for each of the {len(plan.users)} users, not {rows.shape}"
+            )
+        given = dict(zip(plan.users, rows, strict=True))
+    for user in (*given, *absent):
+        plan.index(user)
+    early = {user for user, phase in absent.items() if phase in (Phase.ADVERTISE, Phase.SHARE, Phase.MASK)}
+    missing = [user for user in plan.users if user not in given and user not in early]
+    if missing:
+        raise UsageError(f"user {missing[0]!r} has no update: give one, or name it in dropped")
+    if not given:
+        raise UsageError("nobody has an update")
+    layout = Layout.of(next(iter(given.values())))
+    if layout.dimension != plan.dimension:
+        raise UsageError(f"the plan is for {plan.dimension} elements, the updates have {layout.dimension}")
+    weight_of = _weights(plan, weights)
+    inputs = {
+        user: encoding.check_update(
+            plan, layout.flatten(arrays), weight=weight_of.get(user, 1), metrics=(metrics or {}).get(user)
+        )
+        for user, arrays in given.items()
+    }
+    return layout, inputs
+
+
+def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> dict[User, int]:
+    if weights is None:
+        return {}
+    if isinstance(weights, Mapping):
+        return {plan.users[plan.index(user)]: weight for user, weight in weights.items()}
+    if len(weights) != len(plan.users):
+        raise UsageError(f"{len(plan.users)} users need {len(plan.users)} weights, not {len(weights)}")
+    return dict(zip(plan.users, (int(weight) for weight in weights), strict=True))
+
+
+def _identities(plan: Plan, identities: Mapping[User, Identity] | bool | None) -> dict[User, Identity] | None:
+    if identities is None or identities is False:
+        return None
+    if identities is True:
+        return {user: Identity.generate() for user in plan.users}
+    missing = [user for user in plan.users if user not in identities]
+    if missing:
+        raise UsageError(f"user {missing[0]!r} has no identity")
+    return {user: identities[user] for user in plan.users}
+
+
+class _SecureRound:
+    """Drives clients and server through the phases, and counts what crosses between them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        round_id: RoundId,
+        identities: dict[User, Identity] | None,
+        absent: Mapping[User, Phase],
+        traffic: Traffic,
+    ) -> None:
+        directory = None if identities is None else {user: one.public for user, one in identities.items()}
+        self.server = Server(plan, round_id, directory=directory)
+        self._clients = {
+            user: Client(
+                plan,
+                user,
+                round_id,
+                identity=None if identities is None else identities[user],
+                directory=directory,
+                trust_server=identities is None,
+            )
+            for user in plan.users
+        }
+        self._signed = identities is not None
+        self._absent = absent
+        self._traffic = traffic
+
+    def run(
+        self, inputs: Mapping[User, Update], rounding: Mapping[User, Rounding | None], liars: Collection[User]
+    ) -> Decoded:
+        """The whole round."""
+
+        def mask(user: User, message: bytes) -> bytes:
+            update = inputs[user]
+            return self._clients[user].mask(
+                message,
+                update.vector,
+                weight=update.weight,
+                metrics=update.metrics,
+                rounding=rounding[user],
+                clip=user not in liars,
+            )
+
+        messages = self._phase(
+            Phase.ADVERTISE, dict.fromkeys(self._clients, b""), lambda u, _: self._clients[u].advertise()
+        )
+        messages = self._phase(Phase.SHARE, messages, lambda u, m: self._clients[u].share(m))
+        messages = self._phase(Phase.MASK, messages, mask)
+        if self._signed:
+            messages = self._phase(Phase.AGREE, messages, lambda u, m: self._clients[u].agree(m))
+        self._phase(Phase.UNMASK, messages, lambda u, m: self._clients[u].unmask(m))
+        return self.server.decoded
+
+    def _phase(self, phase: Phase, messages: Mapping[User, bytes], step: Any) -> dict[User, bytes]:
+        """Every user that is still there answers; then the server closes the phase."""
+        traffic, order = self._traffic, list(Phase)
+        traffic.sent[phase.value], traffic.received[phase.value] = {}, {}
+        for user, message in messages.items():
+            traffic.received[phase.value][user] = len(message)
+            gone = self._absent.get(user)
+            if gone is not None and order.index(gone) <= order.index(phase):
+                continue
+            with traffic.timing(traffic.user_seconds, phase):
+                reply = step(user, message)
+            traffic.sent[phase.value][user] = len(reply)
+            with traffic.timing(traffic.server_seconds, phase):
+                self.server.receive(user, reply)
+        with traffic.timing(traffic.server_seconds, phase):
+            return self.server.close()
+
+
+def _plain_round(
+    plan: Plan,
+    inputs: Mapping[User, Update],
+    rounding: Mapping[User, Rounding | None],
+    liars: Collection[User],
+    absent: Mapping[User, Phase],
+    *,
+    signed: bool,
+) -> Decoded:
+    """The same sums without the cryptography: the oracle says who survives, and their cells are added."""
+    survivors = outcome(plan, absent, identities=signed).unwrap()
+    sums: dict[int, list[CellLanes]] = {}
+    for user in survivors:
+        subgroup = plan.subgroup_of(user)
+        cells = encoding.fill_cells(plan, subgroup, inputs[user], rounding[user], clip=user not in liars)
+        totals = sums.setdefault(subgroup, masks.empty(plan.cells(subgroup)))
+        for total, cell in zip(totals, cells, strict=True):
+            total.elements[:] += cell.elements
+            total.auxiliary[:] += cell.auxiliary
+    segments, metrics = join_blocks(plan, [plan.index(user) for user in survivors], sums)
+    return Decoded(survivors=survivors, segments=segments, metrics=metrics)

@@ -1,0 +1,32 @@
+"""The protocol as machines without I/O: bring your own transport.
+
+A `Client` and a `Server` turn messages into messages; `RoundId` says which round it is; `outcome` says what a round of
+honest users must end with. examples/own_transport.py is a whole round over a queue.
+"""
+
+from heterosag.crypto.identity import Identity
+from heterosag.protocol.client import Client, Directory, Policy
+from heterosag.protocol.context import RoundId
+from heterosag.protocol.outcome import Outcome, outcome
+from heterosag.protocol.phases import ClientPhase, Phase, ServerPhase
+from heterosag.protocol.release import MemoryReleaseLog, ReleaseLog
+from heterosag.protocol.server import Decoded, DecodedBlock, Refusal, Server
+
+__all__ = [
+    "Client",
+    "ClientPhase",
+    "Decoded",
+    "DecodedBlock",
+    "Directory",
+    "Identity",
+    "MemoryReleaseLog",
+    "Outcome",
+    "Phase",
+    "Policy",
+    "Refusal",
+    "ReleaseLog",
+    "RoundId",
+    "Server",
+    "ServerPhase",
+    "outcome",
+]

@@ -1,0 +1,59 @@
+"""What is bound to what.
+
+c0 = H(version, plan, session, round, digest of the model trained from) signs advertisements. c1 = H(c0, roster with
+keys) seals and commits shares. c2 = H(c1, users who shared) derives masks and signs the survivor set. Parties that
+disagree on anything public end up with different contexts, and nothing of theirs can be combined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from heterosag.crypto.labels import DIGEST_SIZE, digest, index_bytes
+from heterosag.errors import UsageError, WireError
+from heterosag.plan import Plan
+from heterosag.wire import WIRE_VERSION, Advertised
+
+__all__ = ["RoundId", "check_indices", "roster_context", "sharers_context", "survivors_bytes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundId:
+    """Which round this is: of which session, on which model."""
+
+    session: bytes
+    number: int = 0
+    model: bytes = bytes(DIGEST_SIZE)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.session) <= 64 or len(self.model) != DIGEST_SIZE or not 0 <= self.number < 2**64:
+            raise UsageError("a session has 1 to 64 bytes, a model digest 32, and a round's number is below 2^64")
+
+    def context(self, plan: Plan) -> bytes:
+        """c0."""
+        numbers = index_bytes(WIRE_VERSION, self.number)
+        return digest("context/round", numbers, plan.digest, self.session, self.model)
+
+
+def roster_context(context: bytes, advertised: Sequence[Advertised]) -> bytes:
+    """c1. Signatures are left out: they prove the keys, they do not add to them."""
+    parts = (index_bytes(user.user) + user.seal_key + user.mask_key for user in advertised)
+    return digest("context/roster", context, b"".join(parts))
+
+
+def sharers_context(context: bytes, sharers: Iterable[int]) -> bytes:
+    """c2."""
+    return digest("context/sharers", context, index_bytes(*sharers))
+
+
+def survivors_bytes(survivors: Iterable[int]) -> bytes:
+    """A survivor set as it is signed."""
+    return index_bytes(*survivors)
+
+
+def check_indices(indices: Sequence[int], users: int, what: str, *, sender: int | str | None = None) -> None:
+    """Refuse a list of users that repeats one, is out of order, or names a stranger."""
+    if any(a >= b for a, b in pairwise(indices)) or (indices and indices[-1] >= users):
+        raise WireError(f"{what} must name known users once each, in roster order", sender=sender)

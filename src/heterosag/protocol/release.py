@@ -1,0 +1,32 @@
+"""The release log: what a client has given out, so that it never gives out something else under the same context.
+
+Signing a survivor set and releasing shares happen once per context. The client claims each in its log before it
+answers; a log that outlives the process (a network node keeps one in a file) makes that hold across restarts.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from heterosag.errors import FaultyServerError
+
+__all__ = ["MemoryReleaseLog", "ReleaseLog"]
+
+
+class ReleaseLog(Protocol):
+    """Remembers, for good, the first claim under each context and kind."""
+
+    def claim(self, context: bytes, kind: str, value: bytes) -> None:
+        """Persist the claim, or raise `FaultyServerError` if another value was claimed before."""
+
+
+class MemoryReleaseLog:
+    """A log for a client that lives and dies with its process."""
+
+    def __init__(self) -> None:
+        self._claims: dict[tuple[bytes, str], bytes] = {}
+
+    def claim(self, context: bytes, kind: str, value: bytes) -> None:
+        """Keep the first value of each context and kind; refuse another one."""
+        if self._claims.setdefault((context, kind), value) != value:
+            raise FaultyServerError(f"asked a second time, for something else, to {kind} under one context")

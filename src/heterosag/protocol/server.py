@@ -1,0 +1,368 @@
+"""The server of a round: collects, closes phases, unmasks. Without I/O, clock or threads.
+
+`receive` takes one user's message, `close` ends a phase and returns what to send to whom; when to close (everybody has
+answered, a timeout) is the caller's business. One state type a phase. The server keeps one accumulator per segment and
+subgroup and no user's vector: a vector is validated fully, then added; after that a user leaves the sum only with its
+whole subgroup.
+
+Guarantees: the decoded sums are exactly those of the survivors' encoded vectors if these followed the protocol;
+otherwise an error names the user, the pair or the block, never a silent wrong number that a check could have caught.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from msgspec.structs import replace
+
+from heterosag import wire
+from heterosag.crypto import labels
+from heterosag.crypto.identity import verify
+from heterosag.errors import (
+    AbandonedRoundError,
+    FaultyUserError,
+    HeteroSagError,
+    TooFewSurvivorsError,
+    UsageError,
+    WireError,
+)
+from heterosag.plan import Plan, User
+from heterosag.protocol import masks, unmasking
+from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
+from heterosag.protocol.legality import make_legal
+from heterosag.protocol.phases import SERVER_TRANSITIONS, ServerPhase, next_phase
+from heterosag.protocol.unmasking import Commitments, DecodedBlock
+
+__all__ = ["Decoded", "DecodedBlock", "Refusal", "Server"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A message that was refused: whose, in which phase, and why."""
+
+    user: User
+    phase: ServerPhase
+    error: HeteroSagError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """What the server learns: who survived, and the sums of every segment's blocks (and of the metrics')."""
+
+    survivors: tuple[User, ...]
+    segments: tuple[tuple[DecodedBlock, ...], ...]
+    metrics: DecodedBlock | None
+
+
+# --- one state a phase --------------------------------------------------------------------------------------------
+
+_Closed = tuple[str, "_State | Decoded", dict[int, wire.Message]]
+"""What closing a phase gives: the event of the transition table, the next state or the result, messages by index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """What all phases know. `context` is c0."""
+
+    plan: Plan
+    context: bytes
+    directory: Mapping[User, bytes] | None
+
+    def verify(self, user: User, signature: bytes, label: str, *parts: bytes) -> None:
+        try:
+            verify((self.directory or {})[user], signature, label, *parts)
+        except KeyError:
+            raise FaultyUserError(user, "has no key in the directory") from None
+        except WireError as error:
+            raise FaultyUserError(user, error.problem) from None
+
+
+class _State(ABC):
+    """A phase that collects one kind of message from its members, under its context."""
+
+    kind: ClassVar[type[wire.Message]]
+
+    def __init__(self, base: _Round, members: frozenset[int], context: bytes) -> None:
+        self.base = base
+        self.plan = base.plan
+        self.members = members
+        self.context = context
+
+    @abstractmethod
+    def take(self, user: User, index: int, message: Any) -> None:
+        """Check a member's message fully, then keep what is needed of it."""
+
+    @abstractmethod
+    def close(self) -> _Closed:
+        """End the phase with what has arrived."""
+
+
+class _Advertising(_State):
+    kind = wire.Advertisement
+
+    def __init__(self, base: _Round) -> None:
+        super().__init__(base, frozenset(range(len(base.plan.users))), base.context)
+        self.advertised: dict[int, wire.Advertised] = {}
+        self.keys: set[bytes] = set()
+
+    def take(self, user: User, index: int, message: wire.Advertisement) -> None:
+        advertised = message.advertised
+        keys = {advertised.seal_key, advertised.mask_key}
+        if self.base.directory is not None:
+            parts = (self.context, labels.index_bytes(index), advertised.seal_key, advertised.mask_key)
+            self.base.verify(user, advertised.signature, "advertise", *parts)
+        elif advertised.signature:
+            raise FaultyUserError(user, "signed its keys, but this server knows no identities")
+        if len(keys) < 2 or keys & self.keys:
+            raise FaultyUserError(user, "advertised a key that is advertised already")
+        self.keys |= keys
+        self.advertised[index] = advertised
+
+    def close(self) -> _Closed:
+        present = sorted(make_legal(self.plan, self.advertised))
+        roster = {index: self.advertised[index] for index in present}
+        message = wire.Roster(wire.WIRE_VERSION, self.context, list(roster.values()))
+        return "close", _Sharing(self.base, roster), dict.fromkeys(roster, message)
+
+
+class _Sharing(_State):
+    kind = wire.Shares
+
+    def __init__(self, base: _Round, roster: dict[int, wire.Advertised]) -> None:
+        super().__init__(base, frozenset(roster), roster_context(base.context, list(roster.values())))
+        self.mask_keys = {index: entry.mask_key for index, entry in roster.items()}
+        self.shares: dict[int, wire.Shares] = {}
+
+    def take(self, user: User, index: int, message: wire.Shares) -> None:
+        wanted = [holder for holder in self.plan.sharing.holders(index) if holder in self.members]
+        if [shares.user for shares in message.shares] != wanted:
+            raise FaultyUserError(user, "did not share with exactly its holders, in roster order")
+        self.shares[index] = message
+
+    def close(self) -> _Closed:
+        sharers = sorted(make_legal(self.plan, self.shares))
+        inboxes: dict[int, list[wire.SealedShares]] = {index: [] for index in sharers}
+        for dealer in sharers:
+            for shares in self.shares[dealer].shares:
+                if shares.user in inboxes:
+                    inboxes[shares.user].append(replace(shares, user=dealer))
+        messages: dict[int, wire.Message] = {
+            index: wire.Inbox(wire.WIRE_VERSION, self.context, sharers, inbox) for index, inbox in inboxes.items()
+        }
+        commitments = {dealer: Commitments.of(self.shares[dealer]) for dealer in sharers}
+        return "close", _Masking(self.base, self.context, self.mask_keys, commitments), messages
+
+
+class _Masking(_State):
+    kind = wire.MaskedVector
+
+    def __init__(
+        self, base: _Round, seal_context: bytes, mask_keys: dict[int, bytes], commitments: dict[int, Commitments]
+    ) -> None:
+        super().__init__(base, frozenset(commitments), sharers_context(seal_context, sorted(commitments)))
+        self.seal_context = seal_context
+        self.mask_keys = mask_keys
+        self.commitments = commitments
+        self.arrived: set[int] = set()
+        self.disputes: set[tuple[int, int]] = set()
+        seats = {self.plan.seats[index] for index in self.members}
+        self.sums = {subgroup: masks.empty(self.plan.cells(subgroup)) for subgroup in seats}
+
+    def take(self, user: User, index: int, message: wire.MaskedVector) -> None:
+        check_indices(message.complaints, len(self.plan.users), "complaints", sender=user)
+        if not self.members.intersection(self.plan.sharing.holders(index)).issuperset(message.complaints):
+            raise FaultyUserError(user, "complained about users who are no dealers of it")
+        subgroup = self.plan.seats[index]
+        size = wire.vector_size(self.plan, subgroup)
+        if len(message.vector) != size:
+            raise WireError(f"a masked vector of {len(message.vector)} bytes, not {size}", sender=user)
+        try:
+            cells = masks.from_bytes(message.vector, self.plan.cells(subgroup))
+        except WireError as error:
+            raise WireError(error.problem, sender=user) from None
+        for total, cell in zip(self.sums[subgroup], cells, strict=True):
+            np.add(total.elements, cell.elements, out=total.elements)
+            np.add(total.auxiliary, cell.auxiliary, out=total.auxiliary)
+        self.arrived.add(index)
+        self.disputes.update((dealer, index) for dealer in message.complaints)
+
+    def close(self) -> _Closed:
+        survivors = sorted(make_legal(self.plan, self.arrived, dealers=self.members))
+        kept = {self.plan.seats[index] for index in survivors}
+        self.sums = {subgroup: sums for subgroup, sums in self.sums.items() if subgroup in kept}
+        if self.base.directory is None:
+            request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, survivors, [])
+            return "close, without identities", _Unmasking(self, survivors), dict.fromkeys(survivors, request)
+        asked = wire.SurvivorSet(wire.WIRE_VERSION, self.context, survivors)
+        return "close", _Agreeing(self, survivors), dict.fromkeys(survivors, asked)
+
+
+class _Agreeing(_State):
+    kind = wire.Agreement
+
+    def __init__(self, masked: _Masking, survivors: list[int]) -> None:
+        super().__init__(masked.base, frozenset(survivors), masked.context)
+        self.masked = masked
+        self.survivors = survivors
+        self.signatures: dict[int, bytes] = {}
+
+    def take(self, user: User, index: int, message: wire.Agreement) -> None:
+        survivors = survivors_bytes(self.survivors)
+        self.base.verify(user, message.signature, "survivors", self.context, survivors)
+        self.signatures[index] = message.signature
+
+    def close(self) -> _Closed:
+        if len(self.signatures) < self.plan.agree_quorum:
+            problem = f"{len(self.signatures)} users signed the survivor set, {self.plan.agree_quorum} are needed"
+            raise TooFewSurvivorsError("thresholds", problem)
+        signed = sorted(self.signatures.items())
+        request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, self.survivors, signed)
+        return "close", _Unmasking(self.masked, self.survivors), dict.fromkeys(self.survivors, request)
+
+
+class _Unmasking(_State):
+    kind = wire.Released
+
+    def __init__(self, masked: _Masking, survivors: list[int]) -> None:
+        super().__init__(masked.base, frozenset(survivors), masked.context)
+        self.masked = masked
+        self.survivors = survivors
+        self.released: dict[int, dict[int, bytes]] = {}
+
+    def take(self, user: User, index: int, message: wire.Released) -> None:
+        dealers = [dealer for dealer, _ in message.shares]
+        check_indices(dealers, len(self.plan.users), "released shares", sender=user)
+        if not (self.masked.members & {*self.plan.sharing.holders(index), index}).issuperset(dealers):
+            raise FaultyUserError(user, "released shares that it cannot hold")
+        self.released[index] = dict(message.shares)
+
+    def close(self) -> _Closed:
+        masked = self.masked
+        secrets = unmasking.rebuild(
+            self.plan,
+            context=masked.seal_context,
+            survivors=self.members,
+            commitments=masked.commitments,
+            mask_keys=masked.mask_keys,
+            released=self.released,
+            disputes=masked.disputes,
+        )
+        unmasking.remove_masks(
+            self.plan,
+            context=self.context,
+            survivors=self.survivors,
+            secrets=secrets,
+            mask_keys=masked.mask_keys,
+            sums=masked.sums,
+        )
+        segments, metrics = unmasking.join_blocks(self.plan, self.survivors, masked.sums)
+        names = tuple(self.plan.users[index] for index in self.survivors)
+        return "close", Decoded(survivors=names, segments=segments, metrics=metrics), {}
+
+
+# --- the machine --------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """One round on the server. `directory` holds users' public keys where identities are in use."""
+
+    def __init__(self, plan: Plan, round_id: RoundId, *, directory: Mapping[User, bytes] | None = None) -> None:
+        self.plan = plan
+        self.phase = ServerPhase.ADVERTISE
+        self.refusals: list[Refusal] = []
+        self._state: _State | Decoded | None = _Advertising(
+            _Round(plan=plan, context=round_id.context(plan), directory=directory)
+        )
+        self._seen: dict[int, bytes] = {}
+        self._closed: list[type[wire.Message]] = []
+
+    @property
+    def decoded(self) -> Decoded:
+        """The decoded sums, once the round is done."""
+        if not isinstance(self._state, Decoded):
+            raise UsageError(f"the round has no result: it is in the phase {self.phase.value!r}")
+        return self._state
+
+    @property
+    def waiting_for(self) -> frozenset[User]:
+        """Who may still answer in this phase."""
+        members = self._state.members if isinstance(self._state, _State) else frozenset()
+        return frozenset(self.plan.users[index] for index in members - self._seen.keys())
+
+    def receive(self, user: User, data: bytes) -> bool:
+        """Take a user's message. True if it counts now, False if it is late or an identical duplicate.
+
+        A message that no honest user sends raises an error that names the user; it is recorded in `refusals` and
+        changes nothing else.
+        """
+        index = self.plan.index(user)
+        state = self._state
+        if not isinstance(state, _State) or self._is_late(data):
+            return False
+        received = labels.digest("message", data)
+        try:
+            if index in self._seen:
+                if self._seen[index] == received:
+                    return False
+                raise FaultyUserError(user, f"sent two different messages to {self.phase.value}")
+            message = wire.decode(state.kind, data, plan=self.plan, sender=user)
+            self._check_origin(state, user, index, message)
+            state.take(user, index, message)
+        except (FaultyUserError, WireError) as error:
+            self.refusals.append(Refusal(user=user, phase=self.phase, error=error))
+            raise
+        self._seen[index] = received
+        return True
+
+    def close(self) -> dict[User, bytes]:
+        """End the phase with what has arrived, and return the next messages by user (none when the round is done).
+
+        Raises and fails the round, by name, when no legal set of users is left or a fault cannot be worked around.
+        """
+        state = self._state
+        if not isinstance(state, _State):
+            raise UsageError(f"the round is over: {self.phase.value}")
+        try:
+            event, after, messages = state.close()
+        except HeteroSagError:
+            self._fail()
+            raise
+        self.phase = next_phase(SERVER_TRANSITIONS, self.phase, event)
+        self._closed.append(state.kind)
+        self._state, self._seen = after, {}
+        return self._encode(messages)
+
+    def abandon(self, why: str = "the server gave the round up") -> AbandonedRoundError:
+        """Give the round up; a restarted server does the same to every round it knows of. Returns what to raise."""
+        if isinstance(self._state, _State):
+            self._fail()
+        return AbandonedRoundError(why)
+
+    def _fail(self) -> None:
+        self._state = None
+        self.phase = next_phase(SERVER_TRANSITIONS, self.phase, "fail")
+
+    def _encode(self, messages: dict[int, wire.Message]) -> dict[User, bytes]:
+        """Encode each distinct message once: most phases send everybody the same."""
+        known: dict[int, bytes] = {}
+        for message in messages.values():
+            if id(message) not in known:
+                known[id(message)] = wire.encode(message)
+        return {self.plan.users[index]: known[id(message)] for index, message in messages.items()}
+
+    def _is_late(self, data: bytes) -> bool:
+        """Whether this is a message of a phase that is closed; its kind is the second byte."""
+        return len(data) > 1 and data[1] in {kind.__struct_config__.tag for kind in self._closed}
+
+    def _check_origin(self, state: _State, user: User, index: int, message: Any) -> None:
+        claimed = message.advertised.user if isinstance(message, wire.Advertisement) else message.user
+        if claimed != index:
+            raise FaultyUserError(user, f"sent a message in the name of roster index {claimed}")
+        if index not in state.members:
+            raise FaultyUserError(user, f"has no part in the phase {self.phase.value}")
+        if message.context != state.context:
+            raise FaultyUserError(user, "sent a message of another context: its plan, round, model or roster differs")

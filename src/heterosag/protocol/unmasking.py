@@ -1,0 +1,186 @@
+"""What the server does with released shares: rebuild one secret a user, take the masks away, join blocks.
+
+For every user who shared, the server rebuilds sigma_self if the user survived and sigma_mask if not, never both. It
+tries the first t shares and checks the result against what the user published (its public mask key, or the commitment
+of sigma_self); only if that fails does it compare every share with its commitment, leaves the false ones out and tries
+again. If t matching shares give a wrong secret, the dealer is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from heterosag import ring, wire
+from heterosag.crypto import labels, shamir
+from heterosag.crypto.field import element_from_bytes, element_to_bytes
+from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
+from heterosag.encode import CellLanes
+from heterosag.errors import DisputedShareError, FaultyUserError, TooFewSurvivorsError, WireError
+from heterosag.plan import Plan
+from heterosag.protocol import masks
+from heterosag.protocol.masks import Mask
+from heterosag.recipe import PlannedBlock
+from heterosag.ring import Lanes
+
+__all__ = ["Commitments", "DecodedBlock", "join_blocks", "rebuild", "remove_masks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commitments:
+    """What a dealer published with its shares: by kind and holder, and for the whole of sigma_self."""
+
+    secret: bytes
+    shares: dict[str, dict[int, bytes]]
+
+    @classmethod
+    def of(cls, message: wire.Shares) -> Commitments:
+        """Collect them from a dealer's message; its own share is one of its holders'."""
+        mask = {entry.user: entry.mask_commitment for entry in message.shares}
+        own = {entry.user: entry.self_commitment for entry in message.shares}
+        mask[message.user], own[message.user] = message.own_mask_commitment, message.own_self_commitment
+        return cls(secret=message.secret_commitment, shares={"mask": mask, "self": own})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedBlock:
+    """The sum of a block's survivors: elements in the block's ring, auxiliary lanes by name."""
+
+    block: PlannedBlock
+    survivors: int
+    elements: Lanes
+    auxiliary: dict[str, int]
+
+
+def rebuild(
+    plan: Plan,
+    *,
+    context: bytes,
+    survivors: frozenset[int],
+    commitments: Mapping[int, Commitments],
+    mask_keys: Mapping[int, bytes],
+    released: Mapping[int, Mapping[int, bytes]],
+    disputes: Iterable[tuple[int, int]] = (),
+) -> dict[int, int]:
+    """sigma_self of every survivor and sigma_mask of every other sharer, each checked against what was published."""
+    answers: dict[int, dict[int, int]] = {dealer: {} for dealer in commitments}
+    for holder in sorted(released):
+        for dealer, data in released[holder].items():
+            try:
+                answers[dealer][holder] = element_from_bytes(data)
+            except WireError:
+                continue  # not a field element: counts as missing
+    secrets = {}
+    for dealer, shares in answers.items():
+        kind = "self" if dealer in survivors else "mask"
+        check = _SecretCheck(kind, context, dealer, commitments[dealer], mask_keys[dealer])
+        secret = _combine(shares, plan.share_threshold)
+        if secret is None or not check.secret(secret):
+            good = {holder: share for holder, share in shares.items() if check.share(holder, share)}
+            secret = _combine(good, plan.share_threshold)
+            if secret is None:
+                suspects = {*(shares.keys() - good.keys()), *(h for d, h in disputes if d == dealer)}
+                raise _missing(plan, dealer, kind, len(good), suspects)
+            if not check.secret(secret):
+                raise FaultyUserError(plan.users[dealer], f"dealt shares that do not give its {kind} secret")
+        secrets[dealer] = secret
+    return secrets
+
+
+@dataclass(frozen=True, slots=True)
+class _SecretCheck:
+    """Compares a rebuilt secret, or one share, with what its dealer published."""
+
+    kind: str
+    context: bytes
+    dealer: int
+    commitments: Commitments
+    mask_key: bytes
+
+    def secret(self, value: int) -> bool:
+        if self.kind == "mask":
+            return public_bytes(mask_private_key(value)) == self.mask_key
+        committed = labels.commit("secret", self.context, self.dealer, self.dealer, element_to_bytes(value))
+        return committed == self.commitments.secret
+
+    def share(self, holder: int, value: int) -> bool:
+        committed = labels.commit(self.kind, self.context, self.dealer, holder, element_to_bytes(value))
+        return committed == self.commitments.shares[self.kind].get(holder)
+
+
+def _combine(shares: Mapping[int, int], threshold: int) -> int | None:
+    if len(shares) < threshold:
+        return None
+    chosen = sorted(shares)[:threshold]
+    weights = shamir.coefficients(tuple(holder + 1 for holder in chosen))
+    return shamir.combine(weights, [shares[holder] for holder in chosen])
+
+
+def _missing(
+    plan: Plan, dealer: int, kind: str, found: int, suspects: Iterable[int]
+) -> DisputedShareError | TooFewSurvivorsError:
+    name = plan.users[dealer]
+    problem = f"{found} good shares of user {name!r}'s {kind} secret, {plan.share_threshold} are needed"
+    pairs = [(name, plan.users[holder]) for holder in sorted(suspects)]
+    return DisputedShareError(pairs, problem) if pairs else TooFewSurvivorsError("thresholds", problem)
+
+
+def remove_masks(
+    plan: Plan,
+    *,
+    context: bytes,
+    survivors: Sequence[int],
+    secrets: Mapping[int, int],
+    mask_keys: Mapping[int, bytes],
+    sums: Mapping[int, list[CellLanes]],
+) -> None:
+    """Take away, in place, every survivor's own mask and its pair masks with those who shared but did not survive."""
+    members: dict[int, list[int]] = {}
+    for user in survivors:
+        members.setdefault(plan.seats[user], []).append(user)
+    dropped = {user: mask_private_key(secrets[user]) for user in secrets if user not in set(survivors)}
+    for subgroup, users in members.items():
+        everything = tuple(range(len(plan.cells(subgroup))))
+        removed = [Mask(self_mask_key(secrets[user], context, user), False, everything) for user in users]
+        for gone, private in dropped.items():
+            cells = masks.shared_cells(plan, subgroup, plan.seats[gone])
+            for user in users if cells else ():
+                key = pair_mask_key(agree(private, mask_keys[user]), context, user, gone)
+                removed.append(Mask(key, user > gone, cells))
+        masks.apply(sums[subgroup], removed)
+
+
+def join_blocks(
+    plan: Plan, survivors: Sequence[int], sums: dict[int, list[CellLanes]]
+) -> tuple[tuple[tuple[DecodedBlock, ...], ...], DecodedBlock | None]:
+    """Add up the subgroups of every block with survivors, in place of the first one's accumulator."""
+    alive = dict.fromkeys(sums, 0)
+    for user in survivors:
+        alive[plan.seats[user]] += 1
+
+    def join(place: int, block: PlannedBlock, lanes: tuple[str, ...]) -> DecodedBlock | None:
+        present = [subgroup for subgroup in block.subgroups if alive.get(subgroup)]
+        if not present:
+            return None
+        total = sums[present[0]][place]
+        for other in present[1:]:
+            np.add(total.elements, sums[other][place].elements, out=total.elements)
+            np.add(total.auxiliary, sums[other][place].auxiliary, out=total.auxiliary)
+        return DecodedBlock(
+            block=block,
+            survivors=sum(alive[subgroup] for subgroup in present),
+            elements=ring.reduce(total.elements, block.bits),
+            auxiliary=dict(zip(lanes, total.auxiliary.tolist(), strict=True)),
+        )
+
+    segments = tuple(
+        tuple(found for block in segment.blocks if (found := join(place, block, plan.lanes)) is not None)
+        for place, segment in enumerate(plan.segments)
+    )
+    metrics = None
+    if plan.metrics:
+        last = plan.cells(0)[-1]
+        metrics = join(len(plan.segments), last.block, last.lanes)
+    return segments, metrics

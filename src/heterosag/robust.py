@@ -1,0 +1,83 @@
+"""Rules that combine the decoded means of a segment's blocks into one vector.
+
+A rule sees, for one segment, the mean of every sound block and the block's total weight. The weighted mean gives the
+mean over all survivors. The coordinate-wise median and the trimmed mean bear blocks that lie: with the median fewer
+than half of the blocks may (Yin et al. 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag.errors import UsageError
+
+__all__ = ["RULES", "Rule", "find_rule", "trimmed_mean"]
+
+_Means = Sequence[npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A way to combine block means. `leaves_out_faulty`: whether a faulty block is left out, or ends the round."""
+
+    name: str
+    leaves_out_faulty: bool
+    combine: Callable[[_Means, Sequence[int]], npt.NDArray[np.float64]]
+
+
+def _mean(means: _Means, weights: Sequence[int]) -> npt.NDArray[np.float64]:
+    total = np.zeros_like(means[0])
+    for mean, weight in zip(means, weights, strict=True):
+        total += mean * weight
+    return total / sum(weights)
+
+
+def _median(means: _Means, weights: Sequence[int]) -> npt.NDArray[np.float64]:
+    del weights  # one block, one voice: a liar's weight must not buy influence
+    middle: npt.NDArray[np.float64] = np.median(np.stack(means), axis=0)
+    return middle
+
+
+def trimmed_mean(share: float = 0.25) -> Rule:
+    """The mean, coordinate by coordinate, of what is left when `share` of the blocks is cut off at either end.
+
+    With three blocks or more at least one is cut off at either end.
+    """
+    if not 0 <= share < 0.5:
+        raise UsageError(f"a trimmed mean cuts off a share from 0 to below one half at either end, not {share!r}")
+
+    def combine(means: _Means, weights: Sequence[int]) -> npt.NDArray[np.float64]:
+        del weights
+        count = len(means)
+        cut = max(math.floor(share * count), int(share > 0 and count >= 3))
+        ordered = np.sort(np.stack(means), axis=0)
+        left: npt.NDArray[np.float64] = ordered[cut : count - cut].mean(axis=0)
+        return left
+
+    return Rule(
+        name="trimmed_mean" if share == 0.25 else f"trimmed_mean({share:g})", leaves_out_faulty=True, combine=combine
+    )
+
+
+RULES: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule(name="mean", leaves_out_faulty=False, combine=_mean),
+        Rule(name="median", leaves_out_faulty=True, combine=_median),
+        trimmed_mean(),
+    )
+}
+
+
+def find_rule(rule: str | Rule) -> Rule:
+    """A rule by name, or the rule given."""
+    if isinstance(rule, Rule):
+        return rule
+    if rule not in RULES:
+        raise UsageError(f"no rule is called {rule!r}: choose one of {', '.join(RULES)}, or make one (robust.Rule)")
+    return RULES[rule]

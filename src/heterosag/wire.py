@@ -1,0 +1,221 @@
+"""Every message, its codec, its size limits.
+
+A message is one MessagePack array: its kind, the wire version, the context it belongs to, then its fields. Decoding is
+strict: exact types and lengths, no trailing bytes, one encoding only (what decodes must encode to the same bytes), and
+no message longer than its plan allows. Whatever is wrong is a `WireError` with the sender.
+
+| kind | from | context | says |
+|---|---|---|---|
+| Advertisement | user | c0 | both public keys, signed where identities are in use |
+| Roster | server | c0 | everybody's advertisement |
+| Shares | user | c1 | a sealed pair of shares and their commitments for each holder |
+| Inbox | server | c1 | who shared, and what they sealed for this user |
+| MaskedVector | user | c2 | the masked, packed vector, and which dealers' shares were bad |
+| SurvivorSet | server | c2 | who survived |
+| Agreement | user | c2 | a signature on the survivor set |
+| UnmaskRequest | server | c2 | the survivor set, with its signatures |
+| Released | user | c2 | a share of one secret of every user whose shares the sender holds |
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from heterosag.crypto.identity import SIGNATURE_SIZE
+from heterosag.crypto.keys import PUBLIC_KEY_SIZE
+from heterosag.crypto.labels import DIGEST_SIZE
+from heterosag.crypto.seal import SEALED_SIZE
+from heterosag.errors import WireError
+from heterosag.plan import Plan
+from heterosag.ring import packed_size
+
+__all__ = [
+    "WIRE_VERSION",
+    "Advertised",
+    "Advertisement",
+    "Agreement",
+    "Inbox",
+    "MaskedVector",
+    "Message",
+    "Released",
+    "Roster",
+    "SealedShares",
+    "Shares",
+    "SurvivorSet",
+    "UnmaskRequest",
+    "decode",
+    "encode",
+    "size_limit",
+    "vector_size",
+]
+
+WIRE_VERSION = 1
+
+_Index = Annotated[int, Meta(ge=0, lt=2**32)]
+_Digest = Annotated[bytes, Meta(min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
+_PublicKey = Annotated[bytes, Meta(min_length=PUBLIC_KEY_SIZE, max_length=PUBLIC_KEY_SIZE)]
+_Sealed = Annotated[bytes, Meta(min_length=SEALED_SIZE, max_length=SEALED_SIZE)]
+_Element = Annotated[bytes, Meta(min_length=32, max_length=32)]
+_Signature = Annotated[bytes, Meta(min_length=SIGNATURE_SIZE, max_length=SIGNATURE_SIZE)]
+_MaybeSignature = Annotated[bytes, Meta(max_length=SIGNATURE_SIZE)]
+_Version = Annotated[int, Meta(ge=WIRE_VERSION, le=WIRE_VERSION)]
+
+
+class Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What every message begins with."""
+
+    version: _Version
+    context: _Digest
+
+
+class Advertised(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One user's public keys, and its signature over them and c0 (empty without identities)."""
+
+    user: _Index
+    seal_key: _PublicKey
+    mask_key: _PublicKey
+    signature: _MaybeSignature
+
+
+class Advertisement(Message, frozen=True, tag=1):
+    """Phase advertise, user to server."""
+
+    advertised: Advertised
+
+
+class Roster(Message, frozen=True, tag=2):
+    """Phase share, server to user: everybody who advertised, in roster order."""
+
+    advertised: list[Advertised]
+
+
+class SealedShares(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A pair of sealed shares and their commitments. `user` is the holder on the way in, the dealer on the way out."""
+
+    user: _Index
+    mask_share: _Sealed
+    self_share: _Sealed
+    mask_commitment: _Digest
+    self_commitment: _Digest
+
+
+class Shares(Message, frozen=True, tag=3):
+    """Phase share, user to server. `own_*` commit to the dealer's own shares and to its whole sigma_self."""
+
+    user: _Index
+    secret_commitment: _Digest
+    own_mask_commitment: _Digest
+    own_self_commitment: _Digest
+    shares: list[SealedShares]
+
+
+class Inbox(Message, frozen=True, tag=4):
+    """Phase mask, server to user: everybody who shared, and what they sealed for this user."""
+
+    sharers: list[_Index]
+    shares: list[SealedShares]
+
+
+class MaskedVector(Message, frozen=True, tag=5):
+    """Phase mask, user to server. `complaints` names dealers whose share was missing or did not match."""
+
+    user: _Index
+    complaints: list[_Index]
+    vector: bytes
+
+
+class SurvivorSet(Message, frozen=True, tag=6):
+    """Phase agree, server to user."""
+
+    survivors: list[_Index]
+
+
+class Agreement(Message, frozen=True, tag=7):
+    """Phase agree, user to server: a signature over c2 and the survivor set."""
+
+    user: _Index
+    signature: _Signature
+
+
+class UnmaskRequest(Message, frozen=True, tag=8):
+    """Phase unmask, server to user: the survivor set only; who dropped the client works out itself."""
+
+    survivors: list[_Index]
+    signatures: list[tuple[_Index, _Signature]]
+
+
+class Released(Message, frozen=True, tag=9):
+    """Phase unmask, user to server: for each dealer one share, of sigma_self if it survived, else of sigma_mask."""
+
+    user: _Index
+    shares: list[tuple[_Index, _Element]]
+
+
+M = TypeVar("M", bound=Message)
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODERS: dict[type[Message], msgspec.msgpack.Decoder[Any]] = {
+    kind: msgspec.msgpack.Decoder(kind)
+    for kind in (
+        Advertisement,
+        Roster,
+        Shares,
+        Inbox,
+        MaskedVector,
+        SurvivorSet,
+        Agreement,
+        UnmaskRequest,
+        Released,
+    )
+}
+
+
+def encode(message: Message) -> bytes:
+    """The one encoding of a message."""
+    return _ENCODER.encode(message)
+
+
+def decode(kind: type[M], data: bytes, *, plan: Plan, sender: int | str | None = None) -> M:
+    """The message of the expected kind, or a `WireError` that names the sender."""
+    limit = size_limit(plan, kind)
+    if len(data) > limit:
+        raise WireError(f"{kind.__name__} of {len(data)} bytes, at most {limit} are allowed", sender=sender)
+    try:
+        message: M = _DECODERS[kind].decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise WireError(f"not a {kind.__name__}: {error}", sender=sender) from None
+    if _ENCODER.encode(message) != data:
+        raise WireError(f"not the canonical encoding of a {kind.__name__}", sender=sender)
+    return message
+
+
+def vector_size(plan: Plan, subgroup: int) -> int:
+    """Bytes of a packed vector of this subgroup: every segment's elements, then its auxiliary lanes."""
+    return sum(packed_size(cell.size, cell.bits) + 8 * len(cell.lanes) for cell in plan.cells(subgroup))
+
+
+def size_limit(plan: Plan, kind: type[Message]) -> int:
+    """The most bytes a message of this kind may have under a plan: its fields at their largest."""
+    index, head, users = 5, 64, len(plan.users)
+    advertised = 1 + index + 2 * (PUBLIC_KEY_SIZE + 2) + SIGNATURE_SIZE + 2
+    sealed = 1 + index + 2 * (SEALED_SIZE + 2) + 2 * (DIGEST_SIZE + 2)
+    signed = 1 + index + SIGNATURE_SIZE + 2
+    if kind is MaskedVector:
+        largest = max(vector_size(plan, subgroup) for subgroup in range(len(plan.subgroups)))
+        return head + 2 * index + users * index + largest + 5
+    return (
+        head
+        + {
+            Advertisement: advertised,
+            Roster: index + users * advertised,
+            Shares: 2 * index + 3 * (DIGEST_SIZE + 2) + users * sealed,
+            Inbox: 2 * index + users * (index + sealed),
+            SurvivorSet: index + users * index,
+            Agreement: signed,
+            UnmaskRequest: 2 * index + users * (index + signed),
+            Released: 2 * index + users * (1 + index + 34),
+        }[kind]
+    )
