@@ -19,6 +19,7 @@ __all__ = [
     "PUBLIC_KEY_SIZE",
     "RoundSecrets",
     "agree",
+    "check_public_key",
     "mask_private_key",
     "pair_mask_key",
     "public_bytes",
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 PUBLIC_KEY_SIZE = 32
+
+_PROBE = X25519PrivateKey.from_private_bytes(bytes(range(32)))  # no secret: any scalar shows a low-order point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,11 @@ def agree(mine: X25519PrivateKey, theirs: bytes) -> bytes:
         return mine.exchange(X25519PublicKey.from_public_bytes(theirs))
     except ValueError as error:
         raise WireError(f"not a usable X25519 public key: {error}") from None
+
+
+def check_public_key(key: bytes) -> None:
+    """Refuse a public key that no agreement can use (low order): it would stop everybody who meets it."""
+    agree(_PROBE, key)
 
 
 def pair_mask_key(shared: bytes, context: bytes, one: int, other: int) -> bytes:

@@ -11,6 +11,7 @@ the plan's floor, thresholds or robustness, or that leaves this user out.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from heterosag import encode as encoding
 from heterosag import wire
@@ -33,7 +35,7 @@ from heterosag.protocol import masks
 from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
 from heterosag.protocol.legality import check_legal
 from heterosag.protocol.masks import Mask
-from heterosag.protocol.phases import CLIENT_TRANSITIONS, ClientPhase, next_phase
+from heterosag.protocol.phases import CLIENT_TRANSITIONS, ClientPhase
 from heterosag.protocol.release import MemoryReleaseLog, ReleaseLog
 
 __all__ = ["Client", "Directory", "Policy", "Polynomials"]
@@ -150,7 +152,7 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Sha
     mask_shares, self_shares = shamir.split(polynomials.mask, places), shamir.split(polynomials.self, places)
     seals, sealed = {}, []
     for holder, mask_share, self_share in zip(holders, mask_shares[1:], self_shares[1:], strict=True):
-        seals[holder] = agree(state.secrets.seal_key, present[holder].seal_key)
+        seals[holder] = _agree(base, state.secrets.seal_key, holder, present[holder].seal_key)
         seal = Seal.of(seals[holder], context, base.user, holder)
         sealed.append(
             wire.SealedShares(
@@ -322,6 +324,14 @@ def _open_shares(
     return held, sorted(expected - held.keys())
 
 
+def _agree(base: Fresh, mine: X25519PrivateKey, other: int, theirs: bytes) -> bytes:
+    try:
+        return agree(mine, theirs)
+    except WireError as error:
+        name = base.plan.users[other]
+        raise FaultyServerError(f"the roster shows a key of user {name!r} that cannot be used: {error}") from None
+
+
 def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Mask]:
     """This user's own mask, and one for every listed user that it codes something with."""
     base = state.base
@@ -333,8 +343,8 @@ def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Ma
     for other in sorted(sharers - {me}):
         cells = shared[plan.seats[other]]
         if cells:
-            key = pair_mask_key(agree(state.secrets.mask_key, state.mask_keys[other]), context, me, other)
-            found.append(Mask(key, me < other, cells))
+            shared_secret = _agree(base, state.secrets.mask_key, other, state.mask_keys[other])
+            found.append(Mask(pair_mask_key(shared_secret, context, me, other), me < other, cells))
     return found
 
 
@@ -396,6 +406,7 @@ class Client:
             plan=plan, user=index, context=round_id.context(plan), identity=identity, directory=known
         )
         self._replies: dict[str, tuple[bytes, bytes]] = {}
+        self._masked: tuple[Any, ...] | None = None  # a checksum against mistakes of this user's own program
 
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
         """Phase 0. `secrets` is for test vectors; they come from the system's entropy unless given."""
@@ -425,6 +436,10 @@ class Client:
         neither.
         """
 
+        fingerprint = (zlib.crc32(np.ascontiguousarray(vector).data), weight, dict(metrics or {}))
+        if self._masked is not None and self._masked != fingerprint:
+            raise UsageError("this client has masked another vector in this round, and masks only one")
+
         def step(state: Any) -> tuple[Any, bytes]:
             plan: Plan = state.base.plan
             update = encoding.check_update(plan, vector, weight=weight, metrics=metrics)
@@ -434,7 +449,9 @@ class Client:
 
             return mask(state, message, fill)
 
-        return self._step("mask", message, step)
+        reply = self._step("mask", message, step)
+        self._masked = fingerprint
+        return reply
 
     def agree(self, message: bytes) -> bytes:
         """Phase 3: sign the survivor set."""
@@ -454,7 +471,9 @@ class Client:
                 return reply
             self._die()
             raise FaultyServerError(f"the server sent a second, different message to {name}")
-        after = next_phase(CLIENT_TRANSITIONS, self.phase, event)
+        if (self.phase, event) not in CLIENT_TRANSITIONS:
+            raise FaultyServerError(f"asked to {name}, which is not possible when {self.phase.value}")
+        after = CLIENT_TRANSITIONS[self.phase, event]
         try:
             self._state, reply = step(self._state)
         except FaultyServerError:
@@ -469,6 +488,7 @@ class Client:
         self._state = None
         if self.phase is not ClientPhase.RELEASED:
             self.phase = ClientPhase.DEAD
+            self._replies.clear()
 
     def __repr__(self) -> str:
         return f"<Client of {self.user!r}, {self.phase.value}>"

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from heterosag import wire
 from heterosag.crypto import labels
 from heterosag.crypto.identity import verify
+from heterosag.crypto.keys import check_public_key
 from heterosag.errors import (
     AbandonedRoundError,
     FaultyUserError,
@@ -117,6 +118,11 @@ class _Advertising(_State):
             self.base.verify(user, advertised.signature, "advertise", *parts)
         elif advertised.signature:
             raise FaultyUserError(user, "signed its keys, but this server knows no identities")
+        for key in keys:
+            try:
+                check_public_key(key)
+            except WireError as error:
+                raise FaultyUserError(user, error.problem) from None
         if len(keys) < 2 or keys & self.keys:
             raise FaultyUserError(user, "advertised a key that is advertised already")
         self.keys |= keys

@@ -1,0 +1,513 @@
+"""Every refusal of a client, written as what a lying server (or a mistaken caller) does."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from rounds import ROUND, World, change, small_plan
+
+from heterosag import wire
+from heterosag.crypto.identity import Identity
+from heterosag.errors import FaultyServerError, HeteroSagError, PlanError, UsageError, WireError
+from heterosag.plan import Plan
+from heterosag.protocol import Client, ClientPhase, MemoryReleaseLog, Policy, RoundId
+
+
+def refuses(world: World, user: Any, phase: str, message: bytes, match: str) -> None:
+    """The client raises, dies, and answers nothing any more."""
+    with pytest.raises(FaultyServerError, match=match):
+        world.answer(phase, user, message)
+    assert world.clients[user].phase is ClientPhase.DEAD
+    with pytest.raises(HeteroSagError):
+        world.answer(phase, user)
+
+
+def roster_of(world: World) -> wire.Roster:
+    return wire.decode(wire.Roster, world.waiting[0], plan=world.plan)
+
+
+# --- before the round ---------------------------------------------------------------------------------------------
+
+
+def test_without_identities_the_server_must_be_trusted_by_name() -> None:
+    with pytest.raises(UsageError, match="trust_server=True"):
+        Client(small_plan(), 0, ROUND)
+
+
+def test_identity_and_directory_belong_together() -> None:
+    plan = small_plan()
+    identity = Identity.generate()
+    directory = dict.fromkeys(plan.users, identity.public)
+    with pytest.raises(UsageError, match="directory"):
+        Client(plan, 0, ROUND, identity=identity)
+    with pytest.raises(UsageError, match="directory"):
+        Client(plan, 0, ROUND, directory=directory, trust_server=True)
+    with pytest.raises(UsageError, match="no key for user 11"):
+        Client(plan, 0, ROUND, identity=identity, directory=dict.fromkeys(range(11), identity.public))
+    with pytest.raises(UsageError, match="not the one of the identity"):
+        Client(plan, 0, ROUND, identity=Identity.generate(), directory=directory)
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        (Policy(least_floor=3), "floor"),
+        (Policy(least_users=13), "users"),
+        (Policy(least_robustness=0.9), "min_robustness"),
+    ],
+)
+def test_a_plan_below_the_clients_policy_is_refused(policy: Policy, field: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Client(small_plan(), 0, ROUND, trust_server=True, policy=policy)
+    assert refusal.value.field == field
+
+
+def test_a_stranger_has_no_client() -> None:
+    with pytest.raises(UsageError, match="77"):
+        Client(small_plan(), 77, ROUND, trust_server=True)
+
+
+# --- share --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"plan": small_plan(levels=[2, 6])},
+        {"plan": small_plan(value_range=(-1.0, 2.0))},
+        {"plan": small_plan(floor=3)},
+        {"plan": small_plan(colluders=1)},
+        {"round_id": RoundId(session=b"other", number=3)},
+        {"round_id": RoundId(session=b"test", number=4)},
+        {"round_id": RoundId(session=b"test", number=3, model=b"m" * 32)},
+    ],
+)
+def test_a_different_plan_or_round_or_model_is_another_context(other: dict[str, Any]) -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    world.clients[0] = world.make_client(0, **other)
+    world.clients[0].advertise()
+    refuses(world, 0, "share", world.waiting[0], "another context")
+
+
+def test_roster_must_show_this_users_own_keys() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    advertised = roster_of(world).advertised
+    swapped = [
+        replace(advertised[0], seal_key=advertised[0].mask_key, mask_key=advertised[0].seal_key),
+        *advertised[1:],
+    ]
+    refuses(world, 0, "share", change(wire.Roster, world.waiting[0], world.plan, advertised=swapped), "other keys")
+
+
+def test_roster_must_not_show_one_key_twice() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    advertised = roster_of(world).advertised
+    copied = [*advertised[:-1], replace(advertised[-1], mask_key=advertised[3].mask_key)]
+    refuses(world, 0, "share", change(wire.Roster, world.waiting[0], world.plan, advertised=copied), "equal")
+
+
+@pytest.mark.parametrize("phase", ["share", "mask"])
+def test_unusable_keys_are_not_used(phase: str) -> None:
+    """A low-order key that the server should have refused: as a sealing key, then as a mask key."""
+    world = World(small_plan())
+    world.run("advertise")
+    advertised = roster_of(world).advertised
+    low = b"\x01" + bytes(31)
+    changed = replace(advertised[1], seal_key=low) if phase == "share" else replace(advertised[1], mask_key=low)
+    bad = change(wire.Roster, world.waiting[0], world.plan, advertised=[advertised[0], changed, *advertised[2:]])
+    if phase == "share":
+        refuses(world, 0, "share", bad, "user 1 that cannot be used")
+        return
+    shares = wire.decode(wire.Shares, world.answer("share", 0, bad), plan=world.plan)
+    inbox = wire.Inbox(wire.WIRE_VERSION, shares.context, list(range(12)), [])
+    refuses(world, 0, "mask", wire.encode(inbox), "user 1 that cannot be used")
+
+
+def test_a_signed_roster_needs_identities_and_the_other_way_round() -> None:
+    signed = World(small_plan(), signed=True)
+    signed.run("advertise")
+    advertised = roster_of(signed).advertised
+    unsigned = [replace(user, signature=b"") for user in advertised]
+    refuses(
+        signed, 0, "share", change(wire.Roster, signed.waiting[0], signed.plan, advertised=unsigned), "not signed by"
+    )
+    plain = World(small_plan())
+    plain.run("advertise")
+    stamped = [replace(user, signature=b"x" * 64) for user in roster_of(plain).advertised]
+    refuses(
+        plain, 0, "share", change(wire.Roster, plain.waiting[0], plain.plan, advertised=stamped), "knows no identities"
+    )
+
+
+def test_substituted_keys_are_not_signed_by_their_owner() -> None:
+    world = World(small_plan(), signed=True)
+    world.run("advertise")
+    advertised = roster_of(world).advertised
+    intruder = World(small_plan(), signed=True)
+    intruder.run("advertise")
+    swapped = [advertised[0], roster_of(intruder).advertised[1], *advertised[2:]]
+    refuses(
+        world,
+        0,
+        "share",
+        change(wire.Roster, world.waiting[0], world.plan, advertised=swapped),
+        "user 1 are not signed",
+    )
+
+
+def test_replayed_keys_of_another_round_are_not_signed_for_this_one() -> None:
+    world = World(small_plan(), signed=True)
+    old = world.make_client(1, round_id=RoundId(session=b"test", number=2)).advertise()
+    world.run("advertise")
+    advertised = roster_of(world).advertised
+    replayed = wire.decode(wire.Advertisement, old, plan=world.plan).advertised
+    message = change(wire.Roster, world.waiting[0], world.plan, advertised=[advertised[0], replayed, *advertised[2:]])
+    refuses(world, 0, "share", message, "user 1 are not signed")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "match"),
+    [
+        ([*range(1, 12)], "leaves this user out"),
+        ([0, 0, *range(1, 12)], "once each"),
+        ([1, 0, *range(2, 12)], "once each"),
+        ([0, 1, 2, 3, 4, 5], "not legal: 6 users are left"),
+        ([0, 1, 2, 3, 6, 7, 8, 9], "not legal: subgroups"),
+    ],
+)
+def test_rosters_that_break_a_rule(chosen: list[int], match: str) -> None:
+    world = World(small_plan(floor=3))
+    world.run("advertise")
+    advertised = roster_of(world).advertised
+    message = change(wire.Roster, world.waiting[0], world.plan, advertised=[advertised[i] for i in chosen])
+    refuses(world, 0, "share", message, match)
+
+
+def test_garbled_bytes_change_nothing() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    for bad in (b"", b"garbage", world.waiting[0][:-1], world.waiting[0] + b"\0"):
+        with pytest.raises(WireError, match="server"):
+            world.answer("share", 0, bad)
+    assert world.clients[0].phase is ClientPhase.ADVERTISED
+    world.answer("share", 0)
+
+
+# --- mask ---------------------------------------------------------------------------------------------------------
+
+
+def masking(**changes: Any) -> World:
+    world = World(small_plan(**changes))
+    world.run("advertise", "share")
+    return world
+
+
+def inbox_of(world: World, user: int = 0) -> wire.Inbox:
+    return wire.decode(wire.Inbox, world.waiting[user], plan=world.plan)
+
+
+def test_a_list_without_this_users_block_peers_is_refused_before_anything_is_encoded() -> None:
+    """The attack: forty users, the victim is shown twenty-five, none of its block, and would send in the clear."""
+    plan = Plan.build([40], [4], 60, subgroup_size=4, floor=2)
+    world = World(plan)
+    world.run("advertise", "share")
+    inbox = inbox_of(world)
+    partners = {g for block in plan.blocks_of(0) for g in block.subgroups}
+    assert partners == set(range(10))
+    shown = [0, *range(4, 28)]
+    assert len(shown) == 25
+    message = change(
+        wire.Inbox,
+        world.waiting[0],
+        plan,
+        sharers=shown,
+        shares=[shares for shares in inbox.shares if shares.user in shown],
+    )
+    refuses(world, 0, "mask", message, "not legal")
+
+
+def test_a_list_that_leaves_a_subgroup_alone_in_two_segments_is_refused() -> None:
+    world = masking(subgroup_size=2, classes=[8, 8], floor=2)  # eight subgroups of two
+    inbox = inbox_of(world)
+    shown = [user for user in range(16) if world.plan.seats[user] not in (1, 2)]
+    message = change(
+        wire.Inbox,
+        world.waiting[0],
+        world.plan,
+        sharers=shown,
+        shares=[shares for shares in inbox.shares if shares.user in shown],
+    )
+    refuses(world, 0, "mask", message, "inference robustness")
+
+
+@pytest.mark.parametrize(
+    ("sharers", "match"),
+    [
+        ([*range(1, 12)], "leaves this user out"),
+        ([0, 1, 1, *range(2, 12)], "once each"),
+        ([*range(12), 99], "once each"),
+    ],
+)
+def test_lists_of_sharers_that_break_a_rule(sharers: list[int], match: str) -> None:
+    world = masking()
+    message = change(wire.Inbox, world.waiting[0], world.plan, sharers=sharers)
+    refuses(world, 0, "mask", message, match)
+
+
+def test_sharers_must_have_been_in_the_roster() -> None:
+    world = World(small_plan())
+    world.run("advertise", without={11})
+    world.run("share")
+    message = change(wire.Inbox, world.waiting[0], world.plan, sharers=list(range(12)))
+    refuses(world, 0, "mask", message, "did not take part")
+
+
+def test_shares_of_strangers_or_twice_are_refused() -> None:
+    world = masking()
+    shares = inbox_of(world).shares
+    for wrong in ([shares[0], *shares], [replace(shares[0], user=0), *shares[1:]], shares[::-1]):
+        world = masking()
+        message = change(wire.Inbox, world.waiting[0], world.plan, shares=wrong)
+        refuses(world, 0, "mask", message, "no dealers")
+
+
+@pytest.mark.parametrize("fault", ["missing", "garbled", "swapped", "reflected", "commitment", "old"])
+def test_bad_shares_become_complaints_that_name_the_dealer(fault: str) -> None:
+    world = masking()
+    shares = list(inbox_of(world).shares)
+    assert shares[0].user == 1
+    if fault == "missing":
+        shares = shares[1:]
+    elif fault == "garbled":
+        shares[0] = replace(shares[0], self_share=bytes(48))
+    elif fault == "swapped":
+        shares[0] = replace(shares[0], mask_share=shares[0].self_share, self_share=shares[0].mask_share)
+    elif fault == "reflected":
+        mine = inbox_of(world, 1).shares[0]
+        assert mine.user == 0
+        shares[0] = replace(mine, user=1)
+    elif fault == "commitment":
+        shares[0] = replace(shares[0], mask_commitment=bytes(32))
+    else:
+        shares[0] = replace(inbox_of(masking()).shares[0], user=1)
+    message = change(wire.Inbox, world.waiting[0], world.plan, shares=shares)
+    vector = wire.decode(wire.MaskedVector, world.answer("mask", 0, message), plan=world.plan)
+    assert vector.complaints == [1]
+
+
+def test_a_second_vector_is_refused_and_a_repeated_one_gets_the_same_bytes() -> None:
+    world = masking()
+    client, message, update = world.clients[0], world.waiting[0], world.updates[0]
+    first = client.mask(message, update)
+    assert client.mask(message, update) == first
+    with pytest.raises(UsageError, match="masks only one"):
+        client.mask(message, update + 0.001)
+    with pytest.raises(UsageError, match="masks only one"):
+        client.mask(message, update, metrics={"x": 1.0})
+    assert client.phase is ClientPhase.MASKED
+
+
+def test_a_bad_vector_changes_nothing() -> None:
+    world = masking()
+    with pytest.raises(UsageError, match="NaN"):
+        world.clients[0].mask(world.waiting[0], np.full(40, np.nan))
+    assert world.clients[0].phase is ClientPhase.SHARED
+    world.answer("mask", 0)
+
+
+# --- agree and unmask ---------------------------------------------------------------------------------------------
+
+
+def agreeing(**changes: Any) -> World:
+    world = World(small_plan(**changes), signed=True)
+    world.run("advertise", "share", "mask")
+    return world
+
+
+def unmasking(*, signed: bool = False, **changes: Any) -> World:
+    world = World(small_plan(**changes), signed=signed)
+    world.run("advertise", "share", "mask", *(["agree"] if signed else []))
+    return world
+
+
+SETS = [
+    ([*range(1, 12)], "leaves this user out"),
+    ([0, 0, *range(1, 12)], "once each"),
+    ([*range(12), 12], "once each"),
+    ([0, 1, 2, 3, 4, 5], "not legal: 6 users are left"),
+    ([0, 1, 2, 3, 6, 7, 8, 9], "not legal"),
+]
+
+
+@pytest.mark.parametrize(("survivors", "match"), SETS)
+def test_survivor_sets_that_must_not_be_signed(survivors: list[int], match: str) -> None:
+    world = agreeing(floor=3)
+    message = change(wire.SurvivorSet, world.waiting[0], world.plan, survivors=survivors)
+    refuses(world, 0, "agree", message, match)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("survivors", "match"), SETS)
+def test_survivor_sets_that_must_not_be_unmasked(signed: bool, survivors: list[int], match: str) -> None:
+    world = unmasking(signed=signed, floor=3)
+    message = change(wire.UnmaskRequest, world.waiting[0], world.plan, survivors=survivors)
+    refuses(world, 0, "unmask", message, match)
+
+
+def test_survivors_must_have_shared() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    world.run("share", without={11})
+    world.run("mask")
+    message = change(wire.UnmaskRequest, world.waiting[0], world.plan, survivors=list(range(12)))
+    refuses(world, 0, "unmask", message, "did not take part")
+
+
+def test_two_survivor_sets_are_not_signed() -> None:
+    world = agreeing()
+    world.answer("agree", 0)
+    message = change(wire.SurvivorSet, world.waiting[0], world.plan, survivors=list(range(11)))
+    refuses(world, 0, "agree", message, "second, different")
+
+
+def test_two_survivor_sets_are_not_signed_across_a_restart() -> None:
+    """The log outlives the client: a second client in the same context signs nothing else."""
+    log = MemoryReleaseLog()
+    log.claim(b"c", "sign", b"set")
+    log.claim(b"c", "sign", b"set")
+    log.claim(b"c", "unmask", b"other")
+    log.claim(b"d", "sign", b"other")
+    with pytest.raises(FaultyServerError, match="second time"):
+        log.claim(b"c", "sign", b"other")
+
+
+@pytest.mark.parametrize("phase", ["agree", "unmask"])
+def test_what_is_released_is_claimed_first(phase: str) -> None:
+    class Refusing:
+        def claim(self, context: bytes, kind: str, value: bytes) -> None:
+            raise FaultyServerError(f"cannot persist {kind}")
+
+    world = World(small_plan(), signed=phase == "agree", release_log=Refusing())
+    world.run("advertise", "share", "mask")
+    refuses(world, 0, phase, world.waiting[0], "cannot persist")
+
+
+def test_a_second_different_request_to_unmask_is_refused_and_the_same_one_repeated() -> None:
+    world = unmasking()
+    first = world.answer("unmask", 0)
+    assert world.answer("unmask", 0) == first
+    message = change(wire.UnmaskRequest, world.waiting[0], world.plan, survivors=list(range(11)))
+    with pytest.raises(FaultyServerError, match="second, different"):
+        world.answer("unmask", 0, message)
+    assert world.clients[0].phase is ClientPhase.RELEASED
+
+
+def test_with_identities_nothing_is_released_before_agreeing() -> None:
+    world = agreeing()
+    survivors = wire.decode(wire.SurvivorSet, world.waiting[0], plan=world.plan).survivors
+    request = wire.UnmaskRequest(
+        wire.WIRE_VERSION, wire.decode(wire.SurvivorSet, world.waiting[0], plan=world.plan).context, survivors, []
+    )
+    with pytest.raises(FaultyServerError, match="not possible when masked"):
+        world.clients[0].unmask(wire.encode(request))
+
+
+def test_another_set_than_the_signed_one_is_not_unmasked() -> None:
+    world = unmasking(signed=True)
+    message = change(wire.UnmaskRequest, world.waiting[0], world.plan, survivors=list(range(11)))
+    refuses(world, 0, "unmask", message, "than the one this client signed")
+
+
+def test_signatures_must_be_enough_distinct_members_valid() -> None:
+    def signatures_of(world: World) -> list[tuple[int, bytes]]:
+        return wire.decode(wire.UnmaskRequest, world.waiting[0], plan=world.plan).signatures
+
+    cases = [
+        (lambda s: s[:6], "6 users signed the survivor set, the plan asks for 7"),
+        (lambda s: [s[0], s[0], *s[1:]], "one twice"),
+        (lambda s: [(0, s[1][1]), *s[1:]], "user 0 did not sign"),
+        (lambda s: [*s[:-1], (11, bytes(64))], "user 11 did not sign"),
+        (lambda s: [*s, (13, s[0][1])], "strangers"),
+    ]
+    for tamper, match in cases:
+        world = unmasking(signed=True)
+        message = change(wire.UnmaskRequest, world.waiting[0], world.plan, signatures=tamper(signatures_of(world)))
+        refuses(world, 0, "unmask", message, match)
+
+
+def test_messages_of_another_context_are_refused_in_every_phase() -> None:
+    for phases, phase, signed in (
+        (("advertise", "share"), "mask", False),
+        (("advertise", "share", "mask"), "unmask", False),
+        (("advertise", "share", "mask"), "agree", True),
+    ):
+        world, other = World(small_plan(), signed=signed), World(small_plan(), signed=signed)
+        world.run(*phases)
+        other.run(*phases)
+        refuses(world, 0, phase, other.waiting[0], "another context")
+
+
+def test_each_secret_is_released_for_one_side_only() -> None:
+    """Of every dealer one share: the mask share of the dropped, the self share of the survivors, its own too."""
+    world = World(small_plan())
+    world.run("advertise", "share")
+    world.run("mask", without={4})
+    held = world.clients[0]._state.held
+    released = dict(wire.decode(wire.Released, world.answer("unmask", 0), plan=world.plan).shares)
+    assert released.keys() == set(range(12))
+    for dealer, data in released.items():
+        mask_share, self_share = held[dealer]
+        assert int.from_bytes(data, "little") == (mask_share if dealer == 4 else self_share)
+        assert mask_share != self_share
+
+
+def test_a_client_without_identity_cannot_sign() -> None:
+    world = unmasking()
+    context = wire.decode(wire.UnmaskRequest, world.waiting[0], plan=world.plan).context
+    message = wire.SurvivorSet(wire.WIRE_VERSION, context, list(range(12)))
+    with pytest.raises(UsageError, match="no identity to sign"):
+        world.clients[0].agree(wire.encode(message))
+
+
+def test_steps_out_of_order_are_refused() -> None:
+    world = World(small_plan())
+    with pytest.raises(FaultyServerError, match="not possible when fresh"):
+        world.clients[0].share(b"")
+    first = world.clients[0].advertise()
+    assert world.clients[0].advertise() == first
+    with pytest.raises(FaultyServerError, match="not possible when advertised"):
+        world.clients[0].unmask(b"")
+
+
+def test_a_client_shows_and_pickles_nothing() -> None:
+    world = masking()
+    client = world.clients[0]
+    assert repr(client) == "<Client of 0, shared>"
+    secrets = client._state.secrets
+    text = repr(client._state)
+    assert str(secrets.self_secret) not in text
+    assert str(secrets.mask_secret) not in text
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(client)
+
+
+def test_secrets_are_forgotten_once_masked() -> None:
+    world = masking()
+    world.answer("mask", 0)
+    assert not hasattr(world.clients[0]._state, "secrets")
+
+
+def test_round_ids_are_checked() -> None:
+    for bad in (
+        {"session": b""},
+        {"session": b"x" * 65},
+        {"session": b"x", "number": -1},
+        {"session": b"x", "model": b"y"},
+    ):
+        with pytest.raises(UsageError, match="session"):
+            RoundId(**bad)

@@ -1,0 +1,196 @@
+"""The embedded engine: what goes in, what comes back, what is measured."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterosag
+from heterosag import aggregate, wire
+from heterosag.errors import FaultyBlockError, TooFewSurvivorsError, UsageError
+from heterosag.plan import Plan
+from heterosag.protocol import Identity, RoundId
+from heterosag.robust import Rule
+
+
+def plan_of(**changes: Any) -> Plan:
+    wishes: dict[str, Any] = {"classes": [8, 8], "levels": [16, 64], "dimension": 30, "subgroup_size": 4, **changes}
+    return Plan.build(**wishes)
+
+
+UPDATES = np.random.default_rng(3).uniform(-1, 1, (16, 30))
+
+
+def test_arrays_come_back_as_they_came() -> None:
+    names = [f"phone-{i}" for i in range(16)]
+    plan = plan_of(users=names)
+    updates = {
+        name: {"w": UPDATES[i, :24].reshape(4, 6).astype(np.float32), "b": UPDATES[i, 24:].astype(np.float16)}
+        for i, name in enumerate(names)
+    }
+    result = aggregate(plan, updates)
+    assert list(result.aggregate) == ["w", "b"]
+    assert result.aggregate["w"].shape == (4, 6)
+    assert result.aggregate["w"].dtype == np.float32
+    assert result.aggregate["b"].dtype == np.float16
+    assert np.abs(result.aggregate["w"] - UPDATES[:, :24].mean(axis=0).reshape(4, 6)).max() < 2 / 15
+    as_lists = aggregate(plan, {name: list(arrays.values()) for name, arrays in updates.items()})
+    assert isinstance(as_lists.aggregate, list)
+    rows = aggregate(plan, UPDATES.astype(np.float32))
+    assert rows.aggregate.shape == (30,)
+    assert rows.aggregate.dtype == np.float32
+
+
+def test_torch_updates_come_back_as_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    updates = {i: {"w": torch.tensor(UPDATES[i], dtype=torch.bfloat16)} for i in range(16)}
+    result = aggregate(plan_of(), updates)
+    assert result.aggregate["w"].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_dropouts_at_every_phase(signed: bool) -> None:
+    dropped = {0: "advertise", 4: "share", 8: "mask", 12: "agree", 13: "unmask"}
+    result = aggregate(plan_of(), UPDATES, dropped=dropped, identities=signed, rounding_seed=1)
+    assert set(result.survivors) == set(range(16)) - {0, 4, 8}
+    assert np.abs(result.vector - UPDATES[list(result.survivors)].mean(axis=0)).max() < 2 / 15
+    sent = result.traffic.sent
+    assert 0 not in sent["advertise"]
+    assert 4 in sent["advertise"]
+    assert 4 not in sent["share"]
+    assert 8 not in sent["mask"]
+    assert 12 not in sent["unmask"]
+    assert ("agree" in sent) == signed
+
+
+def test_users_who_vanish_before_masking_need_no_update() -> None:
+    updates = {i: UPDATES[i] for i in range(16) if i not in (2, 9)}
+    result = aggregate(plan_of(), updates, dropped={2: "mask", 9: "advertise"})
+    assert len(result.survivors) == 14
+    with pytest.raises(UsageError, match="user 2 has no update"):
+        aggregate(plan_of(), updates, dropped={2: "unmask", 9: "advertise"})
+
+
+def test_a_round_without_enough_survivors_raises_by_name() -> None:
+    with pytest.raises(TooFewSurvivorsError, match="thresholds need 9"):
+        aggregate(plan_of(), UPDATES, dropped=dict.fromkeys(range(8), "mask"))
+
+
+def test_weights_and_metrics() -> None:
+    plan = plan_of(weight_bound=10, metrics=["loss"], levels=[1024, 4096])
+    weights = {i: i % 10 + 1 for i in range(16)}
+    metrics = {i: {"loss": float(i)} for i in range(16)}
+    result = aggregate(plan, UPDATES, weights=weights, metrics=metrics, dropped={3: "mask"})
+    alive = [i for i in range(16) if i != 3]
+    expected = np.average(UPDATES[alive], axis=0, weights=[weights[i] for i in alive])
+    assert np.abs(result.vector - expected).max() < 2 / 1023
+    assert result.metrics["loss"] == pytest.approx(np.mean(alive))
+    listed = aggregate(plan, UPDATES, weights=list(weights.values()), metrics=metrics, rounding_seed=1)
+    mapped = aggregate(plan, UPDATES, weights=weights, metrics=metrics, rounding_seed=1)
+    assert np.array_equal(listed.vector, mapped.vector)
+
+
+def test_a_liar_is_borne_by_the_median_and_spoils_the_mean() -> None:
+    """One user of sixty sends thirty times its update, unclipped: it wraps in its blocks' rings."""
+    plan = Plan.build([60], [8], 40, subgroup_size=5)
+    honest = np.tile(np.linspace(-0.5, 0.5, 40), (60, 1))
+    updates = honest.copy()
+    updates[7] *= 30
+    for secure in (True, False):
+        median = aggregate(plan, updates, rule="median", liars=[7], rounding_seed=2, secure=secure)
+        assert np.abs(median.vector - honest[0]).max() < 0.15
+    with pytest.raises(FaultyBlockError, match="the rule 'mean' cannot leave out") as refusal:
+        aggregate(plan, updates, rule="mean", liars=[7], rounding_seed=2)
+    assert all(7 // 5 in subgroups for _, subgroups in refusal.value.blocks)
+
+
+def test_traffic_counts_real_bytes_and_time() -> None:
+    plan = plan_of()
+    result = aggregate(plan, UPDATES)
+    traffic = result.traffic
+    assert list(traffic.sent) == ["advertise", "share", "mask", "unmask"]
+    assert all(len(by_user) == 16 for by_user in traffic.sent.values())
+    for user in plan.users:
+        size = wire.vector_size(plan, plan.subgroup_of(user))
+        assert size < traffic.sent["mask"][user] < size + 64
+    assert all(seconds > 0 for seconds in (*traffic.user_seconds.values(), *traffic.server_seconds.values()))
+    assert traffic.received["advertise"] == dict.fromkeys(range(16), 0)
+    assert all(size > 0 for size in traffic.received["unmask"].values())
+
+
+def test_a_rule_of_ones_own() -> None:
+    most = Rule(name="largest", leaves_out_faulty=True, combine=lambda means, weights: np.max(np.stack(means), axis=0))
+    assert (aggregate(plan_of(), UPDATES, rule=most).vector >= aggregate(plan_of(), UPDATES).vector - 0.2).all()
+
+
+def test_identities_may_be_brought_along() -> None:
+    identities = {i: Identity.generate() for i in range(16)}
+    assert len(aggregate(plan_of(), UPDATES, identities=identities).survivors) == 16
+    del identities[5]
+    with pytest.raises(UsageError, match="user 5 has no identity"):
+        aggregate(plan_of(), UPDATES, identities=identities)
+
+
+def test_a_seed_makes_rounding_reproducible_and_rounds_differ() -> None:
+    plan = plan_of()
+    one = aggregate(plan, UPDATES, rounding_seed=5)
+    assert np.array_equal(one.vector, aggregate(plan, UPDATES, rounding_seed=5).vector)
+    assert not np.array_equal(one.vector, aggregate(plan, UPDATES, rounding_seed=6).vector)
+    later = aggregate(plan, UPDATES, rounding_seed=5, round_id=RoundId(session=b"s", number=1))
+    assert not np.array_equal(one.vector, later.vector)
+    assert not np.array_equal(aggregate(plan, UPDATES).vector, aggregate(plan, UPDATES).vector)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"updates": UPDATES[:15]}, "a row for each of 16 users|one row for each of the 16 users"),
+        ({"updates": UPDATES[:, :29]}, "for 30 elements, the updates have 29"),
+        ({"updates": {}}, "has no update"),
+        ({"updates": {99: UPDATES[0]}}, "99 is not a user"),
+        ({"dropped": {99: "mask"}}, "99 is not a user"),
+        ({"dropped": {1: "lunch"}}, "before one of the phases"),
+        ({"rule": "krum"}, "no rule is called"),
+        ({"weights": [1] * 15}, "16 weights"),
+        ({"weights": {99: 1}}, "99 is not a user"),
+        ({"weights": {0: 2}}, "whole weights from 1 to 1"),
+        ({"metrics": {0: {"loss": 1.0}}}, "sums the metrics"),
+        ({"liars": [99]}, "99 is not a user"),
+        ({"rounding_seed": -1}, "rounding seed"),
+    ],
+)
+def test_bad_input_gets_a_clear_error(change: dict[str, Any], match: str) -> None:
+    arguments = {"updates": UPDATES, **change}
+    with pytest.raises(UsageError, match=match):
+        aggregate(plan_of(), arguments.pop("updates"), **arguments)
+
+
+def test_nobody_is_left_with_an_update() -> None:
+    with pytest.raises(UsageError, match="nobody has an update"):
+        aggregate(plan_of(), {}, dropped=dict.fromkeys(range(16), "mask"))
+
+
+def test_the_logger_is_silent_by_default_and_never_shows_a_secret(caplog: pytest.LogCaptureFixture) -> None:
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("heterosag").handlers)
+    with caplog.at_level(logging.DEBUG, logger="heterosag"):
+        aggregate(plan_of(), UPDATES)
+    assert caplog.messages == ["round 0: 16 of 16 users survived"]
+
+
+@pytest.mark.parametrize("design", ["perfect", "paper", "secagg", "multigroup"])
+def test_many_users_on_a_sparse_sharing_graph(design: str) -> None:
+    plan = Plan.build(
+        [110], [4], 50, design, subgroup_size=10, floor=2, sharing="sparse", assignment_seed=4, dropout=0.05
+    )
+    updates = np.random.default_rng(0).uniform(-1, 1, (110, 50))
+    result = aggregate(plan, updates, dropped={3: "mask", 50: "unmask"}, rounding_seed=1)
+    assert plan.sharing.neighbours < 60
+    assert len(result.traffic.sent["share"]) == 110
+    plain = aggregate(plan, updates, dropped={3: "mask", 50: "unmask"}, rounding_seed=1, secure=False)
+    assert np.array_equal(result.vector, plain.vector)
+
+
+def test_public_names() -> None:
+    assert heterosag.aggregate is aggregate
+    assert heterosag.Result is type(aggregate(plan_of(), UPDATES, secure=False))

@@ -1,0 +1,162 @@
+"""Masks: layout, one use of every keystream bit, uniformity, and cancelling."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from rounds import World, small_plan
+
+from heterosag import ring, wire
+from heterosag.crypto import prg
+from heterosag.crypto.prg import CHUNK_SIZE, keystream
+from heterosag.encode import CellLanes
+from heterosag.plan import Plan
+from heterosag.protocol import masks
+from heterosag.protocol.masks import Mask
+
+
+def test_layout_of_a_mask_is_the_specifications() -> None:
+    """Cells in order, each on a 16-byte boundary: lanes of the ring's width, then auxiliary lanes of eight bytes."""
+    plan = Plan.build([6, 6], [2, 300], 41, subgroup_size=3, floor=2)
+    cells = plan.cells(2)
+    assert {ring.lane_dtype(cell.bits).itemsize for cell in cells} == {1, 2}
+    key = bytes(range(32))
+    covered = (0, 2)
+    lanes = masks.empty(cells)
+    masks.apply(lanes, [Mask(key, True, covered)])
+    at = 0
+    for place, (cell, content) in enumerate(zip(cells, lanes, strict=True)):
+        if place not in covered:
+            assert not content.elements.any()
+            continue
+        at += -at % 16
+        size = cell.size * content.elements.dtype.itemsize
+        stream = keystream(key, at + size + 16)[at:]
+        assert content.elements.tobytes() == stream[:size]
+        assert content.auxiliary.tobytes() == stream[size : size + 16]
+        at += size + 16
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_chunks_join_without_a_seam(dtype: type) -> None:
+    count = 2 * CHUNK_SIZE // np.dtype(dtype).itemsize + 77
+    cell = CellLanes(np.zeros(count, dtype=dtype), np.zeros(1, dtype=np.uint64))
+    key = bytes(32)
+    masks.apply([cell], [Mask(key, True, (0,))])
+    assert cell.elements.tobytes() == keystream(key, count * np.dtype(dtype).itemsize)
+    masks.apply([cell], [Mask(key, False, (0,))])
+    assert not cell.elements.any()
+    assert not cell.auxiliary.any()
+
+
+def test_users_of_one_subgroup_share_every_cell_and_of_two_one() -> None:
+    plan = Plan.build([40], [4], 60, subgroup_size=4, floor=2)
+    assert masks.shared_cells(plan, 3, 3) == tuple(range(9))
+    assert all(len(masks.shared_cells(plan, 3, other)) == 1 for other in range(10) if other != 3)
+    assert {masks.shared_cells(plan, 3, other) for other in range(10) if other != 3} == {(i,) for i in range(9)}
+    groups = Plan.build([40], [4], 60, "multigroup", subgroup_size=4, floor=2)
+    assert masks.shared_cells(groups, 3, 4) == ()
+    metrics = Plan.build([40], [4], 60, "multigroup", subgroup_size=4, floor=2, metrics=["loss"])
+    assert masks.shared_cells(metrics, 3, 4) == (1,)
+
+
+def test_no_keystream_bit_masks_two_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record every range read of every key by every user of two rounds: each key is read by at most two users (a
+    pair) or one (self), each in one ascending pass without overlap, and no key returns in another round."""
+    reads: dict[bytes, list[list[tuple[int, int]]]] = defaultdict(list)
+
+    class Recorder(prg.Keystream):
+        def __init__(self, key: bytes) -> None:
+            super().__init__(key)
+            self.ranges: list[tuple[int, int]] = []
+            reads[key].append(self.ranges)
+
+        def read_into(self, buffer: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+            self.ranges.append((self.position, self.position + size))
+            return super().read_into(buffer, size)
+
+    monkeypatch.setattr(masks, "Keystream", Recorder)
+    keys_of_rounds = []
+    for _ in range(2):
+        reads.clear()
+        world = World(small_plan(metrics=[]))
+        world.run("advertise", "share", "mask")
+        keys_of_rounds.append(set(reads))
+        assert len(reads) == 12 + 12 * 11 // 2
+        assert sorted(len(users) for users in reads.values()) == [1] * 12 + [2] * 66
+        for users in reads.values():
+            for ranges in users:
+                ends = [end for _, end in ranges]
+                assert all(start >= end for (start, _), end in zip(ranges[1:], ends, strict=False))
+            assert all(ranges == users[0] for ranges in users)
+    assert keys_of_rounds[0].isdisjoint(keys_of_rounds[1])
+
+
+def masked_elements(world: World, user: int) -> list[npt.NDArray[Any]]:
+    message = wire.decode(wire.MaskedVector, world.answer("mask", user), plan=world.plan)
+    return [cell.elements for cell in masks.from_bytes(message.vector, world.plan.cells(world.plan.seats[user]))]
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.3, 1.0])
+def test_a_masked_vector_is_uniform_whatever_the_input(value: float) -> None:
+    """Chi-square over the ring's elements, with a constant input: no value stands out."""
+    plan = Plan.build([6, 6], [2, 5], 30_000, subgroup_size=3, floor=2)
+    world = World(plan)
+    world.updates = np.full((12, plan.dimension), value)
+    world.run("advertise", "share")
+    for elements, block in zip(masked_elements(world, 3), plan.blocks_of(plan.seats[3]), strict=True):
+        size = 2**block.bits
+        counts = np.bincount(elements, minlength=size)
+        expected = elements.size / size
+        chi_square = float(((counts - expected) ** 2 / expected).sum())
+        assert chi_square < size + 6 * np.sqrt(2 * size)
+
+
+def test_masked_vectors_of_two_inputs_and_rounds_are_uncorrelated() -> None:
+    plan = Plan.build([6, 6], [2, 5], 30_000, subgroup_size=3, floor=2)
+    found = []
+    for seed in range(2):
+        world = World(plan)
+        world.updates = np.random.default_rng(0).uniform(-1, 1, world.updates.shape)
+        world.run("advertise", "share")
+        found.append([part.astype(float) for part in masked_elements(world, seed * 0)])
+    for first, second in zip(*found, strict=True):
+        assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(first.size)
+    levels = [np.floor((world.updates[0][s.start : s.stop] + 1) * 2) for s in plan.segments]
+    for masked, plain in zip(found[1], levels, strict=True):
+        assert abs(np.corrcoef(masked, plain)[0, 1]) < 5 / np.sqrt(masked.size)
+
+
+def test_seals_and_shares_of_two_rounds_pairs_and_kinds_never_coincide() -> None:
+    seen: set[bytes] = set()
+    count = 0
+    for _ in range(2):
+        world = World(small_plan())
+        world.run("advertise")
+        for user in range(12):
+            message = wire.decode(wire.Shares, world.answer("share", user), plan=world.plan)
+            seen.update((message.secret_commitment, message.own_mask_commitment, message.own_self_commitment))
+            count += 3
+            for entry in message.shares:
+                seen.update((entry.mask_share, entry.self_share, entry.mask_commitment, entry.self_commitment))
+                count += 4
+    assert len(seen) == count
+
+
+def test_a_mask_key_is_not_shown() -> None:
+    assert "key" not in repr(Mask(b"k" * 32, True, (0,)))
+
+
+def test_packing_of_cells_comes_back() -> None:
+    plan = small_plan(metrics=["loss"])
+    cells = plan.cells(1)
+    lanes = masks.empty(cells)
+    masks.apply(lanes, [Mask(bytes(32), True, tuple(range(len(cells))))])
+    masks.reduce(lanes, cells)
+    data = masks.to_bytes(lanes, cells)
+    assert len(data) == wire.vector_size(plan, 1)
+    for before, after in zip(lanes, masks.from_bytes(data, cells), strict=True):
+        assert np.array_equal(before.elements, after.elements)
+        assert np.array_equal(before.auxiliary, after.auxiliary)

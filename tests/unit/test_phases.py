@@ -1,0 +1,95 @@
+"""The transition tables, the oracle, and legality."""
+
+import pytest
+from rounds import small_plan
+
+from heterosag.errors import TooFewSurvivorsError, UsageError
+from heterosag.plan import Plan
+from heterosag.protocol import ClientPhase, Phase, ServerPhase, outcome
+from heterosag.protocol.legality import check_legal, illegal_subgroups, make_legal
+from heterosag.protocol.phases import CLIENT_TRANSITIONS, SERVER_TRANSITIONS, diagram, next_phase
+
+
+def test_tables_lead_somewhere_and_end() -> None:
+    for table, start, ends in (
+        (CLIENT_TRANSITIONS, ClientPhase.FRESH, {ClientPhase.RELEASED, ClientPhase.DEAD}),
+        (SERVER_TRANSITIONS, ServerPhase.ADVERTISE, {ServerPhase.DONE, ServerPhase.FAILED}),
+    ):
+        reached, todo = {start}, [start]
+        while todo:
+            current = todo.pop()
+            after = {target for (source, _), target in table.items() if source is current}
+            assert bool(after) == (current not in ends)
+            todo.extend(after - reached)
+            reached |= after
+        assert reached == set(type(start))
+
+
+def test_impossible_transitions_are_named() -> None:
+    with pytest.raises(UsageError, match="'close' is not possible in the phase 'done'"):
+        next_phase(SERVER_TRANSITIONS, ServerPhase.DONE, "close")
+
+
+def test_the_diagram_names_every_phase() -> None:
+    text = diagram()
+    assert all(f"client_{phase.value}" in text for phase in ClientPhase)
+    assert all(f"server_{phase.value}" in text for phase in ServerPhase)
+
+
+def test_legality_names_the_rule() -> None:
+    plan = small_plan(floor=3)
+    check_legal(plan, frozenset(range(12)))
+    for survivors, reason in (
+        (range(6), "thresholds"),
+        ([0, 1, 2, 3, 6, 7, 8, 9], "floor"),
+    ):
+        with pytest.raises(TooFewSurvivorsError) as refusal:
+            check_legal(plan, frozenset(survivors))
+        assert refusal.value.reason == reason
+    eight = Plan.build([16, 16], [2, 4], 70, subgroup_size=4)
+    with pytest.raises(TooFewSurvivorsError) as refusal:
+        check_legal(eight, frozenset(range(8, 32)))
+    assert refusal.value.reason == "robustness"
+    check_legal(eight, frozenset(range(4, 32)))
+
+
+def test_weights_put_the_floor_on_every_subgroup() -> None:
+    survivors = frozenset({0, 1, *range(3, 12)})
+    assert not list(illegal_subgroups(small_plan(floor=3), survivors))
+    assert (0,) in set(illegal_subgroups(small_plan(floor=3, weight_bound=5), survivors))
+
+
+def test_the_server_leaves_out_what_it_must_and_nothing_else() -> None:
+    plan = Plan.build([18], [4], 50, subgroup_size=3, floor=3, min_robustness=0.3)
+    alive = set(range(18)) - {1, 2, 4, 5}
+    assert make_legal(plan, alive) == frozenset(range(6, 18))
+    assert make_legal(plan, set(range(18)) - {1, 2}) == frozenset(range(18)) - {1, 2}
+
+
+def test_sparse_sharing_needs_holders_of_every_dealer() -> None:
+    plan = Plan.build([60], [4], 100, subgroup_size=10, floor=2, sharing="sparse", assignment_seed=1, dropout=0.05)
+    check_legal(plan, frozenset(range(60)))
+    around = set(plan.sharing.holders(7))
+    few = set(sorted(around)[: plan.share_threshold - 2])
+    survivors = frozenset((set(range(60)) - around) | few)
+    assert len(survivors) >= plan.agree_quorum
+    with pytest.raises(TooFewSurvivorsError, match="holders of user"):
+        check_legal(plan, survivors)
+
+
+def test_outcome_says_who_survives_or_why_not() -> None:
+    plan = small_plan()
+    assert outcome(plan).unwrap() == tuple(range(12))
+    late = outcome(plan, {0: "share", 1: Phase.MASK, 2: "unmask"})
+    assert late.survivors == (*range(2, 12),)
+    failed = outcome(plan, dict.fromkeys(range(6), "unmask"))
+    assert failed.phase is Phase.UNMASK
+    assert isinstance(failed.error, TooFewSurvivorsError)
+    with pytest.raises(TooFewSurvivorsError):
+        failed.unwrap()
+    unsigned = outcome(plan, dict.fromkeys(range(5), "agree"))
+    assert unsigned.survivors == tuple(range(12))
+    signed = outcome(plan, dict.fromkeys(range(6), "agree"), identities=True)
+    assert signed.phase is Phase.AGREE
+    with pytest.raises(UsageError, match="before one of the phases"):
+        outcome(plan, {0: "lunch"})

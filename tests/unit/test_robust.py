@@ -1,0 +1,113 @@
+"""Rules over block means, and what makes a block faulty."""
+
+import numpy as np
+import pytest
+
+from heterosag.errors import FaultyBlockError, UsageError
+from heterosag.plan import Plan
+from heterosag.protocol import Decoded, DecodedBlock
+from heterosag.result import combine
+from heterosag.robust import RULES, Rule, find_rule, trimmed_mean
+
+MEANS = [np.array([1.0, 5.0]), np.array([2.0, -100.0]), np.array([3.0, 7.0]), np.array([100.0, 6.0])]
+
+
+def test_rules() -> None:
+    assert RULES["mean"].combine(MEANS, [1, 1, 1, 1]).tolist() == [26.5, -20.5]
+    assert RULES["mean"].combine(MEANS[:2], [3, 1]).tolist() == [1.25, -21.25]
+    assert RULES["median"].combine(MEANS, [1, 1, 1, 9]).tolist() == [2.5, 5.5]
+    assert RULES["trimmed_mean"].combine(MEANS, [1, 1, 1, 9]).tolist() == [2.5, 5.5]
+    assert trimmed_mean(0.0).combine(MEANS, [1, 1, 1, 1]).tolist() == [26.5, -20.5]
+    assert trimmed_mean(0.1).combine(MEANS[:3], [1, 1, 1]).tolist() == [2.0, 5.0]
+    assert RULES["trimmed_mean"].combine(MEANS[:2], [1, 1]).tolist() == [1.5, -47.5]
+
+
+def test_rules_are_found_by_name_or_given() -> None:
+    assert find_rule("median") is RULES["median"]
+    mine = Rule(name="first", leaves_out_faulty=True, combine=lambda means, weights: means[0])
+    assert find_rule(mine) is mine
+    with pytest.raises(UsageError, match="choose one of mean, median, trimmed_mean"):
+        find_rule("krum")
+    for share in (-0.1, 0.5):
+        with pytest.raises(UsageError, match="below one half"):
+            trimmed_mean(share)
+
+
+PLAN = Plan.build([18], [4], 5, subgroup_size=3, floor=2, weight_bound=7)
+
+
+def decoded(**tampering: int) -> Decoded:
+    """Everybody sent weight 2 and level 1 everywhere; `tampering` changes the first block of the first segment."""
+    segments = []
+    for at, segment in enumerate(PLAN.segments):
+        blocks = []
+        for place, block in enumerate(segment.blocks):
+            values = {"count": 6, "weight": 12, "clipped": 0, "element": 12}
+            if (at, place) == (0, 0):
+                values |= tampering
+            element = values.pop("element")
+            blocks.append(
+                DecodedBlock(
+                    block=block, survivors=6, elements=np.full(segment.size, element, np.uint8), auxiliary=values
+                )
+            )
+        segments.append(tuple(blocks))
+    return Decoded(survivors=tuple(range(18)), segments=tuple(segments), metrics=None)
+
+
+@pytest.mark.parametrize(
+    ("tampering", "fault"),
+    [
+        ({"count": 7}, "constant lane says 7 users, 6 survived"),
+        ({"count": 2**63}, "constant lane"),
+        ({"weight": 5}, "total weight of 5 from 6 users"),
+        ({"weight": 43}, "total weight of 43 from 6 users"),
+        ({"element": 37}, "beyond what its weight allows"),
+        ({"clipped": 7}, "more clipped elements"),
+    ],
+)
+def test_impossible_blocks_are_left_out_by_robust_rules_and_raised_by_the_mean(
+    tampering: dict[str, int], fault: str
+) -> None:
+    for rule in ("median", "trimmed_mean"):
+        found = combine(PLAN, decoded(**tampering), RULES[rule])
+        assert [(b.segment, b.subgroups) for b in found.faulty_blocks] == [(0, PLAN.segments[0].blocks[0].subgroups)]
+        assert fault in (found.faulty_blocks[0].fault or "")
+        assert np.allclose(found.vector, -1 / 3)
+    with pytest.raises(FaultyBlockError, match=fault) as refusal:
+        combine(PLAN, decoded(**tampering), RULES["mean"])
+    assert refusal.value.blocks == ((0, PLAN.segments[0].blocks[0].subgroups),)
+
+
+def test_possible_extremes_are_not_faulty() -> None:
+    for tampering in ({"weight": 42}, {"weight": 6, "element": 18}, {"element": 36}, {"clipped": 6}):
+        assert not combine(PLAN, decoded(**tampering), RULES["mean"]).faulty_blocks
+
+
+def test_a_segment_without_a_sound_block_raises() -> None:
+    plan = Plan.build([6], [4], 5, "secagg", subgroup_size=3)
+    block = DecodedBlock(
+        block=plan.segments[0].blocks[0],
+        survivors=6,
+        elements=np.zeros(5, np.uint8),
+        auxiliary={"count": 5, "clipped": 0},
+    )
+    bad = Decoded(survivors=tuple(range(6)), segments=((block,),), metrics=None)
+    with pytest.raises(FaultyBlockError, match="no sound block is left in segment 0"):
+        combine(plan, bad, RULES["median"])
+
+
+def test_metrics_whose_masks_did_not_cancel_raise() -> None:
+    plan = Plan.build([6], [4], 5, "secagg", subgroup_size=3, metrics=["loss"])
+    block = DecodedBlock(
+        block=plan.segments[0].blocks[0],
+        survivors=6,
+        elements=np.zeros(5, np.uint8),
+        auxiliary={"count": 6, "clipped": 0},
+    )
+    metrics = DecodedBlock(
+        block=block.block, survivors=6, elements=np.zeros(0, np.uint8), auxiliary={"count": 9, "loss": 0}
+    )
+    bad = Decoded(survivors=tuple(range(6)), segments=((block,),), metrics=metrics)
+    with pytest.raises(FaultyBlockError, match="constant lane of the metrics says 9"):
+        combine(plan, bad, RULES["median"])

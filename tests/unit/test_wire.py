@@ -1,0 +1,132 @@
+"""Messages: one encoding each, strict and bounded decoding, errors that name the sender."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from rounds import World, small_plan
+
+from heterosag import wire
+from heterosag.errors import WireError
+
+
+def messages(*, signed: bool = True) -> dict[type[wire.Message], bytes]:
+    """One real message of every kind."""
+    world = World(small_plan(), signed=signed)
+    found: dict[type[wire.Message], bytes] = {}
+    kinds = [
+        ("advertise", wire.Advertisement, wire.Roster),
+        ("share", wire.Shares, wire.Inbox),
+        ("mask", wire.MaskedVector, wire.SurvivorSet),
+        ("agree", wire.Agreement, wire.UnmaskRequest),
+        ("unmask", wire.Released, None),
+    ]
+    for phase, sent, received in kinds:
+        found[sent] = world.answer(phase, 0)
+        world.run(phase)
+        if received is not None:
+            found[received] = world.waiting[0]
+    return found
+
+
+PLAN = small_plan()
+MESSAGES = messages()
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_messages_come_back_and_have_one_encoding(kind: type[wire.Message]) -> None:
+    data = MESSAGES[kind]
+    assert wire.encode(wire.decode(kind, data, plan=PLAN)) == data
+    assert len(data) <= wire.size_limit(PLAN, kind)
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_limits_are_those_of_the_largest_message(kind: type[wire.Message]) -> None:
+    """Everybody takes part here, so a message is near its limit: the slack is a few bytes a user."""
+    assert wire.size_limit(PLAN, kind) - len(MESSAGES[kind]) < 200 + 10 * len(PLAN.users)
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_every_truncation_and_extension_is_refused(kind: type[wire.Message]) -> None:
+    data = MESSAGES[kind]
+    for cut in [*range(min(len(data), 150)), len(data) - 1]:
+        with pytest.raises(WireError, match="from 'x'"):
+            wire.decode(kind, data[:cut], plan=PLAN, sender="x")
+    for more in (b"\0", b"\xc0", data):
+        with pytest.raises(WireError):
+            wire.decode(kind, data + more, plan=PLAN, sender="x")
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_another_kind_is_refused(kind: type[wire.Message]) -> None:
+    for other, data in MESSAGES.items():
+        if other is not kind:
+            with pytest.raises(WireError):
+                wire.decode(kind, data, plan=PLAN)
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_another_version_or_context_length_is_refused(kind: type[wire.Message]) -> None:
+    fields = msgspec.msgpack.decode(MESSAGES[kind])
+    for place, value in ((1, 0), (1, 2), (1, "1"), (2, bytes(31)), (2, bytes(33)), (0, 99)):
+        changed = [*fields]
+        changed[place] = value
+        with pytest.raises(WireError):
+            wire.decode(kind, msgspec.msgpack.encode(changed), plan=PLAN)
+    with pytest.raises(WireError):
+        wire.decode(kind, msgspec.msgpack.encode([*fields, 1]), plan=PLAN)
+
+
+def test_numbers_in_a_longer_form_are_not_canonical() -> None:
+    data = MESSAGES[wire.Agreement]
+    assert data[:3] == b"\x95\x07\x01"
+    with pytest.raises(WireError, match="canonical"):
+        wire.decode(wire.Agreement, data[:2] + b"\xcc\x01" + data[3:], plan=PLAN)
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_huge_messages_and_lengths_are_refused_unread(kind: type[wire.Message]) -> None:
+    with pytest.raises(WireError, match="at most"):
+        wire.decode(kind, bytes(10_000_000), plan=PLAN)
+    for bomb in (b"\xdd\xff\xff\xff\xff", b"\x95\x07\x01\xc6\xff\xff\xff\xff", b"\x91" * 2000):
+        with pytest.raises(WireError):
+            wire.decode(kind, bomb, plan=PLAN)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        (wire.Advertisement, (3, 1), bytes(31)),
+        (wire.Advertisement, (3, 2), bytes(33)),
+        (wire.Advertisement, (3, 3), bytes(65)),
+        (wire.Advertisement, (3, 0), -1),
+        (wire.Advertisement, (3, 0), 2**32),
+        (wire.Shares, (4,), bytes(31)),
+        (wire.Shares, (7, 0, 1), bytes(47)),
+        (wire.Shares, (7, 0, 3), bytes(33)),
+        (wire.Inbox, (3, 0), "0"),
+        (wire.Agreement, (4,), bytes(63)),
+        (wire.UnmaskRequest, (4, 0, 1), bytes(63)),
+        (wire.Released, (4, 0, 1), bytes(31)),
+        (wire.Released, (4, 0), [0]),
+        (wire.MaskedVector, (5,), "text"),
+    ],
+)
+def test_fields_of_the_wrong_length_or_type(kind: type[wire.Message], path: tuple[int, ...], value: Any) -> None:
+    fields = msgspec.msgpack.decode(MESSAGES[kind])
+    target = fields
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = value
+    with pytest.raises(WireError):
+        wire.decode(kind, msgspec.msgpack.encode(fields), plan=PLAN)
+
+
+def test_bytes_on_the_wire_are_those_of_the_packed_vector() -> None:
+    """The masked vector's message is its packed bytes and less than 64 bytes around them."""
+    message = wire.decode(wire.MaskedVector, MESSAGES[wire.MaskedVector], plan=PLAN)
+    assert len(message.vector) == wire.vector_size(PLAN, 0)
+    bits = [block.bits for block in PLAN.blocks_of(0)]
+    sizes = [segment.size for segment in PLAN.segments]
+    assert len(message.vector) == sum((b * n + 7) // 8 + 16 for b, n in zip(bits, sizes, strict=True))
+    assert len(MESSAGES[wire.MaskedVector]) - len(message.vector) < 64
