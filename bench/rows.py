@@ -33,6 +33,11 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def median_seconds(action: Callable[[], object], *, repeats: int = 7) -> float:
+    """Median wall time over some calls, the first not counted: for budgets, which are checked as ratios too."""
+    return statistics.median([seconds(action) for _ in range(repeats + 1)][1:])
+
+
 def ratio(subject: Callable[[], object], measure: Callable[[], object], *, repeats: int = 7) -> float:
     """Median time of `subject` over `measure`, called in turn so that noise hits both; first calls do not count."""
     pairs = [(seconds(subject), seconds(measure)) for _ in range(repeats + 1)][1:]

@@ -1,4 +1,4 @@
-"""The command line: `heterosag plan`.
+"""The command line: `heterosag plan` and `heterosag round`.
 
 Heavy imports happen inside the commands, so that `heterosag --help` stays quick.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from heterosag import __version__
-from heterosag.errors import HeteroSagError, PlanError
+from heterosag.errors import HeteroSagError, PlanError, UsageError
 
 if TYPE_CHECKING:
     from heterosag.plan import Plan
@@ -26,6 +26,41 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+# --- flags that several commands share ----------------------------------------------------------------------------
+
+_Classes = Annotated[str, typer.Option(help="Users per class, slowest link first: 5,5,5,5,5.")]
+_Levels = Annotated[str, typer.Option(help="Quantizer levels per class, never falling: 2,6,8,10,12.")]
+_Dimension = Annotated[int, typer.Option(help="Elements of the update vector.")]
+_Design = Annotated[str, typer.Option(help="perfect, paper, paper-composite, secagg or multigroup.")]
+_SubgroupSize = Annotated[int, typer.Option(help="Users a subgroup should have at least.")]
+_Range = Annotated[str, typer.Option("--range", help="Smallest and largest value; what lies outside is clipped.")]
+_Floor = Annotated[int, typer.Option(help="Least survivors of a block whose sum may be unmasked.")]
+_WeightBound = Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.")]
+_MinRobustness = Annotated[float | None, typer.Option(help="Least inference robustness of a legal survivor set.")]
+_Colluders = Annotated[int, typer.Option(help="Users who may collude with the server.")]
+_AssignmentSeed = Annotated[
+    int | None, typer.Option(help="Public seed that shuffles the users of a class into subgroups.")
+]
+_Sharing = Annotated[str, typer.Option(help="Who holds shares: auto, complete or sparse.")]
+_FillLevels = Annotated[
+    bool, typer.Option("--fill-levels", help="Raise levels as far as their rings hold, at no cost.")
+]
+_PlanFile = Annotated[Path | None, typer.Option("--plan", help="Use the plan of this TOML file instead.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+_BESIDE_A_PLAN_FILE = {
+    "plan_file",
+    "save",
+    "as_json",
+    "dropout",
+    "rule",
+    "drop",
+    "liars",
+    "identities",
+    "seed",
+    "plain",
+}
 
 
 def main() -> None:
@@ -61,65 +96,100 @@ def _root(
 
 @app.command()
 def plan(
-    classes: Annotated[str, typer.Option(help="Users per class, slowest link first: 5,5,5,5,5.")] = "5,5,5,5,5",
-    levels: Annotated[str, typer.Option(help="Quantizer levels per class, never falling: 2,6,8,10,12.")] = "",
-    dimension: Annotated[int, typer.Option(help="Elements of the update vector.")] = 79510,
-    design: Annotated[str, typer.Option(help="perfect, paper, paper-composite, secagg or multigroup.")] = "perfect",
-    subgroup_size: Annotated[int, typer.Option(help="Users a subgroup should have at least.")] = 5,
-    value_range: Annotated[
-        str, typer.Option("--range", help="Smallest and largest value; what lies outside is clipped.")
-    ] = "-1,1",
-    floor: Annotated[int, typer.Option(help="Least survivors of a block whose sum may be unmasked.")] = 3,
+    classes: _Classes = "5,5,5,5,5",
+    levels: _Levels = "",
+    dimension: _Dimension = 79510,
+    design: _Design = "perfect",
+    subgroup_size: _SubgroupSize = 5,
+    value_range: _Range = "-1,1",
+    floor: _Floor = 3,
     dropout: Annotated[float | None, typer.Option(help="Share of users expected to vanish in a round.")] = None,
-    weight_bound: Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.")] = 1,
-    min_robustness: Annotated[
-        float | None, typer.Option(help="Least inference robustness of a legal survivor set.")
-    ] = None,
-    colluders: Annotated[int, typer.Option(help="Users who may collude with the server.")] = 0,
-    assignment_seed: Annotated[
-        int | None, typer.Option(help="Public seed that shuffles the users of a class into subgroups.")
-    ] = None,
-    sharing: Annotated[str, typer.Option(help="Who holds shares: auto, complete or sparse.")] = "auto",
-    fill_levels: Annotated[
-        bool, typer.Option("--fill-levels", help="Raise levels as far as their rings hold, at no cost.")
-    ] = False,
-    plan_file: Annotated[
-        Path | None, typer.Option("--plan", help="Show the plan of this TOML file instead of building one.")
-    ] = None,
+    weight_bound: _WeightBound = 1,
+    min_robustness: _MinRobustness = None,
+    colluders: _Colluders = 0,
+    assignment_seed: _AssignmentSeed = None,
+    sharing: _Sharing = "auto",
+    fill_levels: _FillLevels = False,
+    plan_file: _PlanFile = None,
     save: Annotated[Path | None, typer.Option(help="Write the plan to this TOML file.")] = None,
     compare: Annotated[
         str, typer.Option(help="Designs to show side by side instead, such as secagg,paper,perfect.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: _Json = False,
 ) -> None:
     """Build a plan and show what it costs and guarantees, before a single key exists."""
-    from heterosag.plan import Plan
-
-    sizes = _whole_numbers("classes", classes)
-    settings: dict[str, Any] = {
-        "classes": sizes,
-        "levels": _whole_numbers("levels", levels) if levels else _default_levels(len(sizes)),
-        "dimension": dimension,
-        "value_range": _numbers("range", value_range),
-        "subgroup_size": subgroup_size,
-        "floor": floor,
-        "weight_bound": weight_bound,
-        "min_robustness": min_robustness,
-        "colluders": colluders,
-        "assignment_seed": assignment_seed,
-        "dropout": 0.1 if dropout is None else dropout,
-        "sharing": sharing,
-        "fill_levels": fill_levels,
-    }
+    settings = _settings(locals())
     if plan_file is not None:
-        _refuse_beside_plan()
-        plans = [Plan.from_toml(_read(plan_file))]
+        plans = [_load(plan_file)]
     else:
         names = [name.strip() for name in compare.split(",")] if compare else [design]
-        plans = [Plan.build(**settings, design=name) for name in names]
+        plans = [_build({**settings, "design": name}) for name in names]
     if save is not None:
         _write(save, plans[0].to_toml())
-    _show(plans, dropout, as_json=as_json, side_by_side=bool(compare))
+    _show_plans(plans, dropout, as_json=as_json, side_by_side=bool(compare))
+
+
+@app.command("round")
+def run_round(
+    classes: _Classes = "24,24,24,24",
+    levels: _Levels = "2,6,8,12",
+    dimension: _Dimension = 79510,
+    design: _Design = "perfect",
+    subgroup_size: _SubgroupSize = 8,
+    value_range: _Range = "-1,1",
+    floor: _Floor = 3,
+    weight_bound: _WeightBound = 1,
+    min_robustness: _MinRobustness = None,
+    colluders: _Colluders = 0,
+    assignment_seed: _AssignmentSeed = None,
+    sharing: _Sharing = "auto",
+    fill_levels: _FillLevels = False,
+    plan_file: _PlanFile = None,
+    rule: Annotated[str, typer.Option(help="How block means are combined: mean, median or trimmed_mean.")] = "mean",
+    drop: Annotated[str, typer.Option(help="How many users vanish before which phase: share=2,mask=5,unmask=1.")] = "",
+    liars: Annotated[int, typer.Option(help="Users who send thirty times their update, sign flipped, unclipped.")] = 0,
+    identities: Annotated[bool, typer.Option("--identities", help="Sign keys and agree on the survivor set.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.")] = 0,
+    plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Run one round in memory with real keys, masks and bytes, and check its result against the plain sum."""
+    from heterosag.report.rounds import run, show
+
+    chosen = _load(plan_file) if plan_file is not None else _build(_settings(locals()))
+    summary = run(
+        chosen,
+        rule=rule,
+        drop=_counts(drop),
+        liars=liars,
+        identities=identities,
+        seed=seed,
+        secure=not plain,
+    )
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(show(summary))
+    if summary["error"] is not None:
+        raise typer.Exit(1)
+
+
+# --- from flags to plans ------------------------------------------------------------------------------------------
+
+
+def _settings(flags: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `Plan.build` from a command's flags."""
+    sizes = _whole_numbers("classes", flags["classes"])
+    same = ("dimension", "design", "subgroup_size", "floor", "weight_bound", "min_robustness", "colluders")
+    return {
+        **{name: flags[name] for name in (*same, "assignment_seed", "sharing", "fill_levels")},
+        "classes": sizes,
+        "levels": _whole_numbers("levels", flags["levels"]) if flags["levels"] else _default_levels(len(sizes)),
+        "value_range": _numbers("range", flags["value_range"]),
+        **({"dropout": flags["dropout"]} if flags.get("dropout") is not None else {}),
+    }
 
 
 def _default_levels(classes: int) -> list[int]:
@@ -127,7 +197,36 @@ def _default_levels(classes: int) -> list[int]:
     return [2, 6, 8, 10, 12] if classes == 5 else [2] * classes
 
 
-def _show(plans: list[Plan], dropout: float | None, *, as_json: bool, side_by_side: bool) -> None:
+def _build(settings: dict[str, Any]) -> Plan:
+    from heterosag.plan import Plan
+
+    return Plan.build(**settings)
+
+
+def _load(path: Path) -> Plan:
+    """The plan of a file, which says it all: flags that would silently be ignored beside it are refused."""
+    import click
+
+    from heterosag.plan import Plan
+
+    context = click.get_current_context()
+    given = [
+        name
+        for name in context.params
+        if name not in _BESIDE_A_PLAN_FILE
+        and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        flag = {"value_range": "range"}.get(given[0], given[0]).replace("_", "-")
+        _fail(f"--{flag} cannot be given with --plan: change the value in the file instead")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError("plan", f"cannot read {path}: {error}") from None
+    return Plan.from_toml(text)
+
+
+def _show_plans(plans: list[Plan], dropout: float | None, *, as_json: bool, side_by_side: bool) -> None:
     if as_json:
         from heterosag.report.plans import summarise
 
@@ -141,34 +240,14 @@ def _show(plans: list[Plan], dropout: float | None, *, as_json: bool, side_by_si
     Console(highlight=False).print(compare_plans(plans, dropout) if side_by_side else show_plan(plans[0], dropout))
 
 
-def _refuse_beside_plan() -> None:
-    """A plan file says it all: refuse flags that would silently be ignored."""
-    import click
-
-    context = click.get_current_context()
-    allowed = {"plan_file", "save", "as_json", "dropout"}
-    given = [
-        name
-        for name in context.params
-        if name not in allowed and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    ]
-    if given:
-        flag = {"value_range": "range"}.get(given[0], given[0]).replace("_", "-")
-        _fail(f"--{flag} cannot be given with --plan: change the value in the file instead")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError("plan", f"cannot read {path}: {error}") from None
-
-
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise PlanError("save", f"cannot write {path}: {error}") from None
+
+
+# --- from text to values ------------------------------------------------------------------------------------------
 
 
 def _numbers(name: str, text: str) -> list[float]:
@@ -183,3 +262,16 @@ def _whole_numbers(name: str, text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise PlanError(name, f"must be whole numbers with commas between them, such as 5,5,5; not {text!r}") from None
+
+
+def _counts(text: str) -> dict[str, int]:
+    """share=2,mask=5 as a mapping."""
+    found: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        phase, _, count = part.partition("=")
+        if not count.isdigit():
+            raise UsageError(
+                f"--drop takes phase=number with commas between them, such as share=2,mask=5; not {text!r}"
+            )
+        found[phase] = found.get(phase, 0) + int(count)
+    return found

@@ -11,6 +11,7 @@ the caller's business, and must have nothing to do with a mask.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ MAX_LEVEL = 1 << 32
 
 _WORD_SCALE = 2.0**-32
 _FAR = 2.0**1000  # beyond any ring, and finite
-_CHUNK = 1 << 15  # elements: float64 intermediates of a chunk stay in the second-level cache
+_CHUNK = 1 << 13  # elements: the float64 intermediates of a chunk stay in the cache
 
 
 def step(value_range: ValueRange, level: int) -> float:
@@ -47,12 +48,13 @@ def check_range(value_range: ValueRange) -> ValueRange:
     return low, high
 
 
-def check_finite(values: npt.NDArray[np.floating[Any]]) -> None:
-    """Refuse NaN and infinity: neither has a level, and one of them would spoil a whole sum."""
-    finite = np.isfinite(values)
-    if not finite.all():
-        bad = values.size - int(np.count_nonzero(finite))
+def check_finite(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """Least and greatest value; refuses NaN and infinity, which have no level and would spoil a whole sum."""
+    least, most = float(values.min()), float(values.max())
+    if not (math.isfinite(least) and math.isfinite(most)):
+        bad = int(np.count_nonzero(~np.isfinite(values)))
         raise UsageError(f"{bad} values are NaN or infinite: an update must be finite before it is aggregated")
+    return least, most
 
 
 def quantize(
@@ -73,32 +75,60 @@ def quantize(
     """
     if not (values.shape == words.shape == out.shape) or values.ndim != 1:
         raise UsageError(f"values {values.shape}, words {words.shape} and out {out.shape} must be one equal length")
-    check_finite(values)
+    if not values.size:
+        return 0
+    least, most = check_finite(values)
     low, high = value_range
     scale = (level - 1) / (high - low)
     if (high - low) * scale < level - 1:
         scale = math.nextafter(scale, math.inf)  # so that the upper end never falls just below the top level
-    clipped = 0
-    with np.errstate(over="ignore"):  # what overflows lies far outside the range and is clipped
-        for start in range(0, values.size, _CHUNK):
-            part = slice(start, min(start + _CHUNK, values.size))
-            chunk = values[part].astype(np.float64)
-            clipped += int(np.count_nonzero((chunk < low) | (chunk > high)))
-            chunk -= low
-            chunk *= scale
-            # floor(x + u), u uniform on [0, 1), is l + 1 with probability x - l: one pass and no comparison.
-            chunk += words[part] * _WORD_SCALE
-            np.floor(chunk, out=chunk)
-            if wrap_bits is None:
-                np.clip(chunk, 0.0, level - 1.0, out=chunk)
-            else:
-                np.mod(np.clip(chunk, -_FAR, _FAR, out=chunk), 2.0**wrap_bits, out=chunk)
-            out[part] = chunk
+    inside = low <= least and most <= high
+    clipped = 0 if inside else int(np.count_nonzero((values < low) | (values > high)))
+    # Whether rounding can reach `level` at all; mostly it cannot, and a pass over the values is saved.
+    reaches = not inside or (most - low) * scale + (1.0 - _WORD_SCALE) >= level
+    if wrap_bits is not None:
+        _round_chunks(values, low, scale, words, out, lambda chunk: _wrap(chunk, wrap_bits))
+    elif reaches:
+        just_below = math.nextafter(level, 0.0)
+        _round_chunks(values, low, scale, words, out, lambda chunk: np.clip(chunk, 0.0, just_below, out=chunk))
+    else:
+        _round_chunks(values, low, scale, words, out, None)
     if weight != 1:
         out *= out.dtype.type(weight)  # in whole numbers: a product may exceed what a float holds exactly
     if wrap_bits is not None:
         reduce(out, wrap_bits)
     return clipped
+
+
+def _round_chunks(
+    values: npt.NDArray[np.floating[Any]],
+    low: float,
+    scale: float,
+    words: npt.NDArray[np.uint32],
+    out: Lanes,
+    limit: Callable[[npt.NDArray[np.float64]], object] | None,
+) -> None:
+    """out = floor((values - low) * scale + u), u uniform on [0, 1) from the words, after `limit`.
+
+    floor(x + u) is l + 1 with probability x - l: no comparison. What is not negative is floored by the conversion.
+    """
+    scaled, uniform = np.empty(_CHUNK), np.empty(_CHUNK)
+    with np.errstate(over="ignore"):  # what overflows lies far outside the range and is clipped
+        for start in range(0, values.size, _CHUNK):
+            part = slice(start, min(start + _CHUNK, values.size))
+            chunk, draw = scaled[: part.stop - start], uniform[: part.stop - start]
+            np.subtract(values[part], low, out=chunk, dtype=np.float64)
+            np.multiply(chunk, scale, out=chunk)
+            np.multiply(words[part], _WORD_SCALE, out=draw)
+            np.add(chunk, draw, out=chunk)
+            if limit is not None:
+                limit(chunk)
+            out[part] = chunk
+
+
+def _wrap(chunk: npt.NDArray[np.float64], bits: int) -> None:
+    np.floor(chunk, out=chunk)
+    np.mod(np.clip(chunk, -_FAR, _FAR, out=chunk), 2.0**bits, out=chunk)
 
 
 def dequantize(sums: npt.NDArray[Any], weight: int, level: int, value_range: ValueRange) -> npt.NDArray[np.float64]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from heterosag.errors import UsageError, WireError
 
-__all__ = ["MAX_BITS", "Lanes", "lane_dtype", "pack", "packed_size", "reduce", "unpack", "width"]
+__all__ = ["MAX_BITS", "Lanes", "check_packed", "lane_dtype", "pack", "packed_size", "reduce", "unpack", "width"]
 
 MAX_BITS = 63
 """Widest ring: a sum fits a signed 64-bit integer, so decoding never needs a wider type."""
@@ -70,23 +70,29 @@ def pack(lanes: Lanes, bits: int) -> bytes:
     groups = lanes[: whole * _GROUP].reshape(whole, _GROUP)
     for start in range(0, whole, _CHUNK_GROUPS):
         stop = min(start + _CHUNK_GROUPS, whole)
-        out[start:stop] = _pack_groups(groups[start:stop], bits)
+        _copy_rows(out[start:stop], _pack_groups(groups[start:stop], bits), bits)
     if whole < len(out):
         tail = np.zeros((1, _GROUP), dtype=dtype)
         tail[0, : lanes.size % _GROUP] = lanes[whole * _GROUP :]
-        out[whole:] = _pack_groups(tail, bits)
-    return out.tobytes()[: packed_size(lanes.size, bits)]
+        _copy_rows(out[whole:], _pack_groups(tail, bits), bits)
+    return out.reshape(-1)[: packed_size(lanes.size, bits)].tobytes()
 
 
-def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> Lanes:
-    """The inverse of `pack`; refuses a wrong length and nonzero trailing bits."""
-    dtype = lane_dtype(bits)
+def check_packed(data: bytes | bytearray | memoryview, bits: int, count: int) -> int:
+    """The size of a packed vector, after refusing a wrong length and nonzero trailing bits."""
     size = packed_size(count, bits)
     if len(data) != size:
         raise WireError(f"a vector of {count} elements of {bits} bits takes {size} bytes, not {len(data)}")
     trailing = size * 8 - count * bits
     if trailing and data[size - 1] >> (8 - trailing):
         raise WireError(f"the {trailing} unused trailing bits of a packed vector are not zero")
+    return size
+
+
+def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> Lanes:
+    """The inverse of `pack`; refuses what `check_packed` refuses."""
+    dtype = lane_dtype(bits)
+    size = check_packed(data, bits, count)
     if bits == dtype.itemsize * 8:
         return np.frombuffer(data, dtype=dtype).copy()
     rows = -(-count // _GROUP)
@@ -101,7 +107,9 @@ def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> Lanes
 
 
 def _pack_groups(groups: Lanes, bits: int) -> npt.NDArray[np.uint8]:
-    """Rows of eight elements to rows of `bits` bytes, through as many 64-bit words as those take."""
+    """Rows of eight elements to rows of words whose first `bits` bytes hold them."""
+    if bits < 8:
+        return _squeeze(groups.view("<u8"), bits).view(np.uint8).reshape(-1, 8)
     words = np.zeros((len(groups), -(-_GROUP * bits // _WORD)), dtype="<u8")
     for element in range(_GROUP):
         word, shift = divmod(element * bits, _WORD)
@@ -109,13 +117,30 @@ def _pack_groups(groups: Lanes, bits: int) -> npt.NDArray[np.uint8]:
         words[:, word] |= value << np.uint64(shift)
         if shift + bits > _WORD:
             words[:, word + 1] |= value >> np.uint64(_WORD - shift)
-    return words.view(np.uint8)[:, :bits]
+    return words.view(np.uint8)
+
+
+def _copy_rows(target: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8], width: int) -> None:
+    """Copy the first `width` bytes of every row, in pieces of eight, four, two and one bytes: a row is too short for
+    NumPy to copy it well."""
+    at = 0
+    while at < width:
+        piece = next(size for size in (8, 4, 2, 1) if at + size <= width)
+        _column(target, at, piece)[:] = _column(source, at, piece)
+        at += piece
+
+
+def _column(rows: npt.NDArray[np.uint8], at: int, size: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Bytes at..at+size-1 of every row as one (unaligned) number each."""
+    return np.ndarray((len(rows),), dtype=f"<u{size}", buffer=rows.data, offset=at, strides=(rows.strides[0],))
 
 
 def _unpack_groups(groups: npt.NDArray[np.uint8], bits: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Lanes:
     """Rows of `bits` bytes back to rows of eight elements."""
     words = np.zeros((len(groups), -(-_GROUP * bits // _WORD)), dtype="<u8")
-    words.view(np.uint8)[:, :bits] = groups
+    _copy_rows(words.view(np.uint8), groups, bits)
+    if bits < 8:
+        return _spread(words, bits).view(np.uint8).reshape(-1, _GROUP)
     out = np.empty((len(groups), _GROUP), dtype=dtype)
     mask = np.uint64((1 << bits) - 1)
     for element in range(_GROUP):
@@ -125,6 +150,33 @@ def _unpack_groups(groups: npt.NDArray[np.uint8], bits: int, dtype: np.dtype[np.
             value |= words[:, word + 1] << np.uint64(_WORD - shift)
         out[:, element] = value & mask
     return out
+
+
+def _steps(bits: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
+    """For fields of `bits` bits in bytes: masks of the lower and upper halves, and how far upper ones move down.
+
+    Pairs of bytes, then of 16-bit and 32-bit fields, so that three steps bring eight elements together in a word.
+    """
+    found = []
+    for half in (8, 16, 32):
+        wide = bits * half // 8
+        lower = sum(((1 << wide) - 1) << at for at in range(0, _WORD, 2 * half))
+        found.append((np.uint64(lower), np.uint64(lower << wide), np.uint64(half - wide)))
+    return found
+
+
+def _squeeze(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
+    """Words of eight bytes with `bits` bits each: the fields moved together to the low end."""
+    for lower, upper, shift in _steps(bits):
+        words = (words & lower) | ((words >> shift) & upper)
+    return words
+
+
+def _spread(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
+    """The inverse of `_squeeze`."""
+    for lower, upper, shift in reversed(_steps(bits)):
+        words = (words & lower) | ((words & upper) << shift)
+    return words
 
 
 def _check_bits(bits: int) -> None:

@@ -23,12 +23,13 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from heterosag.crypto.identity import SIGNATURE_SIZE
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE
 from heterosag.crypto.labels import DIGEST_SIZE
 from heterosag.crypto.seal import SEALED_SIZE
-from heterosag.errors import WireError
+from heterosag.errors import UsageError, WireError
 from heterosag.plan import Plan
 from heterosag.ring import packed_size
 
@@ -124,7 +125,7 @@ class MaskedVector(Message, frozen=True, tag=5):
 
     user: _Index
     complaints: list[_Index]
-    vector: bytes
+    vector: memoryview
 
 
 class SurvivorSet(Message, frozen=True, tag=6):
@@ -187,9 +188,26 @@ def decode(kind: type[M], data: bytes, *, plan: Plan, sender: int | str | None =
         message: M = _DECODERS[kind].decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise WireError(f"not a {kind.__name__}: {error}", sender=sender) from None
-    if _ENCODER.encode(message) != data:
+    if not _is_canonical(message, data):
         raise WireError(f"not the canonical encoding of a {kind.__name__}", sender=sender)
     return message
+
+
+def _is_canonical(message: Message, data: bytes) -> bool:
+    """Whether a decoded message encodes to the same bytes; a vector, a view into them, is not copied for that."""
+    if not isinstance(message, MaskedVector):
+        return _ENCODER.encode(message) == data
+    size = len(message.vector)
+    head = _ENCODER.encode(replace(message, vector=memoryview(b"")))[: -len(_bin_header(0))] + _bin_header(size)
+    return len(head) + size == len(data) and data.startswith(head)
+
+
+def _bin_header(size: int) -> bytes:
+    """How MessagePack announces so many bytes, at its shortest."""
+    for code, width in ((b"\xc4", 1), (b"\xc5", 2), (b"\xc6", 4)):
+        if size < 1 << (8 * width):
+            return code + size.to_bytes(width, "big")
+    raise UsageError(f"a vector of {size} bytes is too long for one message")
 
 
 def vector_size(plan: Plan, subgroup: int) -> int:

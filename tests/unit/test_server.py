@@ -158,10 +158,11 @@ def test_vectors_are_validated_fully_before_they_count() -> None:
     assert (14 * 3) % 8, "the first segment's elements leave trailing bits"
     size = (14 * 3 + 7) // 8
     trailing = bytearray(vector.vector)
+    packed = bytes(vector.vector)
     trailing[size - 1] |= 0x80
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"vector": vector.vector[:-1]}, WireError, "bytes, not"),
-        ({"vector": vector.vector + b"\0"}, WireError, "bytes, not"),
+        ({"vector": packed[:-1]}, WireError, "bytes, not"),
+        ({"vector": packed + b"\0"}, WireError, "bytes, not"),
         ({"vector": bytes(trailing)}, WireError, "trailing bits"),
         ({"complaints": [0]}, FaultyUserError, "no dealers"),
         ({"complaints": [3, 2]}, WireError, "once each"),

@@ -29,7 +29,11 @@ def index_bytes(*numbers: int) -> bytes:
 def digest(label: str, *parts: bytes) -> bytes:
     """SHA-256 over the label and the parts, each behind its length."""
     state = Hash(SHA256())
-    state.update(_listed(label, *parts))
+    if len(parts) == 1:  # a whole message, perhaps: without a copy of it
+        state.update(_listed(label) + len(parts[0]).to_bytes(8, "little"))
+        state.update(parts[0])
+    else:
+        state.update(_listed(label, *parts))
     return state.finalize()
 
 

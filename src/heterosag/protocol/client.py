@@ -204,7 +204,7 @@ def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]]) -> tup
         context=context,
         user=base.user,
         complaints=complaints,
-        vector=masks.to_bytes(lanes, cells),
+        vector=memoryview(masks.to_bytes(lanes, cells)),
     )
     return Masked(base=base, context=context, sharers=sharers, held=held), wire.encode(message)
 

@@ -9,7 +9,7 @@ and are reduced to the ring once at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,7 @@ from heterosag.encode import CellLanes
 from heterosag.plan import Cell, Plan
 from heterosag.ring import Lanes
 
-__all__ = ["Mask", "apply", "empty", "from_bytes", "reduce", "shared_cells", "to_bytes"]
+__all__ = ["Mask", "apply", "check_bytes", "empty", "from_bytes", "reduce", "shared_cells", "to_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,21 @@ def to_bytes(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> bytes:
     )
 
 
-def from_bytes(data: bytes, cells: Sequence[Cell]) -> list[CellLanes]:
-    """The inverse of `to_bytes`; the caller has checked the length."""
-    view = memoryview(data)
-    found, at = [], 0
+def check_bytes(data: memoryview, cells: Sequence[Cell]) -> None:
+    """Refuse bytes that `to_bytes` does not make, without unpacking them; the caller has checked the length."""
+    for packed, _, cell in _parts(data, cells):
+        ring.check_packed(packed, cell.bits, cell.size)
+
+
+def from_bytes(data: memoryview, cells: Sequence[Cell]) -> Iterator[CellLanes]:
+    """The inverse of `to_bytes`, a cell at a time."""
+    for packed, tail, cell in _parts(data, cells):
+        yield CellLanes(ring.unpack(packed, cell.bits, cell.size), np.frombuffer(tail, dtype="<u8"))
+
+
+def _parts(data: memoryview, cells: Sequence[Cell]) -> Iterator[tuple[memoryview, memoryview, Cell]]:
+    at = 0
     for cell in cells:
         packed, tail = ring.packed_size(cell.size, cell.bits), 8 * len(cell.lanes)
-        elements = ring.unpack(view[at : at + packed], cell.bits, cell.size)
-        auxiliary = np.frombuffer(view[at + packed : at + packed + tail], dtype="<u8")
-        found.append(CellLanes(elements, auxiliary))
+        yield data[at : at + packed], data[at + packed : at + packed + tail], cell
         at += packed + tail
-    return found

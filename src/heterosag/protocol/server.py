@@ -187,9 +187,10 @@ class _Masking(_State):
         if len(message.vector) != size:
             raise WireError(f"a masked vector of {len(message.vector)} bytes, not {size}", sender=user)
         try:
-            cells = masks.from_bytes(message.vector, self.plan.cells(subgroup))
+            masks.check_bytes(message.vector, self.plan.cells(subgroup))
         except WireError as error:
             raise WireError(error.problem, sender=user) from None
+        cells = masks.from_bytes(message.vector, self.plan.cells(subgroup))
         for total, cell in zip(self.sums[subgroup], cells, strict=True):
             np.add(total.elements, cell.elements, out=total.elements)
             np.add(total.auxiliary, cell.auxiliary, out=total.auxiliary)

@@ -1,0 +1,143 @@
+"""Masks against the keystream they are made of: AES-CTR alone, the same bytes, in the same run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from bench.rows import Row, ratio, seconds
+from heterosag import ring
+from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
+from heterosag.crypto.prg import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
+from heterosag.encode import Rounding, check_update, fill_cells
+from heterosag.plan import Plan
+from heterosag.protocol import masks
+from heterosag.protocol.masks import Mask
+from heterosag.protocol.unmasking import remove_masks
+
+ELEMENTS = 1_000_000
+USERS = 16
+
+
+def keystream_alone(sizes: list[int]) -> Callable[[], None]:
+    """Produce one stream for each size, in a reused buffer, and use nothing of it."""
+
+    def produce() -> None:
+        buffer = chunk_buffer()
+        for size in sizes:
+            stream = Keystream(secrets.token_bytes(32))
+            for start in range(0, size, CHUNK_SIZE):
+                stream.read_into(buffer, min(CHUNK_SIZE, size - start))
+
+    return produce
+
+
+def stream_size(plan: Plan, subgroup: int, cells: tuple[int, ...]) -> int:
+    """Bytes of one mask's keystream."""
+    total = 0
+    for place in cells:
+        cell = plan.cells(subgroup)[place]
+        total += -total % BLOCK_SIZE + cell.size * ring.lane_dtype(cell.bits).itemsize + 8 * len(cell.lanes)
+    return total
+
+
+def rows() -> Iterator[Row]:
+    """The user's step and the server's."""
+    plan = Plan.build([USERS], [12], ELEMENTS, "secagg", subgroup_size=USERS)
+    everything = tuple(range(len(plan.cells(0))))
+    found = [Mask(secrets.token_bytes(32), bool(i % 2), everything) for i in range(USERS)]
+    alone = keystream_alone([stream_size(plan, 0, everything)] * USERS)
+    lanes = masks.empty(plan.cells(0))
+    yield Row(
+        name=f"mask {ELEMENTS:,} elements in a block of {USERS} / keystream alone",
+        ratio=ratio(lambda: masks.apply(lanes, found), alone),
+        goal=1.6,
+        better="lower",
+    )
+    for level, goal in ((12, 4.0), (2, 4.0)):
+        yield _user_step(level, goal)
+    yield from _server_step()
+    yield from _flat_keystream()
+
+
+def _user_step(level: int, goal: float) -> Row:
+    plan = Plan.build([USERS], [level], ELEMENTS, "secagg", subgroup_size=USERS)
+    cells = plan.cells(0)
+    everything = tuple(range(len(cells)))
+    found = [Mask(secrets.token_bytes(32), bool(i % 2), everything) for i in range(USERS)]
+    update = check_update(plan, np.random.default_rng(0).uniform(-1, 1, ELEMENTS).astype(np.float32))
+
+    def step() -> bytes:
+        lanes = fill_cells(plan, 0, update, Rounding.from_system())
+        masks.apply(lanes, found)
+        masks.reduce(lanes, cells)
+        return masks.to_bytes(lanes, cells)
+
+    alone = keystream_alone([stream_size(plan, 0, everything)] * USERS)
+    name = f"quantize, mask and pack, {level} levels ({plan.segments[0].blocks[0].bits} bits) / keystream alone"
+    return Row(name=name, ratio=ratio(step, alone), goal=goal, better="lower")
+
+
+def _server_step() -> Iterator[Row]:
+    """Unmasking for 80 users, eight of whom dropped: everything after the secrets are rebuilt."""
+    plan = Plan.build([80], [12], 400_000, subgroup_size=8)
+    secret = {user: RoundSecrets.generate() for user in range(80)}
+    survivors = [user for user in range(80) if user % 10]
+    rebuilt = {u: s.self_secret if u % 10 else s.mask_secret for u, s in secret.items()}
+    mask_keys = {user: public_bytes(s.mask_key) for user, s in secret.items()}
+    seats = {plan.seats[user] for user in survivors}
+    sums = {g: masks.empty(plan.cells(g)) for g in seats}
+    sizes = []
+    pairs = []
+    for user in survivors:
+        mine = plan.seats[user]
+        sizes.append(stream_size(plan, mine, tuple(range(len(plan.cells(mine))))))
+        for gone in range(0, 80, 10):
+            sizes.append(stream_size(plan, mine, masks.shared_cells(plan, mine, plan.seats[gone])))
+            pairs.append((secret[gone].mask_key, mask_keys[user]))
+
+    def unmask() -> None:
+        remove_masks(plan, context=bytes(32), survivors=survivors, secrets=rebuilt, mask_keys=mask_keys, sums=sums)
+
+    def agreements() -> None:
+        for mine, theirs in pairs:
+            pair_mask_key(agree(mine, theirs), bytes(32), 0, 1)
+
+    repeats = 5
+    measured = [(seconds(unmask), seconds(agreements), seconds(keystream_alone(sizes))) for _ in range(repeats + 1)][1:]
+    whole, agreeing, stream = (sorted(times)[repeats // 2] for times in zip(*measured, strict=True))
+    yield Row(
+        name="server unmask of 80 users, 10% dropped, key agreements apart / keystream alone",
+        ratio=(whole - agreeing) / stream,
+        goal=2.0,
+        better="lower",
+    )
+    yield Row(
+        name="its key agreements / keystream alone (reported, no goal)",
+        ratio=agreeing / stream,
+        goal=float("inf"),
+        better="lower",
+    )
+
+
+def _flat_keystream() -> Iterator[Row]:
+    """Bytes of keystream that one user produces, at a fixed subgroup size, as the number of users grows."""
+
+    def produced(users: int) -> int:
+        plan = Plan.build([users], [12], 1_000_000, subgroup_size=8, sharing="sparse", dropout=0.05)
+        mine = plan.seats[0]
+        total = stream_size(plan, mine, tuple(range(len(plan.cells(mine)))))
+        for other in range(1, users):
+            total += stream_size(plan, mine, masks.shared_cells(plan, mine, plan.seats[other]))
+        return total
+
+    smallest = produced(64)
+    for users in (512, 4096):
+        yield Row(
+            name=f"keystream bytes a user produces, N={users} / N=64",
+            ratio=produced(users) / smallest,
+            goal=1.1,
+            better="lower",
+        )

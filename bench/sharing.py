@@ -1,0 +1,97 @@
+"""Secret sharing against its budgets, and the server's memory against its accumulators."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+
+from bench.rows import Row, median_seconds
+from heterosag import ring
+from heterosag.crypto.keys import RoundSecrets
+from heterosag.crypto.shamir import coefficients, combine, split
+from heterosag.plan import Plan
+from heterosag.protocol import Client, RoundId, Server
+from heterosag.protocol.client import Polynomials
+
+
+def rows() -> Iterator[Row]:
+    """Sharing both secrets, rebuilding them, and memory."""
+    for users, budget in ((300, 0.025), (1000, 0.010)):
+        plan = Plan.build([users], [12], 1000, subgroup_size=10)
+        secrets = RoundSecrets.generate()
+        places = [holder + 1 for holder in (0, *plan.sharing.holders(0))]
+
+        def share(plan: Plan = plan, secrets: RoundSecrets = secrets, places: list[int] = places) -> None:
+            polynomials = Polynomials.draw(plan, secrets)
+            split(polynomials.mask, places)
+            split(polynomials.self, places)
+
+        yield Row(
+            name=f"share both secrets among {len(places)} holders, {users} users / budget of {budget * 1000:.0f} ms",
+            ratio=median_seconds(share) / budget,
+            goal=1.0,
+            better="lower",
+        )
+    yield _rebuild()
+    yield _memory()
+
+
+def _rebuild() -> Row:
+    """Three hundred secrets from the same holders: with and without sharing the Lagrange coefficients."""
+    places = tuple(range(1, 152))
+    shares = list(range(7, 7 + len(places)))
+
+    def shared() -> None:
+        coefficients.cache_clear()
+        for _ in range(300):
+            combine(coefficients(places), shares)
+
+    def apart() -> None:
+        coefficients.cache_clear()
+        combine(coefficients(places), shares)
+
+    return Row(
+        name="rebuild 300 secrets of 151 shares / 300 times one",
+        ratio=median_seconds(shared) / (300 * median_seconds(apart)),
+        goal=0.1,
+        better="lower",
+    )
+
+
+def _memory() -> Row:
+    """Peak memory of the server while vectors arrive, the message itself not counted, over Z x dimension lanes."""
+    plan = Plan.build([80], [12], 500_000, subgroup_size=8)
+    round_id = RoundId(session=b"bench")
+    server = Server(plan, round_id)
+    clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}
+    update = np.zeros(plan.dimension, dtype=np.float32)
+    for client in clients.values():
+        server.receive(client.user, client.advertise())
+    messages = server.close()
+    for user, message in messages.items():
+        server.receive(user, clients[user].share(message))
+    tracemalloc.start()
+    messages = server.close()
+    largest = 0
+    for user, message in messages.items():
+        tracemalloc.stop()
+        vector = clients[user].mask(message, update)
+        del clients[user]
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        server.receive(user, vector)
+        largest = max(largest, tracemalloc.get_traced_memory()[1] - before)
+        if user == 7:
+            break
+    tracemalloc.stop()
+    lanes = sum(
+        cell.size * ring.lane_dtype(cell.bits).itemsize for g in range(len(plan.subgroups)) for cell in plan.cells(g)
+    )
+    return Row(
+        name="server memory while a vector arrives / Z x dimension lanes",
+        ratio=(lanes + largest) / lanes,
+        goal=1.2,
+        better="lower",
+    )

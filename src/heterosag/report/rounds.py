@@ -1,0 +1,179 @@
+"""One round for people to look at: what `heterosag round` runs, checks and shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from heterosag.embedded import Result, aggregate
+from heterosag.errors import HeteroSagError, UsageError
+from heterosag.plan import Plan, User
+from heterosag.protocol.phases import Phase
+
+__all__ = ["run", "show"]
+
+_ATTACK = -30.0
+
+
+def run(
+    plan: Plan,
+    *,
+    rule: str = "mean",
+    drop: Mapping[str, int] | None = None,
+    liars: int = 0,
+    identities: bool = False,
+    seed: int = 0,
+    secure: bool = True,
+) -> dict[str, Any]:
+    """Run a round on random updates and say, in JSON types, what crossed, how long it took and whether it is exact.
+
+    The updates of all users lie around a common vector, as those of federated training do, in the middle of the
+    plan's range.
+    """
+    rng = np.random.default_rng(seed)
+    dropped, cheating = _cast(plan, drop or {}, liars, rng)
+    low, high = plan.value_range
+    common = rng.normal(0.0, 0.1, plan.dimension)
+    shape = (len(plan.users), plan.dimension)
+    updates = ((low + high) / 2 + (common + rng.normal(0.0, 0.1, shape)) * (high - low) / 2).astype(np.float32)
+    honest = updates.copy()
+    for user in cheating:
+        updates[plan.index(user)] *= _ATTACK
+    options: dict[str, Any] = {
+        "rule": rule,
+        "dropped": dropped,
+        "identities": identities,
+        "liars": cheating,
+        "rounding_seed": seed,
+    }
+    summary: dict[str, Any] = {
+        "design": plan.design.name,
+        "plan": plan.digest.hex(),
+        "users": len(plan.users),
+        "dimension": plan.dimension,
+        "rule": rule,
+        "secure": secure,
+        "identities": identities,
+        "seed": seed,
+        "dropped": {phase.value: [u for u, p in dropped.items() if p == phase.value] for phase in Phase},
+        "liars": cheating,
+        "error": None,
+    }
+    try:
+        result = aggregate(plan, updates, secure=secure, **options)
+    except HeteroSagError as error:
+        return summary | {"error": {"kind": type(error).__name__, "message": str(error)}}
+    plain = aggregate(plan, updates, secure=False, **options)
+    truth = honest[[plan.index(user) for user in result.survivors if user not in cheating]].mean(axis=0)
+    return (
+        summary
+        | _measure(result)
+        | {
+            "exact": _same_sums(result, plain) and bool(np.array_equal(result.vector, plain.vector)),
+            "error_rms": float(np.sqrt(np.mean((result.vector - truth) ** 2))),
+            "error_max": float(np.abs(result.vector - truth).max()),
+        }
+    )
+
+
+def _cast(
+    plan: Plan, drop: Mapping[str, int], liars: int, rng: np.random.Generator
+) -> tuple[dict[User, str], list[User]]:
+    """Who vanishes when, and who lies, drawn without overlap."""
+    names = [phase.value for phase in Phase]
+    unknown = sorted(drop.keys() - set(names))
+    if unknown:
+        raise UsageError(f"users vanish before one of the phases {', '.join(names)}, not {unknown[0]!r}")
+    if liars < 0 or sum(drop.values()) + liars > len(plan.users):
+        raise UsageError(f"{len(plan.users)} users cannot hold {sum(drop.values())} who vanish and {liars} who lie")
+    order = [plan.users[int(index)] for index in rng.permutation(len(plan.users))]
+    dropped: dict[User, str] = {}
+    for phase, count in drop.items():
+        for user in order[len(dropped) : len(dropped) + count]:
+            dropped[user] = phase
+    return dropped, sorted(order[len(dropped) : len(dropped) + liars], key=plan.index)
+
+
+def _same_sums(result: Result, plain: Result) -> bool:
+    """Whether every block's sum is the plain integer sum of its survivors' quantized vectors."""
+    pairs = zip(result.blocks, plain.blocks, strict=True)
+    return all(
+        a.subgroups == b.subgroups and bool(np.array_equal(a.sums, b.sums))
+        for first, second in pairs
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def _measure(result: Result) -> dict[str, Any]:
+    traffic = result.traffic
+    phases = [
+        {
+            "phase": phase,
+            "users": len(sent),
+            "sent_bytes": {"mean": sum(sent.values()) / max(len(sent), 1), "max": max(sent.values(), default=0)},
+            "received_bytes": {"max": max(traffic.received[phase].values(), default=0)},
+            "user_seconds": traffic.user_seconds.get(phase, 0.0) / max(len(sent), 1),
+            "server_seconds": traffic.server_seconds[phase],
+        }
+        for phase, sent in traffic.sent.items()
+    ]
+    return {
+        "survivors": len(result.survivors),
+        "faulty_blocks": [
+            {"segment": block.segment, "subgroups": list(block.subgroups), "fault": block.fault}
+            for block in result.faulty_blocks
+        ],
+        "inference_robustness": result.combined.inference_robustness,
+        "byzantine_tolerance": result.combined.byzantine_tolerance,
+        "phases": phases,
+    }
+
+
+def show(summary: dict[str, Any]) -> RenderableType:
+    """The round as tables."""
+    how = "identities" if summary["identities"] else "no identities"
+    title = (
+        f"{summary['design']}: {summary['users']} users, {summary['dimension']:,} elements, rule {summary['rule']}, "
+        f"{how if summary['secure'] else 'no cryptography'}"
+    )
+    gone = ", ".join(f"{len(users)} before {phase}" for phase, users in summary["dropped"].items() if users) or "nobody"
+    lines = [Text(title, style="bold"), Text(f"vanished: {gone}; liars: {summary['liars'] or 'none'}")]
+    if summary["error"] is not None:
+        return Group(*lines, Text(f"{summary['error']['kind']}: {summary['error']['message']}", style="red"))
+    parts: list[RenderableType] = [*lines]
+    if summary["phases"]:
+        table = Table("phase", "users", "sent, kB", "received, kB", "a user, ms", "server, ms")
+        for row in summary["phases"]:
+            table.add_row(
+                row["phase"],
+                str(row["users"]),
+                f"{row['sent_bytes']['mean'] / 1000:,.1f}",
+                f"{row['received_bytes']['max'] / 1000:,.1f}",
+                f"{row['user_seconds'] * 1000:,.1f}",
+                f"{row['server_seconds'] * 1000:,.1f}",
+            )
+        parts.append(table)
+    parts.append(
+        Text(
+            f"{summary['survivors']} survivors; inference robustness {summary['inference_robustness']:.4f}, the median "
+            f"bears {summary['byzantine_tolerance']} faulty users"
+        )
+    )
+    if summary["faulty_blocks"]:
+        parts.append(Text(f"{len(summary['faulty_blocks'])} faulty blocks left out, among them {_first(summary)}"))
+    check = "equal" if summary["exact"] else "DIFFERENT"
+    parts.append(
+        Text(f"block sums against the plain integer sums: {check}", style="green" if summary["exact"] else "red")
+    )
+    parts.append(Text(f"distance to the honest survivors' mean: {summary['error_rms']:.4f} (root mean square)"))
+    return Group(*parts)
+
+
+def _first(summary: dict[str, Any]) -> str:
+    block = summary["faulty_blocks"][0]
+    return f"subgroups {block['subgroups']} in segment {block['segment']}: {block['fault']}"
