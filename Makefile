@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 .PHONY: demo test check bench docs-data clean help
 
 help:
-	@echo "make demo     three plans side by side: what each costs and guarantees"
+	@echo "make demo     three plans side by side, and a real round with dropouts and liars"
 	@echo "make test     every test"
 	@echo "make check    lint, types, layer contract"
 	@echo "make bench    ratios measured in one run, into bench/latest.json"
@@ -15,8 +15,10 @@ help:
 	@echo "make clean    remove what the other targets made"
 
 demo: $(VENV)/core
-	$(BIN)/heterosag plan --classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8 --compare secagg,paper-composite,perfect
-	$(BIN)/heterosag plan --classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8
+	@echo "Three plans for 96 users on four kinds of link: SecAgg, the paper's, ours."
+	@$(BIN)/heterosag plan --classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8 --compare secagg,paper-composite,perfect
+	@echo "One round of ours with real keys, masks and bytes; eight users vanish, two lie."
+	@$(BIN)/heterosag round --drop share=2,mask=5,unmask=1 --liars 2 --rule median
 
 test: $(VENV)/everything
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal

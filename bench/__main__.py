@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 from rich.console import Console
@@ -19,15 +18,13 @@ def main() -> None:
     table = Table("benchmark", "ratio", "goal", "")
     for row in found:
         sign = "at most" if row.better == "lower" else "at least"
-        table.add_row(
-            row.name,
-            f"{row.ratio:.2f}",
-            f"{sign} {row.goal:g}" if math.isfinite(row.goal) else "",
-            "ok" if row.met else "missed",
-        )
+        goal = "" if row.goal is None else f"{sign} {row.goal:g}"
+        table.add_row(row.name, f"{row.ratio:.2f}", goal, "" if row.goal is None else "ok" if row.met else "missed")
     Console().print(table)
     latest = Path(__file__).with_name("latest.json")
-    latest.write_text(json.dumps([row.as_json() for row in found], indent=2) + "\n", encoding="utf-8")
+    latest.write_text(
+        json.dumps([row.as_json() for row in found if row.goal is not None], indent=2) + "\n", encoding="utf-8"
+    )
 
 
 main()

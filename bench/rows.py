@@ -11,15 +11,20 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A ratio and the goal it is held against; `better` says which side of the goal is the good one."""
+    """A ratio and the goal it is held against; `better` says which side of the goal is the good one.
+
+    A row without a goal is only reported: it is printed, and not written to latest.json.
+    """
 
     name: str
     ratio: float
-    goal: float
+    goal: float | None
     better: Literal["lower", "higher"]
 
     @property
     def met(self) -> bool:
+        if self.goal is None:
+            return True
         return self.ratio <= self.goal if self.better == "lower" else self.ratio >= self.goal
 
     def as_json(self) -> dict[str, Any]:

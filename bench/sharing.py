@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
 
-from bench.rows import Row, median_seconds
+from bench.rows import Row, median_seconds, seconds
 from heterosag import ring
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.shamir import coefficients, combine, split
@@ -35,6 +37,7 @@ def rows() -> Iterator[Row]:
             better="lower",
         )
     yield _rebuild()
+    yield _setup()
     yield _memory()
 
 
@@ -56,6 +59,35 @@ def _rebuild() -> Row:
         name="rebuild 300 secrets of 151 shares / 300 times one",
         ratio=median_seconds(shared) / (300 * median_seconds(apart)),
         goal=0.1,
+        better="lower",
+    )
+
+
+def _setup() -> Row:
+    """What a user does once per peer (agree, derive, seal, open, commit), as the number of users grows."""
+
+    def per_peer(users: int) -> float:
+        plan = Plan.build([users], [2], users, subgroup_size=8, sharing="complete")
+        round_id = RoundId(session=b"bench")
+        server = Server(plan, round_id)
+        clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}
+        for user, client in clients.items():
+            server.receive(user, client.advertise())
+        roster = server.close()
+        spent = 0.0
+        for user, message in roster.items():
+            start = time.perf_counter()
+            reply = clients[user].share(message)
+            spent = time.perf_counter() - start if user == users - 1 else 0.0
+            server.receive(user, reply)
+        inbox = server.close()[users - 1]
+        spent += seconds(lambda: clients[users - 1].mask(inbox, np.zeros(plan.dimension)))
+        return spent / (users - 1)
+
+    return Row(
+        name="setup of a user per peer, N=192 / N=48 (linear: 1; sharing adds N)",
+        ratio=statistics.median(per_peer(192) for _ in range(3)) / statistics.median(per_peer(48) for _ in range(3)),
+        goal=None,
         better="lower",
     )
 

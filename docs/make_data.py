@@ -19,17 +19,19 @@ from heterosag.report.plans import chance
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARIES = ROOT / "docs" / "summaries"
 FIGURES = ROOT / "docs" / "figures"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "plans.md")
+PAGES = (ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "docs" / "plans.md", ROOT / "docs" / "protocol.md")
 
 WISHES = "--classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8"
 COMMANDS = {
     "designs": f"plan {WISHES} --compare secagg,multigroup,paper-composite,perfect --json",
     "plan": f"plan {WISHES} --json",
+    "round": "round --drop share=2,mask=5,unmask=1 --liars 2 --rule median --identities --json",
 }
 _KEPT = (
     "design", "users", "dimension", "classes", "class_levels", "inference_robustness", "byzantine_tolerance", "dropout",
     "leak_probability", "failure_probability", "quantization_error", "upload_bits", "expansion",
 )  # fmt: skip
+_ROUND = ("users", "dimension", "survivors", "liars", "exact", "error_rms", "inference_robustness")
 _REGION = re.compile(r"(<!-- fill: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -38,13 +40,19 @@ def run(name: str) -> dict[str, Any]:
     start = time.perf_counter()
     words = [sys.executable, "-m", "heterosag", *COMMANDS[name].split()]
     printed = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    plans = printed.get("plans", [printed])
-    return {
+    head = {
         "command": f"heterosag {COMMANDS[name]}",
-        "seed": None,
+        "seed": printed.get("seed"),
         "duration_seconds": round(time.perf_counter() - start, 2),
-        "plans": [{key: plan[key] for key in _KEPT} for plan in plans],
     }
+    if name == "round":
+        phases = [
+            {key: row[key] for key in ("phase", "users", "sent_bytes", "received_bytes")} for row in printed["phases"]
+        ]
+        printed["error_rms"] = round(printed["error_rms"], 4)
+        return head | {"round": {**{key: printed[key] for key in _ROUND}, "phases": phases}}
+    plans = printed.get("plans", [printed])
+    return head | {"plans": [{key: plan[key] for key in _KEPT} for plan in plans]}
 
 
 def load(name: str) -> dict[str, Any]:
@@ -97,7 +105,31 @@ def settings() -> str:
     )
 
 
-REGIONS = {"designs": designs_table, "claim": claim, "settings": settings}
+def round_table() -> str:
+    """Bytes of a round, phase by phase."""
+    found = load("round")
+    measured = found["round"]
+    lines = [
+        f"`{found['command']}`: {measured['users']} users, {measured['dimension']:,} parameters, "
+        f"{measured['survivors']} survivors, {len(measured['liars'])} liars; block sums equal the plain integer sums: "
+        f"{'yes' if measured['exact'] else 'no'}.\n",
+        "| phase | users who answer | sent by a user, kB | received by a user, kB |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for row in measured["phases"]:
+        sent, received = row["sent_bytes"]["mean"] / 1000, row["received_bytes"]["max"] / 1000
+        lines.append(f"| {row['phase']} | {row['users']} | {sent:.1f} | {received:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def phases() -> str:
+    """The transition tables as a diagram."""
+    from heterosag.protocol.phases import diagram
+
+    return f"```mermaid\n{diagram()}\n```\n"
+
+
+REGIONS = {"designs": designs_table, "claim": claim, "settings": settings, "round": round_table, "phases": phases}
 
 
 def draw() -> None:

@@ -117,6 +117,71 @@ def test_flags_beside_a_plan_file_are_refused(tmp_path: Path) -> None:
     assert "--floor cannot be given with --plan" in done.stderr
 
 
+ROUND = "round --classes 12,12 --levels 4,16 --dimension 500 --subgroup-size 4"
+
+
+@pytest.mark.parametrize("extra", ["", "--identities"])
+def test_a_round_in_json(extra: str) -> None:
+    words = f"{ROUND} --drop share=1,mask=2,unmask=1 --liars 1 --rule median --seed 3 --json {extra}"
+    summary = json.loads(run(*words.split()).stdout)
+    assert summary["exact"] is True
+    assert summary["error"] is None
+    assert summary["survivors"] == 21
+    assert len(summary["liars"]) == 1
+    assert [len(users) for users in summary["dropped"].values()] == [0, 1, 2, 0, 1]
+    phases = [row["phase"] for row in summary["phases"]]
+    assert phases == ["advertise", "share", "mask", *(["agree"] if extra else []), "unmask"]
+    assert all(row["sent_bytes"]["max"] > 0 and row["server_seconds"] > 0 for row in summary["phases"])
+    assert summary["error_rms"] < 0.2
+
+
+def test_a_round_as_a_table() -> None:
+    out = run(*ROUND.split(), "--drop", "mask=1").stdout
+    assert "block sums against the plain integer sums: equal" in out
+    assert "23 survivors" in out
+    assert "advertise" in out
+    plain = run(*ROUND.split(), "--plain").stdout
+    assert "no cryptography" in plain
+
+
+def test_a_round_that_fails_says_why_and_exits_with_one() -> None:
+    done = run(*ROUND.split(), "--drop", "mask=14", expect=1)
+    assert "TooFewSurvivorsError" in done.stdout
+    summary = json.loads(run(*ROUND.split(), "--drop", "mask=14", "--json", expect=1).stdout)
+    assert summary["error"]["kind"] == "TooFewSurvivorsError"
+    assert "thresholds need 13" in summary["error"]["message"]
+    liar = json.loads(run(*ROUND.split(), "--liars", "1", "--json", expect=1).stdout)
+    assert liar["error"]["kind"] == "FaultyBlockError"
+
+
+def test_a_round_from_a_plan_file(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    run(
+        "plan", "--classes", "8,8", "--levels", "2,4", "--dimension", "100", "--subgroup-size", "4", "--save", str(file)
+    )
+    summary = json.loads(run("round", "--plan", str(file), "--drop", "mask=1", "--json").stdout)
+    assert summary["users"] == 16
+    assert summary["exact"] is True
+    done = run("round", "--plan", str(file), "--floor", "2", expect=2)
+    assert "--floor cannot be given with --plan" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--drop mask", "takes phase=number"),
+        ("--drop lunch=1", "before one of the phases"),
+        ("--drop mask=99", "cannot hold 99 who vanish"),
+        ("--liars -1", "cannot hold"),
+        ("--rule krum", "no rule is called"),
+    ],
+)
+def test_mistakes_in_a_round(words: str, complaint: str) -> None:
+    done = run(*ROUND.split(), *words.split(), expect=2)
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_importing_loads_nothing_heavy() -> None:
     """The package is lazy, and the core never touches an extra."""
     code = "import sys, heterosag; print([m for m in ('numpy', 'cryptography', 'torch', 'flwr') if m in sys.modules])"

@@ -66,6 +66,8 @@ def run(
     }
     try:
         result = aggregate(plan, updates, secure=secure, **options)
+    except UsageError:
+        raise
     except HeteroSagError as error:
         return summary | {"error": {"kind": type(error).__name__, "message": str(error)}}
     plain = aggregate(plan, updates, secure=False, **options)
