@@ -72,6 +72,7 @@ class Design:
     subgroups: int
     segments: tuple[Segment, ...]
     _known: dict[frozenset[int], Robustness] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _tolerated: dict[float, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         everyone = list(range(self.subgroups))
@@ -114,6 +115,18 @@ class Design:
             self._known[key] = Robustness(value=1 - Fraction(count, len(self.segments)), exact=exact)
         return self._known[key]
 
+    def robustness_at_most(self, lost: Collection[int] = ()) -> Fraction:
+        """A quick upper bound: no more than what the subgroup that is alone most often leaves hidden."""
+        gone = set(lost)
+        alone = [0] * self.subgroups
+        if self.subgroups - len(gone) < 2:
+            return Fraction(1)
+        for segment in self.surviving(gone):
+            for block in segment:
+                if len(block) == 1:
+                    alone[block[0]] += 1
+        return 1 - Fraction(max(alone), len(self.segments))
+
     def decodable(self, subgroups: Iterable[int], lost: Collection[int] = ()) -> tuple[int, ...]:
         """The segments in which the server learns the sum of exactly these subgroups."""
         wanted = set(subgroups) - set(lost)
@@ -132,12 +145,19 @@ class Design:
 
         Exact for e = 0 and 1; from 2 on by the general lower bound, so it may be too small but never too large.
         """
+        if minimum not in self._tolerated:
+            self._tolerated[minimum] = self._tolerate(minimum)
+        return self._tolerated[minimum]
+
+    def _tolerate(self, minimum: float) -> int:
         if float(self.robustness()) < minimum:
             return -1
         if not self.has_star and self.subgroups > 2 and len(self.segments) > 1:
             # Any two pairings join into one cycle (that is what the robustness above has just shown), and a cycle
             # without one subgroup is a path, still connected: the first loss costs nothing.
             tolerated = 1 if self.robustness().value == 1 - Fraction(1, len(self.segments)) else 0
+        elif float(self.robustness_at_most((0,))) < minimum:
+            tolerated = 0
         elif self.subgroups <= _WORK ** (1 / 5):
             singles = range(self.subgroups if self.subgroups > 1 else 0)
             tolerated = int(bool(singles) and all(float(self.robustness({one})) >= minimum for one in singles))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -192,11 +193,14 @@ def _collect(
 def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> dict[User, int]:
     if weights is None:
         return {}
-    if isinstance(weights, Mapping):
-        return {plan.users[plan.index(user)]: weight for user, weight in weights.items()}
-    if len(weights) != len(plan.users):
-        raise UsageError(f"{len(plan.users)} users need {len(plan.users)} weights, not {len(weights)}")
-    return dict(zip(plan.users, (int(weight) for weight in weights), strict=True))
+    if not isinstance(weights, Mapping):
+        if len(weights) != len(plan.users):
+            raise UsageError(f"{len(plan.users)} users need {len(plan.users)} weights, not {len(weights)}")
+        weights = dict(zip(plan.users, weights, strict=True))
+    try:
+        return {plan.users[plan.index(user)]: operator.index(weight) for user, weight in weights.items()}
+    except TypeError as error:
+        raise UsageError(f"weights are whole numbers: {error}") from None
 
 
 def _identities(plan: Plan, identities: Mapping[User, Identity] | bool | None) -> dict[User, Identity] | None:

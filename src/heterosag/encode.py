@@ -18,6 +18,7 @@ import numpy.typing as npt
 from heterosag import ring
 from heterosag.crypto.labels import digest
 from heterosag.crypto.prg import BLOCK_SIZE, KEY_SIZE, keystream
+from heterosag.crypto.secrecy import Secret
 from heterosag.errors import UsageError
 from heterosag.plan import Cell, Plan, PlannedBlock
 from heterosag.quantize import check_finite, dequantize, quantize
@@ -35,14 +36,14 @@ __all__ = [
 ]
 
 METRIC_LIMIT = 2**28
-"""Largest magnitude of a metric: sums of up to 32,768 users stay within their lane."""
+"""Largest magnitude of a metric."""
 
 _METRIC_SCALE = 2.0**20
 _WORD_SIZE = 4  # bytes of randomness an element's rounding takes
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
+class Rounding(Secret):
     """The random key of one user's rounding in one round."""
 
     _key: bytes = field(repr=False)
@@ -132,8 +133,10 @@ def _fill_cell(plan: Plan, cell: Cell, update: Update, rounding: Rounding, clip:
         weight=update.weight,
         wrap_bits=None if clip else cell.bits,
     )
-    values = {"count": 1, "weight": update.weight, "clipped": clipped}
-    values.update({name: round(value * _METRIC_SCALE) % 2**64 for name, value in update.metrics.items()})
+    if cell.segment < len(plan.segments):
+        values = {"count": 1, "weight": update.weight, "clipped": clipped}
+    else:
+        values = {"count": 1, **{name: round(value * _METRIC_SCALE) % 2**64 for name, value in update.metrics.items()}}
     return CellLanes(elements, np.array([values[lane] for lane in cell.lanes], dtype=np.uint64))
 
 
@@ -142,6 +145,7 @@ def decode(plan: Plan, block: PlannedBlock, sums: Lanes, weight: int) -> npt.NDA
     return dequantize(sums, weight, block.level, plan.value_range)
 
 
-def decode_metric(total: int) -> float:
-    """The sum of a metric from its 64-bit lane."""
-    return (total - 2**64 if total >= 2**63 else total) / _METRIC_SCALE
+def decode_metric(total: int, users: int) -> float | None:
+    """The sum of a metric over so many users from its 64-bit lane; None if honest users cannot have made it."""
+    value = (total - 2**64 if total >= 2**63 else total) / _METRIC_SCALE
+    return value if abs(value) <= users * METRIC_LIMIT else None

@@ -45,6 +45,7 @@ from heterosag.recipe import (
     seed_bytes,
     share,
 )
+from heterosag.ring import packed_size
 
 __all__ = ["PLAN_VERSION", "Cell", "Plan", "PlannedBlock", "PlannedSegment", "Subgroup", "User"]
 
@@ -102,6 +103,7 @@ class Plan:
     seats: tuple[int, ...] = field(repr=False, compare=False)
     _roster: dict[User, int] = field(repr=False, compare=False)
     _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _sizes_on_wire: list[int] = field(default_factory=list, repr=False, compare=False)
     _digest: list[bytes] = field(default_factory=list, repr=False, compare=False)
     _guarded: list[tuple[tuple[int, ...], ...]] = field(default_factory=list, repr=False, compare=False)
 
@@ -148,7 +150,7 @@ class Plan:
         counts, adjusted = count(classes, subgroup_size, design, floor, weight_bound, dimension)
         subgroups = assign(classes, counts, seed)
         chosen = choose_design(design, len(subgroups))
-        segments = cut(chosen, subgroups, levels, dimension, weight_bound, fill_levels)
+        segments = cut(chosen, subgroups, levels, dimension, value_range, weight_bound, fill_levels)
         check_floor(chosen, subgroups, segments, floor, weight_bound)
         robustness = float(chosen.robustness())
         graph = share(len(roster), colluders, dropout, sharing, seed)
@@ -173,7 +175,7 @@ class Plan:
             sharing=graph,
             agree_quorum=quorum,
             assignment_seed=assignment_seed,
-            metrics=check_metrics(metrics),
+            metrics=check_metrics(metrics, len(roster)),
             notes=(),
             seats=tuple(seat for _, seat in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)),
             _roster={user: index for index, user in enumerate(roster)},
@@ -224,6 +226,15 @@ class Plan:
                 cells.append(Cell(segment=len(self.segments), start=end, stop=end, block=block, lanes=lanes))
             self._cells[subgroup] = tuple(cells)
         return self._cells[subgroup]
+
+    def vector_sizes(self) -> tuple[int, ...]:
+        """Bytes of a packed vector of each subgroup: every cell's elements, then its auxiliary lanes."""
+        if not self._sizes_on_wire:
+            self._sizes_on_wire.extend(
+                sum(packed_size(cell.size, cell.bits) + 8 * len(cell.lanes) for cell in self.cells(subgroup))
+                for subgroup in range(len(self.subgroups))
+            )
+        return tuple(self._sizes_on_wire)
 
     def guarded_blocks(self) -> tuple[tuple[int, ...], ...]:
         """The sets of subgroups whose sums the server learns, each of which the floor protects.
@@ -343,7 +354,7 @@ class Plan:
         try:
             version, values, _ = msgspec.msgpack.decode(data, type=tuple[int, list[Any], Any])
             recipe = dict(zip(_RECIPE, values, strict=True))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise PlanError("encoding", f"these bytes are not a plan: {error}") from None
         if version != PLAN_VERSION:
             raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}, not {version}")

@@ -5,7 +5,8 @@ Every check that fails raises a `PlanError` which names the value to change and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,6 +26,11 @@ User = int | str
 
 LEAST_CORRUPT = 0.05
 """The share of users that a sparse sharing graph always provides for, whether colluders were planned or not."""
+
+MOST_USERS_WITH_METRICS = 2**14
+"""A metric lane of 64 bits holds the sum of so many users' values at their limit, with room to see a false one."""
+
+MOST_USERS = 2**20
 
 _COMPLETE_UP_TO = 300  # users; beyond, shares go to neighbours only
 _LONGEST_NAME = 256
@@ -78,7 +84,7 @@ class Cell:
         return self.block.bits
 
 
-def check_metrics(metrics: Any) -> tuple[str, ...]:
+def check_metrics(metrics: Any, users: int) -> tuple[str, ...]:
     """Names of the metrics that are summed over everybody."""
     if isinstance(metrics, (str, bytes)) or not isinstance(metrics, Sequence):
         raise PlanError("metrics", f"must be a list of names, not {metrics!r}")
@@ -88,6 +94,8 @@ def check_metrics(metrics: Any) -> tuple[str, ...]:
             raise PlanError("metrics", f"a metric has a name of 1 to {_LONGEST_NAME} characters, not {name!r}")
     if len(set(names)) != len(names) or "count" in names:
         raise PlanError("metrics", "names of metrics are distinct, and none is 'count'")
+    if names and users > MOST_USERS_WITH_METRICS:
+        raise PlanError("metrics", f"can be summed over at most {MOST_USERS_WITH_METRICS} users, not {users}")
     return names
 
 
@@ -120,8 +128,12 @@ def check_classes(classes: Any, levels: Any) -> tuple[tuple[int, ...], tuple[int
 
 
 def check_users(users: Any, count: int) -> tuple[User, ...]:
+    if count > MOST_USERS:
+        raise PlanError("classes", f"{count} users are more than the {MOST_USERS} a plan may have")
     if users is None:
         return tuple(range(count))
+    if isinstance(users, (str, bytes)) or not isinstance(users, Iterable):
+        raise PlanError("users", f"must be a list of names, not {users!r}")
     roster = tuple(users)
     if len(roster) != count:
         raise PlanError("users", f"the classes hold {count} users, but {len(roster)} are named")
@@ -169,7 +181,7 @@ def count(
 ) -> tuple[list[int], str | None]:
     """How many subgroups each class gets, and a note where the design asked for another number."""
     _whole("subgroup_size", subgroup_size, 1)
-    if design not in DESIGNS:
+    if not isinstance(design, str) or design not in DESIGNS:
         raise PlanError("design", f"{design!r} is not one of {', '.join(DESIGNS)}")
     counts = count_subgroups(classes, subgroup_size)
     if design != "perfect":
@@ -204,6 +216,7 @@ def cut(
     subgroups: tuple[Subgroup, ...],
     levels: tuple[int, ...],
     dimension: int,
+    value_range: ValueRange,
     weight_bound: int,
     fill_levels: bool,
 ) -> tuple[PlannedSegment, ...]:
@@ -217,14 +230,19 @@ def cut(
     segments = []
     start = 0
     for blocks, size in zip(design.segments, split_evenly(dimension, len(design.segments)), strict=True):
-        planned = tuple(_planned(block, subgroups, levels, weight_bound, fill_levels) for block in blocks)
+        planned = tuple(_planned(block, subgroups, levels, value_range, weight_bound, fill_levels) for block in blocks)
         segments.append(PlannedSegment(start=start, stop=start + size, blocks=planned))
         start += size
     return tuple(segments)
 
 
 def _planned(
-    block: tuple[int, ...], subgroups: tuple[Subgroup, ...], levels: tuple[int, ...], weight_bound: int, fill: bool
+    block: tuple[int, ...],
+    subgroups: tuple[Subgroup, ...],
+    levels: tuple[int, ...],
+    value_range: ValueRange,
+    weight_bound: int,
+    fill: bool,
 ) -> PlannedBlock:
     users = sum(len(subgroups[g].members) for g in block)
     level = min(levels[subgroups[g].user_class] for g in block)
@@ -235,6 +253,9 @@ def _planned(
             f"{users} users with weights up to {weight_bound} and {level} levels need {bits} bits an element, more "
             f"than {ring.MAX_BITS}: use a weight_bound of at most {(2**ring.MAX_BITS - 1) // (users * (level - 1))}",
         )
+    low, high = value_range
+    if not math.isfinite((MAX_LEVEL if fill else level) / (high - low)):
+        raise PlanError("value_range", f"{value_range} is too narrow for {level} levels: widen it")
     if fill:
         level = min(MAX_LEVEL, ((1 << bits) - 1) // (users * weight_bound) + 1)
     return PlannedBlock(subgroups=block, users=users, level=level, bits=bits)

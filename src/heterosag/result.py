@@ -1,8 +1,7 @@
 """Block sums to means to the aggregate: what is done with the sums once they are decoded.
 
-Every block is checked first. The constant lane must decode to the number of survivors (masks that did not cancel, or a
-liar, fail here), the weight must be one that so many users can have, no element may exceed what that weight allows. A
-block that fails is *faulty*: the median and the trimmed mean leave it out and the result names it; the mean raises.
+A block that honest users cannot have made is *faulty* (unmasking.py says when): the median and the trimmed mean leave
+it out and the result names it; the mean raises. Metrics whose block is faulty are left out likewise.
 """
 
 from __future__ import annotations
@@ -37,27 +36,26 @@ class BlockSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
-    """The aggregate of a round, and what it was made of."""
+    """The aggregate of a round, and what it was made of. Faulty blocks were left out; the metrics' is one of them."""
 
     vector: npt.NDArray[np.float64]
     survivors: tuple[User, ...]
     blocks: tuple[tuple[BlockSum, ...], ...]
+    faulty_blocks: tuple[BlockSum, ...]
     metrics: dict[str, float]
     inference_robustness: float
     byzantine_tolerance: int
-
-    @property
-    def faulty_blocks(self) -> tuple[BlockSum, ...]:
-        """The blocks that were left out."""
-        return tuple(block for segment in self.blocks for block in segment if block.fault is not None)
 
 
 def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
     """Check every block, combine the sound ones of each segment by the rule, and average the metrics."""
     blocks = tuple(
-        tuple(_examine(plan, index, block) for block in segment) for index, segment in enumerate(decoded.segments)
+        tuple(_describe(index, block) for block in segment) for index, segment in enumerate(decoded.segments)
     )
-    faulty = [block for segment in blocks for block in segment if block.fault is not None]
+    spoilt = decoded.metrics if decoded.metrics is not None and decoded.metrics.fault is not None else None
+    faulty = tuple(block for segment in blocks for block in segment if block.fault is not None)
+    if spoilt is not None:
+        faulty += (_describe(len(plan.segments), spoilt),)
     if faulty and not rule.leaves_out_faulty:
         raise FaultyBlockError(
             [(block.segment, block.subgroups) for block in faulty],
@@ -76,41 +74,28 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
         vector=vector,
         survivors=decoded.survivors,
         blocks=blocks,
+        faulty_blocks=faulty,
         metrics=_metrics(plan, decoded.metrics),
         inference_robustness=plan.inference_robustness(decoded.survivors),
         byzantine_tolerance=plan.byzantine_tolerance(decoded.survivors),
     )
 
 
-def _examine(plan: Plan, segment: int, block: DecodedBlock) -> BlockSum:
-    weight = block.auxiliary.get("weight", block.auxiliary["count"])
-    fault = None
-    if block.auxiliary["count"] != block.survivors:
-        fault = f"its constant lane says {block.auxiliary['count']} users, {block.survivors} survived"
-    elif not block.survivors <= weight <= block.survivors * plan.weight_bound:
-        fault = f"a total weight of {weight} from {block.survivors} users"
-    elif int(block.elements.max()) > weight * (block.block.level - 1):
-        fault = "a sum beyond what its weight allows"
-    elif block.auxiliary["clipped"] > block.survivors * block.elements.size:
-        fault = "more clipped elements than it has"
+def _describe(segment: int, block: DecodedBlock) -> BlockSum:
     return BlockSum(
         segment=segment,
         subgroups=block.block.subgroups,
         survivors=block.survivors,
-        weight=weight,
-        clipped=block.auxiliary["clipped"],
+        weight=block.weight,
+        clipped=block.auxiliary.get("clipped", 0),
         sums=block.elements,
-        fault=fault,
+        fault=block.fault,
     )
 
 
 def _metrics(plan: Plan, block: DecodedBlock | None) -> dict[str, float]:
-    """The mean of each metric over the survivors."""
-    if block is None:
+    """The mean of each metric over the survivors; none where the block is faulty."""
+    if block is None or block.fault is not None:
         return {}
-    if block.auxiliary["count"] != block.survivors:
-        raise FaultyBlockError(
-            [(len(plan.segments), block.block.subgroups)],
-            f"the constant lane of the metrics says {block.auxiliary['count']} users, {block.survivors} survived",
-        )
-    return {name: decode_metric(block.auxiliary[name]) / block.survivors for name in plan.metrics}
+    sums = {name: decode_metric(block.auxiliary[name], block.survivors) for name in plan.metrics}
+    return {name: total / block.survivors for name, total in sums.items() if total is not None}

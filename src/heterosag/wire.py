@@ -10,8 +10,8 @@ no message longer than its plan allows. Whatever is wrong is a `WireError` with 
 | Roster | server | c0 | everybody's advertisement |
 | Shares | user | c1 | a sealed pair of shares and their commitments for each holder |
 | Inbox | server | c1 | who shared, and what they sealed for this user |
-| MaskedVector | user | c2 | the masked, packed vector, and which dealers' shares were bad |
-| SurvivorSet | server | c2 | who survived |
+| MaskedVector | user | c2 | the masked, packed vector, signed as masked under c2; which dealers' shares were bad |
+| SurvivorSet | server | c2 | who survived, and their signatures that they masked under c2 |
 | Agreement | user | c2 | a signature on the survivor set |
 | UnmaskRequest | server | c2 | the survivor set, with its signatures |
 | Released | user | c2 | a share of one secret of every user whose shares the sender holds |
@@ -31,7 +31,6 @@ from heterosag.crypto.labels import DIGEST_SIZE
 from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import UsageError, WireError
 from heterosag.plan import Plan
-from heterosag.ring import packed_size
 
 __all__ = [
     "WIRE_VERSION",
@@ -121,17 +120,23 @@ class Inbox(Message, frozen=True, tag=4):
 
 
 class MaskedVector(Message, frozen=True, tag=5):
-    """Phase mask, user to server. `complaints` names dealers whose share was missing or did not match."""
+    """Phase mask, user to server. `complaints` names dealers whose share was missing or did not match.
+
+    With identities the user signs that it masked under this context, so that nobody can be taken for a survivor of a
+    list of sharers that it was never shown.
+    """
 
     user: _Index
+    signature: _MaybeSignature
     complaints: list[_Index]
     vector: memoryview
 
 
 class SurvivorSet(Message, frozen=True, tag=6):
-    """Phase agree, server to user."""
+    """Phase agree, server to user: who survived, and each one's signature that it masked under this context."""
 
     survivors: list[_Index]
+    signatures: list[_Signature]
 
 
 class Agreement(Message, frozen=True, tag=7):
@@ -212,7 +217,7 @@ def _bin_header(size: int) -> bytes:
 
 def vector_size(plan: Plan, subgroup: int) -> int:
     """Bytes of a packed vector of this subgroup: every segment's elements, then its auxiliary lanes."""
-    return sum(packed_size(cell.size, cell.bits) + 8 * len(cell.lanes) for cell in plan.cells(subgroup))
+    return plan.vector_sizes()[subgroup]
 
 
 def size_limit(plan: Plan, kind: type[Message]) -> int:
@@ -222,8 +227,7 @@ def size_limit(plan: Plan, kind: type[Message]) -> int:
     sealed = 1 + index + 2 * (SEALED_SIZE + 2) + 2 * (DIGEST_SIZE + 2)
     signed = 1 + index + SIGNATURE_SIZE + 2
     if kind is MaskedVector:
-        largest = max(vector_size(plan, subgroup) for subgroup in range(len(plan.subgroups)))
-        return head + 2 * index + users * index + largest + 5
+        return head + 2 * index + SIGNATURE_SIZE + 2 + users * index + max(plan.vector_sizes()) + 5
     return (
         head
         + {
@@ -231,7 +235,7 @@ def size_limit(plan: Plan, kind: type[Message]) -> int:
             Roster: index + users * advertised,
             Shares: 2 * index + 3 * (DIGEST_SIZE + 2) + users * sealed,
             Inbox: 2 * index + users * (index + sealed),
-            SurvivorSet: index + users * index,
+            SurvivorSet: 2 * index + users * (index + SIGNATURE_SIZE + 2),
             Agreement: signed,
             UnmaskRequest: 2 * index + users * (index + signed),
             Released: 2 * index + users * (1 + index + 34),

@@ -1,6 +1,7 @@
 """Every refusal of a client, written as what a lying server (or a mistaken caller) does."""
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -386,14 +387,15 @@ def test_two_survivor_sets_are_not_signed_across_a_restart() -> None:
         log.claim(b"c", "sign", b"other")
 
 
-@pytest.mark.parametrize("phase", ["agree", "unmask"])
-def test_what_is_released_is_claimed_first(phase: str) -> None:
+@pytest.mark.parametrize(("phase", "claimed"), [("mask", "mask"), ("agree", "sign"), ("unmask", "unmask")])
+def test_what_is_released_is_claimed_first(phase: str, claimed: str) -> None:
     class Refusing:
         def claim(self, context: bytes, kind: str, value: bytes) -> None:
-            raise FaultyServerError(f"cannot persist {kind}")
+            if kind == claimed:
+                raise FaultyServerError(f"cannot persist {kind}")
 
     world = World(small_plan(), signed=phase == "agree", release_log=Refusing())
-    world.run("advertise", "share", "mask")
+    world.run("advertise", "share", *(["mask"] if phase != "mask" else []))
     refuses(world, 0, phase, world.waiting[0], "cannot persist")
 
 
@@ -469,7 +471,7 @@ def test_each_secret_is_released_for_one_side_only() -> None:
 def test_a_client_without_identity_cannot_sign() -> None:
     world = unmasking()
     context = wire.decode(wire.UnmaskRequest, world.waiting[0], plan=world.plan).context
-    message = wire.SurvivorSet(wire.WIRE_VERSION, context, list(range(12)))
+    message = wire.SurvivorSet(wire.WIRE_VERSION, context, list(range(12)), [])
     with pytest.raises(UsageError, match="no identity to sign"):
         world.clients[0].agree(wire.encode(message))
 
@@ -511,3 +513,92 @@ def test_round_ids_are_checked() -> None:
     ):
         with pytest.raises(UsageError, match="session"):
             RoundId(**bad)
+
+
+# --- the split list of sharers --------------------------------------------------------------------------------------
+
+
+def split_sharers() -> tuple[World, bytes, list[int], wire.Inbox]:
+    """The attack: the victim masks with peers whom everybody else will take for dropped.
+
+    Twenty-four users, four subgroups of six. The victim (0) is shown a legal list of other sharers than everybody else,
+    and masks under its own context. The survivor set shown to the others is legal and holds the victim, but none of the
+    peers it masked with in two of three segments: their released shares would strip its masks there.
+    """
+    plan = Plan.build([24], [16], 60, subgroup_size=6)
+    world = World(plan, signed=True)
+    world.run("advertise", "share")
+    groups = [list(subgroup.members) for subgroup in plan.subgroups]
+    shown = sorted({0, *groups[0][1:3], *groups[1][:3], *groups[2][:3], *groups[3][:5]})
+    survivors = sorted(set(plan.users) - set(shown) | {0, *groups[3][:2]})
+    inbox = inbox_of(world)
+    split = change(
+        wire.Inbox, world.waiting[0], plan, sharers=shown, shares=[s for s in inbox.shares if s.user in shown]
+    )
+    return world, split, survivors, inbox
+
+
+def test_a_user_who_masked_under_another_list_is_no_survivor() -> None:
+    world, split, survivors, _ = split_sharers()
+    plan = world.plan
+    victim = wire.decode(wire.MaskedVector, world.answer("mask", 0, split), plan=plan)
+    vectors = {u: wire.decode(wire.MaskedVector, world.answer("mask", u), plan=plan) for u in range(1, 24)}
+    context = vectors[1].context
+    assert victim.context != context
+    forged = [(vectors[u] if u else victim).signature for u in survivors]
+    request = wire.encode(wire.SurvivorSet(wire.WIRE_VERSION, context, survivors, forged))
+    for user in survivors[1:]:
+        refuses(world, user, "agree", request, "user 0 did not mask under this list of sharers")
+
+
+def test_every_survivors_signature_is_asked_for() -> None:
+    cases: list[tuple[Callable[[list[bytes]], list[bytes]], str]] = [
+        (lambda signatures: signatures[:-1], "one signature for each"),
+        (lambda _: [], "one signature for each"),
+        (lambda signatures: [*signatures[:-1], bytes(64)], "user 11 did not mask"),
+        (lambda signatures: [signatures[1], signatures[0], *signatures[2:]], "user 0 did not mask"),
+    ]
+    for tamper, match in cases:
+        world = agreeing()
+        signatures = wire.decode(wire.SurvivorSet, world.waiting[0], plan=world.plan).signatures
+        bad = change(wire.SurvivorSet, world.waiting[0], world.plan, signatures=tamper(signatures))
+        refuses(world, 0, "agree", bad, match)
+
+
+def test_a_round_is_masked_once_across_restarts() -> None:
+    """Same round, same log, a fresh client: it would mask under another context, and the log refuses."""
+    log = MemoryReleaseLog()
+    world = masking()
+    world.clients[0] = world.make_client(0, release_log=log)
+    again = World(small_plan())
+    for each in (world, again):
+        each.clients[0] = each.make_client(0, release_log=log)
+        each.server = type(each.server)(each.plan, ROUND)
+        each.waiting = dict.fromkeys(each.plan.users, b"")
+        for user in range(1, 12):
+            each.clients[user] = each.make_client(user)
+        each.run("advertise", "share")
+    world.answer("mask", 0)
+    with pytest.raises(FaultyServerError, match="asked a second time"):
+        again.answer("mask", 0)
+
+
+def test_what_has_been_released_is_forgotten() -> None:
+    world = unmasking()
+    client = world.clients[0]
+    inbox = client._replies["mask"][0]
+    world.answer("unmask", 0)
+    assert client._state is None
+    with pytest.raises(WireError, match="late duplicate"):
+        client.mask(inbox, world.updates[0])
+    assert client.phase is ClientPhase.RELEASED
+
+
+def test_nothing_that_holds_a_secret_can_be_pickled() -> None:
+    from heterosag.encode import Rounding
+    from heterosag.protocol.client import Polynomials
+    from heterosag.protocol.masks import Mask
+
+    for thing in (Polynomials(mask=[1], self=[2]), Mask(bytes(32), True, ()), Rounding.from_system()):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(thing)

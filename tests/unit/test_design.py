@@ -202,6 +202,15 @@ def test_byzantine_tolerance_of_the_baselines_and_after_losses() -> None:
     assert perfect(12).byzantine_tolerance(lost=range(9)) == 0
 
 
+@pytest.mark.parametrize("name", ["perfect", "paper-composite", "secagg", "multigroup"])
+def test_the_quick_upper_bound_is_one(name: str) -> None:
+    for subgroups in (2, 5, 6, 8, 9):
+        design = make(name, subgroups)
+        for count in (0, 1, 2, subgroups - 1):
+            for lost in combinations(range(subgroups), count):
+                assert design.robustness_at_most(lost) >= design.robustness(lost).value
+
+
 def test_lower_bound_is_labelled_and_below_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = perfect(20).robustness((0, 1, 2))
     monkeypatch.setattr(designs, "_WORK", 100)

@@ -194,3 +194,24 @@ def test_many_users_on_a_sparse_sharing_graph(design: str) -> None:
 def test_public_names() -> None:
     assert heterosag.aggregate is aggregate
     assert heterosag.Result is type(aggregate(plan_of(), UPDATES, secure=False))
+
+
+def test_metrics_have_lanes_of_their_own_whatever_their_name() -> None:
+    """A metric called weight or clipped, and weights beyond a byte, do not touch the segments' lanes."""
+    plan = plan_of(weight_bound=10**6, metrics=["weight", "clipped"], levels=[1024, 4096])
+    weights = [1 + 1000 * (i % 2) for i in range(16)]
+    metrics = {i: {"weight": 0.5, "clipped": float(i)} for i in range(16)}
+    result = aggregate(plan, UPDATES, weights=weights, metrics=metrics)
+    assert np.abs(result.vector - np.average(UPDATES, axis=0, weights=weights)).max() < 2 / 1023
+    assert result.metrics == {"weight": 0.5, "clipped": 7.5}
+    assert {block.weight for segment in result.blocks for block in segment} <= {4 * 1002}
+    assert all(block.clipped == 0 for segment in result.blocks for block in segment)
+
+
+def test_weights_are_whole_numbers_of_any_kind() -> None:
+    plan = plan_of(weight_bound=10)
+    assert aggregate(plan, UPDATES, weights=np.full(16, 3), secure=False).blocks[0][0].weight == 24
+    assert aggregate(plan, UPDATES, weights={0: np.int64(3)}, secure=False).blocks[0][0].weight == 10
+    for bad in ([1.9] * 16, {0: 1.5}):
+        with pytest.raises(UsageError, match="whole numbers"):
+            aggregate(plan, UPDATES, weights=bad)  # type: ignore[arg-type]

@@ -224,6 +224,17 @@ def test_sharing_graph_is_complete_for_few_and_sparse_for_many() -> None:
         ({"assignment_seed": -1}, "assignment_seed"),
         ({"assignment_seed": b""}, "assignment_seed"),
         ({"sharing": "ring"}, "sharing"),
+        ({"users": 5}, "users"),
+        ({"users": "abcde"}, "users"),
+        ({"design": [1]}, "design"),
+        ({"classes": [2**40], "levels": [2]}, "classes"),
+        ({"value_range": (0.0, 1e-303), "levels": [2**20] * 5}, "value_range"),
+        ({"value_range": (0.0, 1e-310)}, "value_range"),
+        ({"metrics": "loss"}, "metrics"),
+        ({"metrics": ["loss", "loss"]}, "metrics"),
+        ({"metrics": ["count"]}, "metrics"),
+        ({"metrics": [""]}, "metrics"),
+        ({"metrics": ["loss"], "classes": [2**15], "levels": [2], "subgroup_size": 2**10}, "metrics"),
     ],
 )
 def test_nonsense_is_refused_by_name(change: dict[str, Any], field: str) -> None:
@@ -355,6 +366,7 @@ def test_decode_refuses_anything_that_build_would_not_make() -> None:
         msgspec.msgpack.encode([2, recipe, structure]),
         msgspec.msgpack.encode([version, recipe[:-1], structure]),
         msgspec.msgpack.encode([version, ["x"] * len(recipe), structure]),
+        b"\x91" * 100_000,
     ):
         with pytest.raises(PlanError):
             Plan.decode(bad)

@@ -6,6 +6,7 @@ import pytest
 from heterosag.errors import FaultyBlockError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import Decoded, DecodedBlock
+from heterosag.protocol.unmasking import find_fault, find_metric_fault
 from heterosag.result import combine
 from heterosag.robust import RULES, Rule, find_rule, trimmed_mean
 
@@ -45,12 +46,9 @@ def decoded(**tampering: int) -> Decoded:
             values = {"count": 6, "weight": 12, "clipped": 0, "element": 12}
             if (at, place) == (0, 0):
                 values |= tampering
-            element = values.pop("element")
-            blocks.append(
-                DecodedBlock(
-                    block=block, survivors=6, elements=np.full(segment.size, element, np.uint8), auxiliary=values
-                )
-            )
+            elements = np.full(segment.size, values.pop("element"), np.uint8)
+            fault = find_fault(PLAN, block, 6, elements, values)
+            blocks.append(DecodedBlock(block=block, survivors=6, elements=elements, auxiliary=values, fault=fault))
         segments.append(tuple(blocks))
     return Decoded(survivors=tuple(range(18)), segments=tuple(segments), metrics=None)
 
@@ -84,30 +82,41 @@ def test_possible_extremes_are_not_faulty() -> None:
         assert not combine(PLAN, decoded(**tampering), RULES["mean"]).faulty_blocks
 
 
+def secagg_block(count: int) -> tuple[Plan, DecodedBlock]:
+    plan = Plan.build([6], [4], 5, "secagg", subgroup_size=3, metrics=["loss"])
+    block, elements, auxiliary = plan.segments[0].blocks[0], np.zeros(5, np.uint8), {"count": count, "clipped": 0}
+    fault = find_fault(plan, block, 6, elements, auxiliary)
+    return plan, DecodedBlock(block=block, survivors=6, elements=elements, auxiliary=auxiliary, fault=fault)
+
+
 def test_a_segment_without_a_sound_block_raises() -> None:
-    plan = Plan.build([6], [4], 5, "secagg", subgroup_size=3)
-    block = DecodedBlock(
-        block=plan.segments[0].blocks[0],
-        survivors=6,
-        elements=np.zeros(5, np.uint8),
-        auxiliary={"count": 5, "clipped": 0},
-    )
+    plan, block = secagg_block(count=5)
     bad = Decoded(survivors=tuple(range(6)), segments=((block,),), metrics=None)
     with pytest.raises(FaultyBlockError, match="no sound block is left in segment 0"):
         combine(plan, bad, RULES["median"])
 
 
-def test_metrics_whose_masks_did_not_cancel_raise() -> None:
-    plan = Plan.build([6], [4], 5, "secagg", subgroup_size=3, metrics=["loss"])
-    block = DecodedBlock(
-        block=plan.segments[0].blocks[0],
-        survivors=6,
-        elements=np.zeros(5, np.uint8),
-        auxiliary={"count": 6, "clipped": 0},
-    )
+@pytest.mark.parametrize(
+    ("auxiliary", "fault"),
+    [
+        ({"count": 9, "loss": 0}, "constant lane says 9 users, 6 survived"),
+        ({"count": 6, "loss": 2**62}, "a metric beyond its limit"),
+        ({"count": 6, "loss": 2**63 + 5}, "a metric beyond its limit"),
+    ],
+)
+def test_false_metrics_are_left_out_by_robust_rules_and_raised_by_the_mean(
+    auxiliary: dict[str, int], fault: str
+) -> None:
+    plan, block = secagg_block(count=6)
+    found = find_metric_fault(plan, 6, auxiliary)
     metrics = DecodedBlock(
-        block=block.block, survivors=6, elements=np.zeros(0, np.uint8), auxiliary={"count": 9, "loss": 0}
+        block=block.block, survivors=6, elements=np.zeros(0, np.uint8), auxiliary=auxiliary, fault=found
     )
     bad = Decoded(survivors=tuple(range(6)), segments=((block,),), metrics=metrics)
-    with pytest.raises(FaultyBlockError, match="constant lane of the metrics says 9"):
-        combine(plan, bad, RULES["median"])
+    result = combine(plan, bad, RULES["median"])
+    assert result.metrics == {}
+    assert [(b.segment, b.fault) for b in result.faulty_blocks] == [(1, metrics.fault)]
+    assert fault in (metrics.fault or "")
+    with pytest.raises(FaultyBlockError, match=fault):
+        combine(plan, bad, RULES["mean"])
+    assert find_metric_fault(plan, 6, {"count": 6, "loss": 2**64 - 6 * 2**48}) is None

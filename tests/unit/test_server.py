@@ -336,3 +336,49 @@ def test_memory_is_one_accumulator_a_segment_and_subgroup() -> None:
     sums = world.server._state.masked.sums
     lanes = sum(cell.elements.size for cells in sums.values() for cell in cells)
     assert lanes == len(world.plan.subgroups) * world.plan.dimension
+
+
+def test_vectors_are_signed_exactly_where_identities_are_in_use() -> None:
+    signed, plain = World(small_plan(), signed=True), World(small_plan())
+    for world in (signed, plain):
+        world.run("advertise", "share")
+    with pytest.raises(FaultyUserError, match="signature for masked is not valid"):
+        signed.server.receive(0, change(wire.MaskedVector, signed.answer("mask", 0), signed.plan, signature=b""))
+    with pytest.raises(FaultyUserError, match="knows no identities"):
+        plain.server.receive(0, change(wire.MaskedVector, plain.answer("mask", 0), plain.plan, signature=bytes(64)))
+
+
+def test_refused_messages_are_not_kept_and_not_counted_without_end() -> None:
+    import gc
+    import sys
+
+    world = World(small_plan())
+    junk = bytes(100) + b"junk"
+    before = sys.getrefcount(junk)
+    for _ in range(50):
+        with pytest.raises(WireError):
+            world.server.receive(0, junk)
+    gc.collect()
+    assert sys.getrefcount(junk) == before
+    assert len(world.server.refusals) == 8
+    assert world.server.refusals[0].kind == "WireError"
+
+
+def test_a_tampered_constant_lane_is_seen_in_the_decoded_block() -> None:
+    """Whoever takes the sums from the server itself sees the fault too."""
+    world = World(small_plan())
+    world.run("advertise", "share")
+    for user in world.waiting:
+        message = world.answer("mask", user)
+        if user == 3:
+            vector = bytearray(wire.decode(wire.MaskedVector, message, plan=world.plan).vector)
+            first = len(vector) - wire.vector_size(world.plan, 1) + (14 * 3 + 7) // 8
+            vector[first] ^= 1  # the lowest bit of the first segment's constant lane
+            message = change(wire.MaskedVector, message, world.plan, vector=bytes(vector))
+        world.server.receive(user, message)
+    world.waiting = world.server.close()
+    world.run("unmask")
+    faults = {block.block.subgroups: block.fault for block in world.server.decoded.segments[0]}
+    (spoilt,) = (subgroups for subgroups, fault in faults.items() if fault)
+    assert world.plan.seats[3] in spoilt
+    assert "constant lane" in (faults[spoilt] or "")

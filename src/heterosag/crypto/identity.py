@@ -12,6 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from heterosag.crypto.labels import digest
+from heterosag.crypto.secrecy import Secret
 from heterosag.errors import WireError
 
 __all__ = ["SIGNATURE_SIZE", "Identity", "verify"]
@@ -20,7 +21,7 @@ SIGNATURE_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Secret):
     """A user's long-term signing key. Not shown by repr, cannot be pickled."""
 
     _key: Ed25519PrivateKey = field(repr=False)
@@ -43,9 +44,6 @@ class Identity:
     def sign(self, label: str, *parts: bytes) -> bytes:
         """Sign the parts for the labelled purpose."""
         return self._key.sign(digest(f"sign/{label}", *parts))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("an identity's private key cannot be pickled")
 
 
 def verify(public: bytes, signature: bytes, label: str, *parts: bytes) -> None:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from heterosag.crypto.field import element_to_bytes, random_element
 from heterosag.crypto.labels import derive, index_bytes
+from heterosag.crypto.secrecy import Secret
 from heterosag.errors import WireError
 
 __all__ = [
@@ -32,7 +33,7 @@ _PROBE = X25519PrivateKey.from_private_bytes(bytes(range(32)))  # no secret: any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundSecrets:
+class RoundSecrets(Secret):
     """Everything secret that a user draws for one round. Nothing of it is shown by repr or can be pickled."""
 
     mask_secret: int = field(repr=False)
@@ -50,9 +51,6 @@ class RoundSecrets:
             mask_key=mask_private_key(mask_secret),
             seal_key=X25519PrivateKey.generate(),
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("the secrets of a round cannot be pickled")
 
 
 def mask_private_key(mask_secret: int) -> X25519PrivateKey:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from heterosag.crypto.field import ELEMENT_SIZE, element_from_bytes, element_to_bytes
 from heterosag.crypto.labels import derive, index_bytes
+from heterosag.crypto.secrecy import Secret
 from heterosag.errors import WireError
 
 __all__ = ["KINDS", "SEALED_SIZE", "Seal"]
@@ -24,7 +25,7 @@ _NONCES = {"mask": bytes(12), "self": bytes(11) + b"\x01"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(Secret):
     """The sealing key of one dealer towards one holder in one context; each kind is sealed once."""
 
     _cipher: ChaCha20Poly1305 = field(repr=False)

@@ -28,6 +28,7 @@ from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.seal import Seal
+from heterosag.crypto.secrecy import Secret
 from heterosag.encode import CellLanes, Rounding
 from heterosag.errors import FaultyServerError, PlanError, TooFewSurvivorsError, UsageError, WireError
 from heterosag.plan import Plan, User
@@ -64,7 +65,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polynomials:
+class Polynomials(Secret):
     """The random polynomials that share a user's two secrets."""
 
     mask: list[int] = field(repr=False)
@@ -95,7 +96,7 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advertised:
+class Advertised(Secret):
     """Keys are drawn and advertised."""
 
     base: Fresh
@@ -103,7 +104,7 @@ class Advertised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class Shared(Secret):
     """Shares are dealt. `context` is c1, `seals` the sealing secret of each pair, `own` this user's own shares."""
 
     base: Fresh
@@ -115,7 +116,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Masked:
+class Masked(Secret):
     """The vector is sent, the secrets are forgotten. `context` is c2; `held` has each dealer's (mask, self) shares."""
 
     base: Fresh
@@ -183,8 +184,11 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Sha
     return shared, wire.encode(message)
 
 
-def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]]) -> tuple[Masked, bytes]:
+def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog) -> tuple[Masked, bytes]:
     """Phase 2: check who shared and what they sealed, then mask what `fill` encodes and send it packed.
+
+    A round is masked once, under one list of sharers, and with identities that list is signed for: see
+    `sign_survivors`.
 
     `fill` is called only when every check has passed: a server that shows a list without this user's block peers gets
     a refusal instead of a vector in the clear.
@@ -195,6 +199,7 @@ def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]]) -> tup
     sharers = _check_set(base, inbox.sharers, frozenset(state.mask_keys), "the list of users who shared")
     held, complaints = _open_shares(state, inbox, sharers)
     context = sharers_context(state.context, inbox.sharers)
+    log.claim(base.context, "mask", context)
     cells = base.plan.cells(base.plan.seats[base.user])
     lanes = fill()
     masks.apply(lanes, _masks_of(state, sharers, context))
@@ -203,6 +208,9 @@ def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]]) -> tup
         version=wire.WIRE_VERSION,
         context=context,
         user=base.user,
+        signature=b""
+        if base.identity is None
+        else base.identity.sign("masked", context, labels.index_bytes(base.user)),
         complaints=complaints,
         vector=memoryview(masks.to_bytes(lanes, cells)),
     )
@@ -210,13 +218,18 @@ def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]]) -> tup
 
 
 def sign_survivors(state: Masked, data: bytes, log: ReleaseLog) -> tuple[Masked, bytes]:
-    """Phase 3: sign the survivor set, once per context, claimed in the log before it is given out."""
+    """Phase 3: sign the survivor set, once per context, claimed in the log before it is given out.
+
+    Every member of the set must have signed that it masked under this context. Otherwise a server could show one user
+    another list of sharers, have it masked with peers whom everybody else then takes for dropped, and strip its masks.
+    """
     base = state.base
     if base.identity is None:
         raise UsageError("this client has no identity to sign a survivor set with")
     request = wire.decode(wire.SurvivorSet, data, plan=base.plan, sender="server")
     _same_context(request.context, state.context)
     _check_set(base, request.survivors, state.sharers, "the survivor set")
+    _check_masked(state, request)
     survivors = survivors_bytes(request.survivors)
     log.claim(state.context, "sign", survivors)
     signature = base.identity.sign("survivors", state.context, survivors)
@@ -348,6 +361,19 @@ def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Ma
     return found
 
 
+def _check_masked(state: Masked, request: wire.SurvivorSet) -> None:
+    """Each survivor signed that it masked under this very list of sharers."""
+    base = state.base
+    if len(request.signatures) != len(request.survivors):
+        raise FaultyServerError("the survivor set does not carry one signature for each survivor")
+    for user, signature in zip(request.survivors, request.signatures, strict=True):
+        try:
+            verify((base.directory or {})[user], signature, "masked", state.context, labels.index_bytes(user))
+        except WireError:
+            name = base.plan.users[user]
+            raise FaultyServerError(f"user {name!r} did not mask under this list of sharers") from None
+
+
 def _check_quorum(state: Masked, request: wire.UnmaskRequest) -> None:
     """Enough members of the survivor set, each once, signed exactly this set."""
     base = state.base
@@ -369,7 +395,7 @@ def _check_quorum(state: Masked, request: wire.UnmaskRequest) -> None:
 # --- the machine --------------------------------------------------------------------------------------------------
 
 
-class Client:
+class Client(Secret):
     """One user in one round. Feed it the server's messages in order; send what it returns.
 
     Without an identity the server is trusted to follow the protocol: say so with `trust_server=True`.
@@ -405,7 +431,7 @@ class Client:
         self._state: Fresh | Advertised | Shared | Masked | None = Fresh(
             plan=plan, user=index, context=round_id.context(plan), identity=identity, directory=known
         )
-        self._replies: dict[str, tuple[bytes, bytes]] = {}
+        self._replies: dict[str, tuple[bytes, bytes | None]] = {}
         self._masked: tuple[Any, ...] | None = None  # a checksum against mistakes of this user's own program
 
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
@@ -447,7 +473,7 @@ class Client:
             def fill() -> list[CellLanes]:
                 return encoding.fill_cells(plan, plan.seats[state.base.user], update, rounding, clip=clip)
 
-            return mask(state, message, fill)
+            return mask(state, message, fill, self._log)
 
         reply = self._step("mask", message, step)
         self._masked = fingerprint
@@ -455,20 +481,31 @@ class Client:
 
     def agree(self, message: bytes) -> bytes:
         """Phase 3: sign the survivor set."""
-        return self._step("agree", message, lambda state: sign_survivors(state, message, self._log))
+        reply = self._step("agree", message, lambda state: sign_survivors(state, message, self._log))
+        self._forget_vector()
+        return reply
 
     def unmask(self, message: bytes) -> bytes:
         """Phase 4: release shares."""
         masked = isinstance(self._state, Masked) and self._state.base.identity is None
         event = "unmask, without identities" if masked and self.phase is ClientPhase.MASKED else "unmask"
-        return self._step(event, message, lambda state: (state, release(state, message, self._log)))
+        reply = self._step(event, message, lambda state: (None, release(state, message, self._log)))
+        self._forget_vector()
+        return reply
+
+    def _forget_vector(self) -> None:
+        """Once the server has gone on, the masked vector is not sent again: keep only what it answered."""
+        if "mask" in self._replies:
+            self._replies["mask"] = (self._replies["mask"][0], None)
 
     def _step(self, event: str, message: bytes, step: Callable[[Any], tuple[Any, bytes]]) -> bytes:
         name = event.partition(",")[0]
         if name in self._replies:
-            before, reply = self._replies[name]
+            before, known = self._replies[name]
             if before == message:
-                return reply
+                if known is None:
+                    raise WireError(f"a late duplicate of the message to {name}", sender="server")
+                return known
             self._die()
             raise FaultyServerError(f"the server sent a second, different message to {name}")
         if (self.phase, event) not in CLIENT_TRANSITIONS:
@@ -492,9 +529,6 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<Client of {self.user!r}, {self.phase.value}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("a client holds secrets and cannot be pickled")
 
 
 def _directory(plan: Plan, directory: Directory) -> dict[int, bytes]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from heterosag import ring
 from heterosag.crypto.prg import CHUNK_SIZE, Keystream, chunk_buffer
+from heterosag.crypto.secrecy import Secret
 from heterosag.encode import CellLanes
 from heterosag.plan import Cell, Plan
 from heterosag.ring import Lanes
@@ -25,7 +26,7 @@ __all__ = ["Mask", "apply", "check_bytes", "empty", "from_bytes", "reduce", "sha
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class Mask(Secret):
     """A keystream key, whether it is added or taken away, and the cells (by place) that it covers."""
 
     key: bytes = field(repr=False)

@@ -6,7 +6,8 @@ subgroup and no user's vector: a vector is validated fully, then added; after th
 whole subgroup.
 
 Guarantees: the decoded sums are exactly those of the survivors' encoded vectors if these followed the protocol;
-otherwise an error names the user, the pair or the block, never a silent wrong number that a check could have caught.
+otherwise an error names the user or the pair, or the decoded block says what is wrong with it: never a silent wrong
+number that a check could have caught.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ from heterosag.protocol.unmasking import Commitments, DecodedBlock
 __all__ = ["Decoded", "DecodedBlock", "Refusal", "Server"]
 
 
+_MOST_REFUSALS = 8  # recorded for each user and phase
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A message that was refused: whose, in which phase, and why."""
+    """A message that was refused: whose, in which phase, and why. The message itself is not kept."""
 
     user: User
     phase: ServerPhase
-    error: HeteroSagError
+    kind: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,11 +179,16 @@ class _Masking(_State):
         self.mask_keys = mask_keys
         self.commitments = commitments
         self.arrived: set[int] = set()
+        self.signatures: dict[int, bytes] = {}
         self.disputes: set[tuple[int, int]] = set()
         seats = {self.plan.seats[index] for index in self.members}
         self.sums = {subgroup: masks.empty(self.plan.cells(subgroup)) for subgroup in seats}
 
     def take(self, user: User, index: int, message: wire.MaskedVector) -> None:
+        if self.base.directory is not None:
+            self.base.verify(user, message.signature, "masked", self.context, labels.index_bytes(index))
+        elif message.signature:
+            raise FaultyUserError(user, "signed its vector, but this server knows no identities")
         check_indices(message.complaints, len(self.plan.users), "complaints", sender=user)
         if not self.members.intersection(self.plan.sharing.holders(index)).issuperset(message.complaints):
             raise FaultyUserError(user, "complained about users who are no dealers of it")
@@ -195,6 +205,7 @@ class _Masking(_State):
             np.add(total.elements, cell.elements, out=total.elements)
             np.add(total.auxiliary, cell.auxiliary, out=total.auxiliary)
         self.arrived.add(index)
+        self.signatures[index] = message.signature
         self.disputes.update((dealer, index) for dealer in message.complaints)
 
     def close(self) -> _Closed:
@@ -204,7 +215,8 @@ class _Masking(_State):
         if self.base.directory is None:
             request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, survivors, [])
             return "close, without identities", _Unmasking(self, survivors), dict.fromkeys(survivors, request)
-        asked = wire.SurvivorSet(wire.WIRE_VERSION, self.context, survivors)
+        signatures = [self.signatures[index] for index in survivors]
+        asked = wire.SurvivorSet(wire.WIRE_VERSION, self.context, survivors, signatures)
         return "close", _Agreeing(self, survivors), dict.fromkeys(survivors, asked)
 
 
@@ -320,10 +332,16 @@ class Server:
             self._check_origin(state, user, index, message)
             state.take(user, index, message)
         except (FaultyUserError, WireError) as error:
-            self.refusals.append(Refusal(user=user, phase=self.phase, error=error))
+            self._record(user, error)
             raise
         self._seen[index] = received
         return True
+
+    def _record(self, user: User, error: FaultyUserError | WireError) -> None:
+        """Keep the words of a refusal, a few for each user and phase: an error object would keep the message alive."""
+        if sum(1 for seen in self.refusals if (seen.user, seen.phase) == (user, self.phase)) < _MOST_REFUSALS:
+            kind, problem = type(error).__name__, str(error)
+            self.refusals.append(Refusal(user=user, phase=self.phase, kind=kind, problem=problem))
 
     def close(self) -> dict[User, bytes]:
         """End the phase with what has arrived, and return the next messages by user (none when the round is done).

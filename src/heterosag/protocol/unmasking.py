@@ -17,7 +17,7 @@ from heterosag import ring, wire
 from heterosag.crypto import labels, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
-from heterosag.encode import CellLanes
+from heterosag.encode import CellLanes, decode_metric
 from heterosag.errors import DisputedShareError, FaultyUserError, TooFewSurvivorsError, WireError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
@@ -25,7 +25,7 @@ from heterosag.protocol.masks import Mask
 from heterosag.recipe import PlannedBlock
 from heterosag.ring import Lanes
 
-__all__ = ["Commitments", "DecodedBlock", "join_blocks", "rebuild", "remove_masks"]
+__all__ = ["Commitments", "DecodedBlock", "find_fault", "find_metric_fault", "join_blocks", "rebuild", "remove_masks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +46,50 @@ class Commitments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedBlock:
-    """The sum of a block's survivors: elements in the block's ring, auxiliary lanes by name."""
+    """The sum of a block's survivors: elements in the block's ring, auxiliary lanes by name.
+
+    `fault` says why honest users cannot have made it, None if they can. A faulty block's numbers mean nothing.
+    """
 
     block: PlannedBlock
     survivors: int
     elements: Lanes
     auxiliary: dict[str, int]
+    fault: str | None
+
+    @property
+    def weight(self) -> int:
+        """The sum of the survivors' weights."""
+        return self.auxiliary.get("weight", self.auxiliary["count"])
+
+
+def find_fault(
+    plan: Plan, block: PlannedBlock, survivors: int, elements: Lanes, auxiliary: Mapping[str, int]
+) -> str | None:
+    """Why honest users cannot have made a block of a segment.
+
+    The constant lane must decode to the number of survivors (masks that did not cancel, or a liar, fail here), the
+    weight must be one that so many users can have, no element may exceed what that weight allows.
+    """
+    weight = auxiliary.get("weight", auxiliary["count"])
+    if auxiliary["count"] != survivors:
+        return f"its constant lane says {auxiliary['count']} users, {survivors} survived"
+    if not survivors <= weight <= survivors * plan.weight_bound:
+        return f"a total weight of {weight} from {survivors} users"
+    if int(elements.max()) > weight * (block.level - 1):
+        return "a sum beyond what its weight allows"
+    if auxiliary["clipped"] > survivors * elements.size:
+        return "more clipped elements than it has"
+    return None
+
+
+def find_metric_fault(plan: Plan, survivors: int, auxiliary: Mapping[str, int]) -> str | None:
+    """Why honest users cannot have made the block of metrics."""
+    if auxiliary["count"] != survivors:
+        return f"its constant lane says {auxiliary['count']} users, {survivors} survived"
+    if any(decode_metric(auxiliary[name], survivors) is None for name in plan.metrics):
+        return "a metric beyond its limit"
+    return None
 
 
 def rebuild(
@@ -168,12 +206,14 @@ def join_blocks(
         for other in present[1:]:
             np.add(total.elements, sums[other][place].elements, out=total.elements)
             np.add(total.auxiliary, sums[other][place].auxiliary, out=total.auxiliary)
-        return DecodedBlock(
-            block=block,
-            survivors=sum(alive[subgroup] for subgroup in present),
-            elements=ring.reduce(total.elements, block.bits),
-            auxiliary=dict(zip(lanes, total.auxiliary.tolist(), strict=True)),
-        )
+        survived = sum(alive[subgroup] for subgroup in present)
+        elements = ring.reduce(total.elements, block.bits)
+        auxiliary = dict(zip(lanes, total.auxiliary.tolist(), strict=True))
+        if place < len(plan.segments):
+            fault = find_fault(plan, block, survived, elements, auxiliary)
+        else:
+            fault = find_metric_fault(plan, survived, auxiliary)
+        return DecodedBlock(block=block, survivors=survived, elements=elements, auxiliary=auxiliary, fault=fault)
 
     segments = tuple(
         tuple(found for block in segment.blocks if (found := join(place, block, plan.lanes)) is not None)
