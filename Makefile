@@ -7,18 +7,21 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 .PHONY: demo test check bench docs-data clean help
 
 help:
-	@echo "make demo     three plans side by side, and a real round with dropouts and liars"
+	@echo "make demo     a federated training run with dropouts and liars, and its report"
 	@echo "make test     every test"
 	@echo "make check    lint, types, layer contract"
 	@echo "make bench    ratios measured in one run, into bench/latest.json"
 	@echo "make docs-data  regenerate the figures and summaries that the documents quote"
 	@echo "make clean    remove what the other targets made"
 
-demo: $(VENV)/core
-	@echo "Three plans for 96 users on four kinds of link: SecAgg, the paper's, ours."
-	@$(BIN)/heterosag plan --classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8 --compare secagg,paper-composite,perfect
-	@echo "One round of ours with real keys, masks and bytes; eight users vanish, two lie."
-	@$(BIN)/heterosag round --drop share=2,mask=5,unmask=1 --liars 2 --rule median
+demo: $(VENV)/training
+	@rm -rf runs/demo
+	@echo "Training with HeteroSAg and the median: 96 users, a tenth vanishes in every round, two lie."
+	@$(BIN)/heterosag train examples/demo.toml --out runs/demo/heterosag
+	@echo "The same with federated averaging over plain secure aggregation."
+	@$(BIN)/heterosag train examples/demo.toml --design secagg --rule unchecked_mean --out runs/demo/fedavg
+	@echo "Side by side:"
+	@$(BIN)/heterosag report runs/demo/heterosag runs/demo/fedavg --out runs/demo/report.html
 
 test: $(VENV)/everything
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
@@ -43,12 +46,15 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/core: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --editable .
+# torch first and alone, so that nothing asks for a newer one.
+$(VENV)/torch: constraints.txt | $(VENV)/bin/python
+	$(PIP) torch==2.13.0
 	@touch $@
 
-# torch first and alone, so that nothing asks for a newer one.
-$(VENV)/everything: pyproject.toml constraints.txt | $(VENV)/core
-	$(PIP) torch==2.13.0
+$(VENV)/training: pyproject.toml constraints.txt | $(VENV)/torch
+	$(PIP) --editable ".[learn,report]"
+	@touch $@
+
+$(VENV)/everything: pyproject.toml constraints.txt | $(VENV)/torch
 	$(PIP) --editable ".[all,dev]"
 	@touch $@

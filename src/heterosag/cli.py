@@ -1,4 +1,4 @@
-"""The command line: `heterosag plan` and `heterosag round`.
+"""The command line: `heterosag plan`, `round`, `train` and `report`.
 
 Heavy imports happen inside the commands, so that `heterosag --help` stays quick.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
+import click
 import typer
 
 from heterosag import __version__
@@ -65,8 +66,11 @@ _BESIDE_A_PLAN_FILE = {
 
 def main() -> None:
     """Run the command line; an error of ours is one line on standard error and exit code 2."""
+    group = typer.main.get_command(app)
+    if isinstance(group, click.Group):
+        group.add_command(_train_command())
     try:
-        app(prog_name="heterosag")
+        group(prog_name="heterosag")
     except HeteroSagError as error:
         _fail(str(error))
     except BrokenPipeError:
@@ -176,6 +180,104 @@ def run_round(
         raise typer.Exit(1)
 
 
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    as_json: _Json = False,
+) -> None:
+    """Compare runs: a table here, and one self-contained page with figures."""
+    from heterosag.records import read_run
+    from heterosag.report.page import write_page
+    from heterosag.report.runs import compare_runs, summarise_run
+
+    found = [read_run(folder) for folder in runs]
+    write_page(found, out)
+    if as_json:
+        print(json.dumps({"report": str(out), "runs": [summarise_run(run) for run in found]}, indent=2))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(compare_runs(found))
+    console.print(f"report: {out}")
+
+
+def _train_command() -> click.Command:
+    """`heterosag train`: one flag for every setting of the configuration."""
+    import dataclasses
+
+    from heterosag.learn.config import TrainConfig
+
+    options: list[click.Parameter] = [click.Argument(["config"], required=False, type=click.Path(path_type=Path))]
+    for setting in dataclasses.fields(TrainConfig):
+        flag, default = setting.name.replace("_", "-"), setting.default
+        shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+        text = f"{setting.metadata['help']} [{shown}]"
+        if isinstance(default, bool):
+            options.append(click.Option([f"--{flag}/--no-{flag}"], default=None, help=text))
+        else:
+            kind = str if isinstance(default, (str, tuple)) else type(default)
+            options.append(click.Option([f"--{flag}"], type=kind, default=None, help=text))
+    options += [
+        click.Option(["--out"], type=click.Path(path_type=Path), help="Folder of the run [runs/DATA-DESIGN-RULE-SEED]"),
+        click.Option(["--resume"], type=click.Path(path_type=Path), help="Go on with the run in this folder."),
+        click.Option(["--quiet"], is_flag=True, help="Print nothing while it runs."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON summary for scripts."),
+    ]
+    text = "Train a model over many users with secure aggregation between them, on this machine."
+    return click.Command("train", params=options, callback=_train, help=text)
+
+
+def _train(
+    config: Path | None, out: Path | None, resume: Path | None, quiet: bool, as_json: bool, **flags: Any
+) -> None:
+    from heterosag.learn.config import TrainConfig
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    if resume is not None and (given or config or out):
+        raise UsageError("--resume goes on with a run as it was configured: give no other settings with it")
+    settings: dict[str, Any] = {}
+    if config is not None:
+        settings = TrainConfig.from_toml(_text_of(config)).to_dict()
+    chosen = TrainConfig.from_dict(settings | given)
+    _need("torch", "learn")
+    from heterosag.learn.runs import Run
+    from heterosag.records import read_run
+    from heterosag.report.runs import compare_runs, summarise_run, watch
+
+    folder = (
+        resume or out or Path("runs") / f"{chosen.data}-{chosen.design}-{chosen.rule}-{chosen.seed}".replace(":", "-")
+    )
+    run = Run.resume(folder) if resume is not None else Run(chosen, folder)
+    try:
+        with watch(run.config.rounds, run.rounds_done, silent=quiet or as_json) as progress:
+            run.train(progress)
+    except KeyboardInterrupt:
+        print(
+            f"heterosag: stopped after round {run.rounds_done}; go on with: heterosag train --resume {folder}",
+            file=sys.stderr,
+        )
+        raise SystemExit(130) from None
+    record = read_run(folder)
+    if as_json:
+        print(json.dumps({"run": str(folder), **summarise_run(record)}, indent=2))
+    elif not quiet:
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        console.print(compare_runs([record]))
+        console.print(f"run: {folder}")
+
+
+def _need(module: str, extra: str) -> None:
+    """Say which extra brings a module that is missing."""
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise UsageError(f"this command needs {module}: pip install 'heterosag[{extra}]'")
+
+
 # --- from flags to plans ------------------------------------------------------------------------------------------
 
 
@@ -205,8 +307,6 @@ def _build(settings: dict[str, Any]) -> Plan:
 
 def _load(path: Path) -> Plan:
     """The plan of a file, which says it all: flags that would silently be ignored beside it are refused."""
-    import click
-
     from heterosag.plan import Plan
 
     context = click.get_current_context()
@@ -219,16 +319,19 @@ def _load(path: Path) -> Plan:
     if given:
         flag = {"value_range": "range"}.get(given[0], given[0]).replace("_", "-")
         _fail(f"--{flag} cannot be given with --plan: change the value in the file instead")
+    return Plan.from_toml(_text_of(path))
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PlanError("plan", f"cannot read {path}: {error}") from None
-    return Plan.from_toml(text)
+        raise UsageError(f"cannot read {path}: {error}") from None
 
 
 def _show_plans(plans: list[Plan], dropout: float | None, *, as_json: bool, side_by_side: bool) -> None:
     if as_json:
-        from heterosag.report.plans import summarise
+        from heterosag.costs import summarise
 
         summaries = [summarise(plan, dropout) for plan in plans]
         print(json.dumps({"plans": summaries} if side_by_side else summaries[0], indent=2))

@@ -10,8 +10,7 @@ import logging
 import operator
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +19,12 @@ import numpy.typing as npt
 
 from heterosag import encode as encoding
 from heterosag.arrays import Layout
+from heterosag.crew import Crew, CrewSettings, assemble
 from heterosag.crypto.identity import Identity
 from heterosag.encode import CellLanes, Rounding, Update
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol import masks
-from heterosag.protocol.client import Client
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.outcome import outcome
 from heterosag.protocol.phases import Phase
@@ -50,15 +49,6 @@ class Traffic:
     received: dict[str, dict[User, int]] = field(default_factory=dict)
     user_seconds: dict[str, float] = field(default_factory=dict)
     server_seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def timing(self, seconds: dict[str, float], phase: Phase) -> Iterator[None]:
-        """Add the time that passes inside to a phase."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            seconds[phase.value] = seconds.get(phase.value, 0.0) + time.perf_counter() - start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +99,7 @@ def aggregate(
     metrics: Mapping[User, Mapping[str, float]] | None = None,
     liars: Collection[User] = (),
     round_id: RoundId | None = None,
+    workers: int = 1,
 ) -> Result:
     """Aggregate users' updates in one round, in memory.
 
@@ -116,7 +107,8 @@ def aggregate(
     order. rule: mean, median, trimmed_mean, or a `robust.Rule`. weights: whole numbers up to the plan's weight bound.
     dropped: users who vanish before sending a phase's message (advertise, share, mask, agree, unmask). identities: sign
     and agree (True makes fresh ones). secure: False skips the cryptography. rounding_seed: reproducible rounding.
-    metrics: each user's values of the plan's metrics. liars: users who skip the clip and wrap in the ring.
+    metrics: each user's values of the plan's metrics. liars: users who skip the clip and wrap in the ring. workers:
+    processes for the users' cryptography.
 
     Guarantees: the aggregate is that of the exact integer sums of the survivors' quantized vectors, or a named error.
     """
@@ -134,9 +126,18 @@ def aggregate(
     traffic = Traffic()
     refusals: tuple[Refusal, ...] = ()
     if secure:
-        engine = _SecureRound(plan, round_id, _identities(plan, identities), absent, traffic)
-        decoded = engine.run(inputs, rounding, liars)
-        refusals = tuple(engine.server.refusals)
+        keys = _identities(plan, identities)
+        directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
+        server = Server(plan, round_id, directory=directory)
+        settings = CrewSettings(
+            plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, liars=liars
+        )
+        crew = assemble(settings, workers)
+        try:
+            decoded = _secure_round(server, crew, absent, traffic, signed=keys is not None)
+        finally:
+            crew.dismiss()
+        refusals = tuple(server.refusals)
     else:
         decoded = _plain_round(plan, inputs, rounding, liars, absent, signed=bool(identities))
     combined = combine(plan, decoded, chosen)
@@ -214,76 +215,29 @@ def _identities(plan: Plan, identities: Mapping[User, Identity] | bool | None) -
     return {user: identities[user] for user in plan.users}
 
 
-class _SecureRound:
-    """Drives clients and server through the phases, and counts what crosses between them."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        round_id: RoundId,
-        identities: dict[User, Identity] | None,
-        absent: Mapping[User, Phase],
-        traffic: Traffic,
-    ) -> None:
-        directory = None if identities is None else {user: one.public for user, one in identities.items()}
-        self.server = Server(plan, round_id, directory=directory)
-        self._clients = {
-            user: Client(
-                plan,
-                user,
-                round_id,
-                identity=None if identities is None else identities[user],
-                directory=directory,
-                trust_server=identities is None,
-            )
-            for user in plan.users
+def _secure_round(
+    server: Server, crew: Crew, absent: Mapping[User, Phase], traffic: Traffic, *, signed: bool
+) -> Decoded:
+    """Drive crew and server through the phases, and count what crosses between them."""
+    order = list(Phase)
+    messages: dict[User, bytes] = dict.fromkeys(server.plan.users, b"")
+    for phase in order if signed else [phase for phase in order if phase is not Phase.AGREE]:
+        name = phase.value
+        traffic.received[name] = {user: len(message) for user, message in messages.items()}
+        present = {
+            user: message
+            for user, message in messages.items()
+            if user not in absent or order.index(absent[user]) > order.index(phase)
         }
-        self._signed = identities is not None
-        self._absent = absent
-        self._traffic = traffic
-
-    def run(
-        self, inputs: Mapping[User, Update], rounding: Mapping[User, Rounding | None], liars: Collection[User]
-    ) -> Decoded:
-        """The whole round."""
-
-        def mask(user: User, message: bytes) -> bytes:
-            update = inputs[user]
-            return self._clients[user].mask(
-                message,
-                update.vector,
-                weight=update.weight,
-                metrics=update.metrics,
-                rounding=rounding[user],
-                clip=user not in liars,
-            )
-
-        messages = self._phase(
-            Phase.ADVERTISE, dict.fromkeys(self._clients, b""), lambda u, _: self._clients[u].advertise()
-        )
-        messages = self._phase(Phase.SHARE, messages, lambda u, m: self._clients[u].share(m))
-        messages = self._phase(Phase.MASK, messages, mask)
-        if self._signed:
-            messages = self._phase(Phase.AGREE, messages, lambda u, m: self._clients[u].agree(m))
-        self._phase(Phase.UNMASK, messages, lambda u, m: self._clients[u].unmask(m))
-        return self.server.decoded
-
-    def _phase(self, phase: Phase, messages: Mapping[User, bytes], step: Any) -> dict[User, bytes]:
-        """Every user that is still there answers; then the server closes the phase."""
-        traffic, order = self._traffic, list(Phase)
-        traffic.sent[phase.value], traffic.received[phase.value] = {}, {}
-        for user, message in messages.items():
-            traffic.received[phase.value][user] = len(message)
-            gone = self._absent.get(user)
-            if gone is not None and order.index(gone) <= order.index(phase):
-                continue
-            with traffic.timing(traffic.user_seconds, phase):
-                reply = step(user, message)
-            traffic.sent[phase.value][user] = len(reply)
-            with traffic.timing(traffic.server_seconds, phase):
-                self.server.receive(user, reply)
-        with traffic.timing(traffic.server_seconds, phase):
-            return self.server.close()
+        answers = crew.answer(phase, present)
+        traffic.sent[name] = {user: len(reply) for user, (reply, _) in answers.items()}
+        traffic.user_seconds[name] = sum(seconds for _, seconds in answers.values())
+        start = time.perf_counter()
+        for user, (reply, _) in answers.items():
+            server.receive(user, reply)
+        messages = server.close()
+        traffic.server_seconds[name] = time.perf_counter() - start
+    return server.decoded
 
 
 def _plain_round(

@@ -12,7 +12,7 @@ import json
 import math
 import tomllib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -182,6 +182,13 @@ class Plan:
         )
         object.__setattr__(plan, "notes", tuple(_notes(plan, adjusted)))
         return plan
+
+    def with_value_range(self, value_range: ValueRange) -> Plan:
+        """The same plan for another value range: what a round that follows the updates' size needs."""
+        checked = check_numbers(
+            self.dimension, value_range, self.weight_bound, self.floor, self.colluders, self.dropout, len(self.users)
+        )
+        return replace(self, value_range=checked, _digest=[])
 
     # --- who and what -------------------------------------------------------------------------------------------
 

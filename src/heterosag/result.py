@@ -56,20 +56,24 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
     faulty = tuple(block for segment in blocks for block in segment if block.fault is not None)
     if spoilt is not None:
         faulty += (_describe(len(plan.segments), spoilt),)
-    if faulty and not rule.leaves_out_faulty:
+    if faulty and not rule.leaves_out_faulty and not rule.takes_faulty:
         raise FaultyBlockError(
             [(block.segment, block.subgroups) for block in faulty],
             f"blocks that honest users cannot make ({faulty[0].fault}), which the rule {rule.name!r} cannot leave out",
         )
     vector = np.empty(plan.dimension)
     for index, (segment, found) in enumerate(zip(plan.segments, blocks, strict=True)):
-        sound = [block for block in found if block.fault is None]
+        sound = [block for block in found if block.fault is None or rule.takes_faulty]
         if not sound:
             named = [(block.segment, block.subgroups) for block in found]
             raise FaultyBlockError(named, f"no sound block is left in segment {index}")
         planned = {block.subgroups: block for block in segment.blocks}
-        means = [decode(plan, planned[block.subgroups], block.sums, block.weight) for block in sound]
-        vector[segment.start : segment.stop] = rule.combine(means, [block.weight for block in sound])
+        weights = [_weight(plan, block) for block in sound]
+        means = [
+            decode(plan, planned[block.subgroups], block.sums, weight)
+            for block, weight in zip(sound, weights, strict=True)
+        ]
+        vector[segment.start : segment.stop] = rule.combine(means, weights)
     return Combined(
         vector=vector,
         survivors=decoded.survivors,
@@ -79,6 +83,11 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
         inference_robustness=plan.inference_robustness(decoded.survivors),
         byzantine_tolerance=plan.byzantine_tolerance(decoded.survivors),
     )
+
+
+def _weight(plan: Plan, block: BlockSum) -> int:
+    """A block's weight; where a lane of a faulty one says nonsense, the nearest that so many users can have."""
+    return min(max(block.weight, block.survivors), block.survivors * plan.weight_bound)
 
 
 def _describe(segment: int, block: DecodedBlock) -> BlockSum:

@@ -2,7 +2,8 @@
 
 A rule sees, for one segment, the mean of every sound block and the block's total weight. The weighted mean gives the
 mean over all survivors. The coordinate-wise median and the trimmed mean bear blocks that lie: with the median fewer
-than half of the blocks may (Yin et al. 2018).
+than half of the blocks may (Yin et al. 2018). `unchecked_mean` is the mean of a server that does not look for
+impossible sums, as federated averaging over plain secure aggregation does not: for comparison only.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ _Means = Sequence[npt.NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A way to combine block means. `leaves_out_faulty`: whether a faulty block is left out, or ends the round."""
+    """A way to combine block means.
+
+    `leaves_out_faulty`: whether a faulty block is left out, or ends the round. `takes_faulty`: whether it is used all
+    the same, as a server without checks would; only for comparison.
+    """
 
     name: str
     leaves_out_faulty: bool
+    takes_faulty: bool = False
     combine: Callable[[_Means, Sequence[int]], npt.NDArray[np.float64]]
 
 
@@ -68,6 +74,7 @@ RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
         Rule(name="mean", leaves_out_faulty=False, combine=_mean),
+        Rule(name="unchecked_mean", leaves_out_faulty=False, takes_faulty=True, combine=_mean),
         Rule(name="median", leaves_out_faulty=True, combine=_median),
         trimmed_mean(),
     )

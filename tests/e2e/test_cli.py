@@ -97,7 +97,7 @@ def test_compare_shows_designs_side_by_side() -> None:
         ("plan --range a,b", "range: must be numbers"),
         ("plan --floor 9", "floor: 9 is more than the 5 users"),
         ("plan --design paper --classes 5,5,5,5,5,5", "ask for design='paper-composite' by name"),
-        ("plan --plan /no/such/file.toml", "plan: cannot read /no/such/file.toml"),
+        ("plan --plan /no/such/file.toml", "cannot read /no/such/file.toml"),
         ("plan --save /no/such/dir/plan.toml", "save: cannot write"),
         ("plan --compare secagg,nonsense", "design: 'nonsense' is not one of"),
     ],

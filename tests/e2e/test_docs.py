@@ -70,7 +70,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_json_key_is_documented() -> None:
     from heterosag import Plan
-    from heterosag.report.plans import summarise
+    from heterosag.costs import summarise
 
     text = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
     for key in summarise(Plan.build([5, 5], [2, 4], 100)):

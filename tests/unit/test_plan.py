@@ -7,9 +7,9 @@ import pytest
 
 import heterosag
 from heterosag import costs
+from heterosag.costs import summarise
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan
-from heterosag.report.plans import summarise
 
 PAPER: dict[str, Any] = {"classes": [5] * 5, "levels": [2, 6, 8, 10, 12], "dimension": 79510}
 
@@ -384,3 +384,13 @@ def test_the_summary_is_json_and_complete() -> None:
     assert summary["bits"][0] == [4, 7, 6]
     with pytest.raises(UsageError, match="dropout rate"):
         summarise(Plan.build(**PAPER), dropout=1.5)
+
+
+def test_another_value_range_makes_the_plan_that_build_would() -> None:
+    plan = Plan.build(**PAPER, assignment_seed=3)
+    moved = plan.with_value_range((-0.25, 0.5))
+    assert moved == Plan.build(**{**PAPER, "value_range": (-0.25, 0.5)}, assignment_seed=3)
+    assert moved.digest == Plan.build(**{**PAPER, "value_range": (-0.25, 0.5)}, assignment_seed=3).digest
+    assert moved.digest != plan.digest
+    with pytest.raises(PlanError, match="value_range"):
+        plan.with_value_range((1.0, 0.0))

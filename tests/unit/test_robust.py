@@ -27,7 +27,7 @@ def test_rules_are_found_by_name_or_given() -> None:
     assert find_rule("median") is RULES["median"]
     mine = Rule(name="first", leaves_out_faulty=True, combine=lambda means, weights: means[0])
     assert find_rule(mine) is mine
-    with pytest.raises(UsageError, match="choose one of mean, median, trimmed_mean"):
+    with pytest.raises(UsageError, match="choose one of mean, unchecked_mean, median, trimmed_mean"):
         find_rule("krum")
     for share in (-0.1, 0.5):
         with pytest.raises(UsageError, match="below one half"):
@@ -75,6 +75,13 @@ def test_impossible_blocks_are_left_out_by_robust_rules_and_raised_by_the_mean(
     with pytest.raises(FaultyBlockError, match=fault) as refusal:
         combine(PLAN, decoded(**tampering), RULES["mean"])
     assert refusal.value.blocks == ((0, PLAN.segments[0].blocks[0].subgroups),)
+
+
+def test_the_unchecked_mean_takes_what_comes() -> None:
+    for tampering in ({"count": 7}, {"weight": 5}, {"weight": 43}, {"element": 37}):
+        found = combine(PLAN, decoded(**tampering), RULES["unchecked_mean"])
+        assert len(found.faulty_blocks) == 1
+        assert found.vector[1:].tolist() == pytest.approx([-1 / 3] * 4)
 
 
 def test_possible_extremes_are_not_faulty() -> None:

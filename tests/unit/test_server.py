@@ -160,7 +160,10 @@ def test_vectors_are_validated_fully_before_they_count() -> None:
     trailing = bytearray(vector.vector)
     packed = bytes(vector.vector)
     trailing[size - 1] |= 0x80
+    last = bytearray(vector.vector)
+    last[-17] |= 0x80  # the third segment's last packed byte, before its two auxiliary lanes
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"vector": bytes(last)}, WireError, "from 0: the . unused trailing bits"),
         ({"vector": packed[:-1]}, WireError, "bytes, not"),
         ({"vector": packed + b"\0"}, WireError, "bytes, not"),
         ({"vector": bytes(trailing)}, WireError, "trailing bits"),

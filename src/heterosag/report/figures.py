@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING
 
 from heterosag.design import Design
 from heterosag.errors import UsageError
@@ -11,7 +12,7 @@ from heterosag.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PALETTE", "draw_design", "to_svg"]
+__all__ = ["PALETTE", "draw_design", "matplotlib_figure", "to_svg"]
 
 # Pale enough for black text, and told apart by people with the common colour-vision deficiencies.
 PALETTE = (
@@ -25,11 +26,8 @@ def draw_design(design: Design, *, classes: list[int] | None = None) -> Figure:
 
     `classes` gives each subgroup's class; boundaries between classes are drawn.
     """
-    figure_class = _matplotlib()
     cell = 0.42
-    figure: Figure = figure_class(
-        figsize=(cell * design.subgroups + 1.2, cell * len(design.segments) + 1.1), layout="tight"
-    )
+    figure = matplotlib_figure(cell * design.subgroups + 1.2, cell * len(design.segments) + 1.1)
     axes = figure.subplots()
     for row, (entries, segment) in enumerate(zip(design.matrix(), design.segments, strict=True)):
         for at, block in enumerate(segment):
@@ -63,12 +61,14 @@ def to_svg(figure: Figure, *, title: str) -> str:
     out = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "heterosag", "svg.fonttype": "path"}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Title": title})
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def _matplotlib() -> Any:
+def matplotlib_figure(width: float, height: float) -> Figure:
+    """An empty figure, so many inches wide and high."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise UsageError("figures need matplotlib: pip install 'heterosag[report]'") from None
-    return Figure
+    return Figure(figsize=(width, height), layout="tight")

@@ -10,14 +10,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from heterosag.costs import summarise
 from heterosag.design import Design
 from heterosag.plan import Plan
 from heterosag.report.figures import PALETTE
-from heterosag.report.plans import chance, summarise
 
-__all__ = ["compare_plans", "show_matrix", "show_plan"]
+__all__ = ["chance", "compare_plans", "show_matrix", "show_plan"]
 
+_NOISE = 1e-12  # probabilities are computed in float64, and below this say nothing
 _WIDEST = 32  # subgroups; a wider matrix says nothing on a terminal
+
+
+def chance(probability: float) -> str:
+    """A probability for people: two digits, and no digits where it is too small to be told from rounding."""
+    return f"below {_NOISE:.0e}" if 0 < probability < _NOISE else f"{probability:.2g}"
 
 
 def show_plan(plan: Plan, dropout: float | None = None) -> RenderableType:

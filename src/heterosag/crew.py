@@ -1,0 +1,180 @@
+"""The users of an embedded round: in this process, or in processes of their own.
+
+Key agreement takes most of a round's time and gains nothing from threads, so a crew can be spread over processes. These
+are forked after the updates are there, so that no update and no secret is ever pickled: only messages, which would
+cross a network anyway, go through the pipes. Every user computes its own side; nothing is computed once for both ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from heterosag.crypto.identity import Identity
+from heterosag.encode import Rounding, Update
+from heterosag.errors import HeteroSagError, UsageError
+from heterosag.plan import Plan, User
+from heterosag.protocol.client import Client
+from heterosag.protocol.context import RoundId
+from heterosag.protocol.phases import Phase
+
+__all__ = ["Crew", "CrewSettings", "ForkedCrew", "LocalCrew", "assemble"]
+
+_PATIENCE = 5.0  # seconds that a process gets to end by itself
+
+Answers = dict[User, tuple[bytes, float]]
+"""Each user's reply, and the seconds it took."""
+
+
+class Crew(Protocol):
+    """Users who answer the server's messages."""
+
+    def answer(self, phase: Phase, messages: Mapping[User, bytes]) -> Answers:
+        """Every addressed user's reply in a phase."""
+
+    def dismiss(self) -> None:
+        """The round is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrewSettings:
+    """What the users of a round need to know."""
+
+    plan: Plan
+    round_id: RoundId
+    identities: Mapping[User, Identity] | None
+    inputs: Mapping[User, Update]
+    rounding: Mapping[User, Rounding | None]
+    liars: Collection[User]
+
+
+class LocalCrew:
+    """Some users in this process."""
+
+    def __init__(self, settings: CrewSettings, users: Sequence[User]) -> None:
+        self._settings = settings
+        identities = settings.identities
+        directory = None if identities is None else {user: one.public for user, one in identities.items()}
+        self._clients = {
+            user: Client(
+                settings.plan,
+                user,
+                settings.round_id,
+                identity=None if identities is None else identities[user],
+                directory=directory,
+                trust_server=identities is None,
+            )
+            for user in users
+        }
+
+    def answer(self, phase: Phase, messages: Mapping[User, bytes]) -> Answers:
+        """Every addressed user's reply in a phase."""
+        answers = {}
+        for user, message in messages.items():
+            start = time.perf_counter()
+            reply = self._reply(phase, user, message)
+            answers[user] = (reply, time.perf_counter() - start)
+        return answers
+
+    def dismiss(self) -> None:
+        """The round is over: forget the users."""
+        self._clients.clear()
+
+    def _reply(self, phase: Phase, user: User, message: bytes) -> bytes:
+        client = self._clients[user]
+        if phase is Phase.ADVERTISE:
+            return client.advertise()
+        if phase is Phase.SHARE:
+            return client.share(message)
+        if phase is Phase.AGREE:
+            return client.agree(message)
+        if phase is Phase.UNMASK:
+            return client.unmask(message)
+        update = self._settings.inputs[user]
+        return client.mask(
+            message,
+            update.vector,
+            weight=update.weight,
+            metrics=update.metrics,
+            rounding=self._settings.rounding[user],
+            clip=user not in self._settings.liars,
+        )
+
+
+class ForkedCrew:
+    """Users spread over processes, each of which is a local crew behind a pipe."""
+
+    def __init__(self, settings: CrewSettings, workers: int) -> None:
+        context = multiprocessing.get_context("fork")
+        users = settings.plan.users
+        self._home: dict[User, int] = {user: index % workers for index, user in enumerate(users)}
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for worker in range(workers):
+            here, there = context.Pipe()
+            own = [user for user in users if self._home[user] == worker]
+            process = context.Process(target=_serve, args=(there, settings, own), daemon=True)
+            process.start()
+            there.close()
+            self._pipes.append(here)
+            self._processes.append(process)
+
+    def answer(self, phase: Phase, messages: Mapping[User, bytes]) -> Answers:
+        """Every addressed user's reply in a phase, all processes at work at once."""
+        shares: list[dict[User, bytes]] = [{} for _ in self._pipes]
+        for user, message in messages.items():
+            shares[self._home[user]][user] = message
+        for pipe, share in zip(self._pipes, shares, strict=True):
+            pipe.send((phase, share))
+        found: Answers = {}
+        for pipe in self._pipes:
+            reply: Any = pipe.recv()
+            if isinstance(reply, str):
+                raise UsageError(f"a user's process gave up: {reply}")
+            found |= reply
+        return {user: found[user] for user in messages}
+
+    def dismiss(self) -> None:
+        """The round is over: end the processes."""
+        for pipe in self._pipes:
+            try:
+                pipe.send(None)
+            except (BrokenPipeError, OSError):
+                continue  # that process has ended already
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            process.join(_PATIENCE)
+            if process.is_alive():
+                process.kill()
+            pipe.close()
+
+
+def _serve(pipe: Connection, settings: CrewSettings, users: Sequence[User]) -> None:
+    """A process's life: answer until told to stop."""
+    crew = LocalCrew(settings, users)
+    while True:
+        try:
+            work = pipe.recv()
+            if work is None:
+                return
+            pipe.send(crew.answer(*work))
+        except (EOFError, KeyboardInterrupt):
+            return
+        except HeteroSagError as error:
+            pipe.send(f"{type(error).__name__}: {error}")
+            return
+
+
+def assemble(settings: CrewSettings, workers: int) -> Crew:
+    """A crew in this process, or spread over so many."""
+    if workers < 1:
+        raise UsageError(f"a round needs at least one worker, not {workers}")
+    if workers == 1:
+        return LocalCrew(settings, settings.plan.users)
+    if sys.platform == "win32":
+        raise UsageError("several workers need a system that can fork: use workers=1")
+    return ForkedCrew(settings, workers)

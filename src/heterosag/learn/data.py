@@ -1,0 +1,182 @@
+"""Data sets, and how they are split over users.
+
+`digits` ships with scikit-learn and needs nothing else. MNIST and Fashion-MNIST are read from their four idx files
+(gzipped or not), CIFAR-10 from its binary batches, in a folder given by `data_dir` or HETEROSAG_DATA. On a machine with
+a network `openml:NAME` fetches through scikit-learn.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag.errors import UsageError
+
+__all__ = ["DataSet", "load", "partition"]
+
+_IDX = {
+    "train_x": "train-images-idx3-ubyte",
+    "train_y": "train-labels-idx1-ubyte",
+    "test_x": "t10k-images-idx3-ubyte",
+    "test_y": "t10k-labels-idx1-ubyte",
+}
+_CIFAR_ROW = 1 + 3 * 32 * 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """Samples as float32 with their labels, a training and a test part."""
+
+    name: str
+    train_x: npt.NDArray[np.float32]
+    train_y: npt.NDArray[np.int64]
+    test_x: npt.NDArray[np.float32]
+    test_y: npt.NDArray[np.int64]
+
+    @property
+    def labels(self) -> int:
+        """How many labels there are."""
+        return int(max(self.train_y.max(), self.test_y.max())) + 1
+
+
+def load(name: str, folder: str = "") -> DataSet:
+    """A data set by name; a missing or damaged file gets an error that says what to do."""
+    if name == "digits":
+        return _digits()
+    if name.startswith("openml:"):
+        return _openml(name.removeprefix("openml:"))
+    if name not in ("mnist", "fashion-mnist", "cifar10"):
+        raise UsageError(f"no data set is called {name!r}: use digits, mnist, fashion-mnist, cifar10 or openml:NAME")
+    place = folder or os.environ.get("HETEROSAG_DATA", "")
+    if not place:
+        raise UsageError(f"{name} needs its files: give their folder with --data-dir or set HETEROSAG_DATA")
+    return _cifar10(Path(place)) if name == "cifar10" else _mnist(name, Path(place))
+
+
+def _digits() -> DataSet:
+    from sklearn.datasets import load_digits
+
+    pictures, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    x = (pictures[order] / 16.0).astype(np.float32)
+    y = labels[order].astype(np.int64)
+    return DataSet(name="digits", train_x=x[:1437], train_y=y[:1437], test_x=x[1437:], test_y=y[1437:])
+
+
+def _openml(name: str) -> DataSet:
+    from sklearn.datasets import fetch_openml
+
+    try:
+        found = fetch_openml(name, version=1, as_frame=False, parser="liac-arff")
+    except Exception as error:
+        raise UsageError(f"openml:{name} could not be fetched ({error}): download it and use --data-dir") from None
+    x = np.asarray(found.data, dtype=np.float32)
+    _, y = np.unique(found.target, return_inverse=True)
+    x /= max(1.0, float(np.abs(x).max()))
+    order = np.random.default_rng(0).permutation(len(y))
+    cut = len(y) - len(y) // 7
+    x, y = x[order], y[order].astype(np.int64)
+    return DataSet(name=name, train_x=x[:cut], train_y=y[:cut], test_x=x[cut:], test_y=y[cut:])
+
+
+def _find(folder: Path, name: str, *subfolders: str) -> Path:
+    places = [folder, *(folder / sub for sub in subfolders)]
+    for place in places:
+        for candidate in (place / name, place / f"{name}.gz"):
+            if candidate.is_file():
+                return candidate
+    looked = ", ".join(str(place) for place in places)
+    raise UsageError(
+        f"{name} (or {name}.gz) is not in {looked}: download the data set from its home page and unpack it there"
+    )
+
+
+def _mnist(name: str, folder: Path) -> DataSet:
+    parts = {key: _idx(_find(folder, file, name, name.replace("-", "_"))) for key, file in _IDX.items()}
+    for half in ("train", "test"):
+        x, y = parts[f"{half}_x"], parts[f"{half}_y"]
+        if x.ndim != 3 or y.ndim != 1 or len(x) != len(y) or x.shape[1:] != (28, 28) or y.max() > 9:
+            raise UsageError(f"the {half} files of {name} do not belong together: download them again")
+    return DataSet(
+        name=name,
+        train_x=parts["train_x"].reshape(-1, 784).astype(np.float32) / np.float32(255),
+        train_y=parts["train_y"].astype(np.int64),
+        test_x=parts["test_x"].reshape(-1, 784).astype(np.float32) / np.float32(255),
+        test_y=parts["test_y"].astype(np.int64),
+    )
+
+
+def _read(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def _idx(path: Path) -> npt.NDArray[np.uint8]:
+    """An idx file of unsigned bytes."""
+    try:
+        data = _read(path)
+        zero, kind, dimensions = struct.unpack_from(">HBB", data)
+        shape = struct.unpack_from(f">{dimensions}I", data, 4)
+        values = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions)
+        if zero or kind != 8 or values.size != int(np.prod(shape)):
+            raise ValueError
+        return values.reshape(shape)
+    except (OSError, EOFError, ValueError, struct.error):
+        raise UsageError(f"{path} is damaged: download it again") from None
+
+
+def _cifar10(folder: Path) -> DataSet:
+    def read(names: list[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        rows = []
+        for name in names:
+            path = _find(folder, name, "cifar-10-batches-bin", "cifar10")
+            data = np.frombuffer(_read(path), np.uint8)
+            if data.size == 0 or data.size % _CIFAR_ROW or data[::_CIFAR_ROW].max() > 9:
+                raise UsageError(f"{path} is damaged: download it again")
+            rows.append(data.reshape(-1, _CIFAR_ROW))
+        table = np.concatenate(rows)
+        x = table[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / np.float32(255)
+        return (x - np.float32(0.5)) / np.float32(0.25), table[:, 0].astype(np.int64)
+
+    train_x, train_y = read([f"data_batch_{i}.bin" for i in range(1, 6)])
+    test_x, test_y = read(["test_batch.bin"])
+    return DataSet(name="cifar10", train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
+
+
+def partition(
+    labels: npt.NDArray[np.int64], users: int, how: str, rng: np.random.Generator, *, alpha: float = 1.0
+) -> list[npt.NDArray[np.int64]]:
+    """Indices of every user's samples; each sample belongs to one user at most.
+
+    iid: shuffled, equal parts. sorted: by label, equal parts in order (the paper's experiment 1). dirichlet: every
+    user's mixture of labels is drawn from Dirichlet(alpha) (Hsu et al. 2019), with at least one sample a user.
+    """
+    if users > len(labels):
+        raise UsageError(f"{len(labels)} samples cannot be split over {users} users: use fewer users")
+    if how == "iid":
+        return _equal(rng.permutation(len(labels)), users)
+    if how == "sorted":
+        return _equal(np.argsort(labels, kind="stable"), users)
+    shares: list[list[Any]] = [[] for _ in range(users)]
+    for label in range(int(labels.max()) + 1):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        cuts = (np.cumsum(rng.dirichlet(np.full(users, alpha)))[:-1] * len(members)).astype(int)
+        for share, part in zip(shares, np.split(members, cuts), strict=True):
+            share.append(part)
+    parts = [np.sort(np.concatenate(share)).astype(np.int64) for share in shares]
+    for user, part in enumerate(parts):
+        if not part.size:
+            richest = max(range(users), key=lambda other: parts[other].size)
+            parts[user], parts[richest] = parts[richest][:1], parts[richest][1:]
+    return parts
+
+
+def _equal(order: npt.NDArray[Any], users: int) -> list[npt.NDArray[np.int64]]:
+    size = len(order) // users
+    return [np.sort(order[user * size : (user + 1) * size]).astype(np.int64) for user in range(users)]

@@ -1,0 +1,84 @@
+"""Models in PyTorch: the paper's two, a small one for digits, and any that a user brings."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from heterosag.errors import UsageError
+
+__all__ = ["MODELS", "build"]
+
+
+class Cifar10Net(nn.Module):
+    """The network of the paper's table 5: two convolutions, three fully connected layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3)
+        self.conv2 = nn.Conv2d(16, 64, 4)
+        self.fc1 = nn.Linear(64, 384)
+        self.fc2 = nn.Linear(384, 192)
+        self.fc3 = nn.Linear(192, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of a batch of pictures (3 x 32 x 32)."""
+        x = functional.max_pool2d(torch.relu(self.conv1(x)), 3, 3)
+        x = functional.max_pool2d(torch.relu(self.conv2(x)), 4, 4).flatten(1)
+        x = torch.relu(self.fc1(x))
+        x = torch.relu(self.fc2(x))
+        logits: torch.Tensor = self.fc3(x)
+        return logits
+
+
+def _mnist() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
+
+
+def _digits() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {"mnist": _mnist, "digits": _digits, "cifar10": Cifar10Net}
+_FOR_DATA = {"digits": "digits", "mnist": "mnist", "fashion-mnist": "mnist", "cifar10": "cifar10"}
+
+
+def build(name: str, data: str, seed: int) -> nn.Module:
+    """The model called `name` (auto: the one for the data set), initialised as the paper does, from a seed."""
+    chosen = _FOR_DATA.get(data, name) if name == "auto" else name
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if chosen in MODELS:
+            model = MODELS[chosen]()
+            _initialise(model)
+        elif ":" in chosen:
+            model = _bring(chosen)
+        else:
+            raise UsageError(f"no model is called {chosen!r}: use {', '.join(MODELS)}, or package.module:factory")
+    return model
+
+
+def _initialise(model: nn.Module) -> None:
+    """Biases 0, Glorot uniform for convolutions, PyTorch's own for fully connected layers."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.xavier_uniform_(layer.weight)
+        if isinstance(layer, (nn.Conv2d, nn.Linear)) and layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+
+def _bring(name: str) -> nn.Module:
+    module, _, factory = name.partition(":")
+    try:
+        make: Any = getattr(importlib.import_module(module), factory)
+        model = make()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"cannot make the model {name!r}: {error}") from None
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"{name!r} made a {type(model).__name__}, not a torch.nn.Module")
+    return model

@@ -1,0 +1,362 @@
+"""A training run: rounds of local training with secure aggregation between them, recorded and resumable.
+
+Everything random in a round is drawn from generators seeded with the run's seed, the round and the purpose, never from
+one that goes on from round to round: a resumed run is the same run. Nothing secret comes from them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from heterosag.costs import summarise
+from heterosag.crypto.labels import digest
+from heterosag.embedded import Result, aggregate
+from heterosag.errors import FaultyBlockError, TooFewSurvivorsError, UsageError
+from heterosag.learn import attacks, data, models, users
+from heterosag.learn.config import TrainConfig
+from heterosag.learn.users import LocalTraining
+from heterosag.plan import Plan, User
+from heterosag.protocol.context import RoundId
+from heterosag.protocol.phases import Phase
+from heterosag.records import FORMAT, RunWriter, read_run
+
+__all__ = ["CHECKPOINT", "Run", "build_plan"]
+
+CHECKPOINT = "checkpoint.safetensors"
+
+_PURPOSES = ("partition", "attackers", "participation", "batches", "dropout", "attack", "rates")
+_FLOAT_SIZE = 4
+_FASTEST, _SLOWEST = 0.5, -0.1  # how far the adaptive range may move in one round, as a logarithm
+
+
+def build_plan(config: TrainConfig, dimension: int) -> Plan:
+    """The plan of all users."""
+    return Plan.build(
+        classes=config.classes,
+        levels=config.levels,
+        dimension=dimension,
+        design=config.design,
+        value_range=(-config.value_range, config.value_range),
+        subgroup_size=config.subgroup_size,
+        floor=config.floor,
+        min_robustness=None if config.min_robustness < 0 else config.min_robustness,
+        dropout=config.dropout,
+        assignment_seed=config.seed,
+        fill_levels=config.fill_levels,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """What goes on from round to round, and into a checkpoint."""
+
+    round: int
+    vector: npt.NDArray[np.float32]
+    half_width: float
+
+
+class Run:
+    """One training run in a folder: `Run(config, folder).train()`, or `Run.resume(folder).train()` to go on."""
+
+    def __init__(self, config: TrainConfig, folder: Path, *, resume: bool = False) -> None:
+        self.config = config
+        self.folder = folder
+        self.data = data.load(config.data, config.data_dir)
+        self.model = models.build(config.model, config.data, config.seed)
+        vector = users.flatten(self.model)
+        self.plan = build_plan(config, vector.size)
+        self.parts = data.partition(
+            self.data.train_y, config.users, config.partition, self._rng("partition"), alpha=config.alpha
+        )
+        count = config.attackers if config.attack != "none" else 0
+        self.attackers = attacks.choose_attackers(self.plan, count, config.placement, self._rng("attackers"))
+        spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
+        self._rate_factor = np.ones(config.users) if spread is None else np.exp(spread)
+        self._session = digest("run", config.to_toml().encode())[:16]
+        self._state = _State(round=0, vector=vector, half_width=config.value_range)
+        if resume:
+            self._state = self._load()
+        self._writer = RunWriter(folder, keep_rounds=self._state.round if resume else None)
+        if not resume:
+            self._writer.write("run", {"format": FORMAT, "config": config.to_dict(), "plan": summarise(self.plan)})
+            (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+
+    @classmethod
+    def resume(cls, folder: Path) -> Run:
+        """The run of a folder, from its last checkpoint on."""
+        return cls(TrainConfig.from_dict(read_run(folder).config), folder, resume=True)
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds behind this run."""
+        return self._state.round
+
+    @property
+    def vector(self) -> npt.NDArray[np.float32]:
+        """The model's parameters as one vector."""
+        return self._state.vector
+
+    def train(self, progress: Callable[[dict[str, Any]], None] | None = None) -> None:
+        """Run the rounds that are left; an interrupt leaves a checkpoint of the last whole round."""
+        start = time.perf_counter()
+        try:
+            while self._state.round < self.config.rounds:
+                line, after = self._round(self._state.round + 1)
+                self._writer.write("round", line)
+                self._state = after
+                if self._state.round % self.config.checkpoint_every == 0:
+                    self._save()
+                if progress is not None:
+                    progress(line)
+            self._writer.write("end", {"rounds": self._state.round, "seconds": time.perf_counter() - start})
+        finally:
+            self._save()
+            self.close()
+
+    def close(self) -> None:
+        """Close the record; `train` does it by itself."""
+        self._writer.close()
+
+    # --- one round ----------------------------------------------------------------------------------------------
+
+    def _round(self, number: int) -> tuple[dict[str, Any], _State]:
+        """One round's line of the record, and the state after it; this run's own changes only when the line stands."""
+        began = time.perf_counter()
+        plan, members = self._cohort(number)
+        updates = self._updates(number, members)
+        trained = time.perf_counter()
+        plan = plan.with_value_range(self._range(updates, members))
+        dropped, missed = self._dropouts(number, plan, members)
+        line: dict[str, Any] = {
+            "round": number,
+            "learning_rate": self.config.learning_rate_at(number),
+            "range": list(plan.value_range),
+            "participants": len(members),
+            "dropped": {phase.value: sum(p == phase.value for p in dropped.values()) for phase in Phase},
+            "missed_deadline": missed,
+            "error": None,
+        }
+        liars = [user for user in self.attackers if user in set(members)]
+        try:
+            result = aggregate(
+                plan,
+                dict(zip(members, updates, strict=True)),
+                rule=self.config.rule,
+                dropped=dropped,
+                identities=self.config.identities,
+                secure=self.config.secure,
+                rounding_seed=self.config.seed,
+                liars=liars,
+                workers=self.config.workers,
+                round_id=RoundId(
+                    session=self._session, number=number, model=digest("model", self._state.vector.tobytes())
+                ),
+            )
+        except (TooFewSurvivorsError, FaultyBlockError) as error:
+            line |= {"error": {"kind": type(error).__name__, "message": str(error)}, **_NOTHING}
+            after = replace(self._state, round=number)
+        else:
+            line |= self._describe(plan, result)
+            after = _State(
+                round=number,
+                vector=(self._state.vector + result.vector).astype(np.float32),
+                half_width=self._follow(line["clipped_share"]),
+            )
+            users.load_vector(self.model, after.vector)
+        judged = users.evaluate(self.model, self.data)
+        sane = math.isfinite(judged.loss)
+        line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None}
+        line |= {"seconds": {"training": trained - began, "aggregation": time.perf_counter() - trained}}
+        return line, after
+
+    def _cohort(self, number: int) -> tuple[Plan, list[int]]:
+        """The plan and users of a round; with partial participation a cohort is drawn, with a plan of its own."""
+        if self.config.participation == 1:
+            return self.plan, list(range(self.config.users))
+        rng = self._rng("participation", number)
+        members: list[int] = []
+        sizes = []
+        first = 0
+        for size in self.config.classes:
+            count = max(1, round(self.config.participation * size))
+            members += sorted(int(first + index) for index in rng.choice(size, count, replace=False))
+            sizes.append(count)
+            first += size
+        recipe = self.plan.recipe() | {"classes": sizes, "users": members, "min_robustness": None}
+        if self.config.min_robustness >= 0:
+            recipe["min_robustness"] = self.config.min_robustness
+        return Plan.build(**recipe), members
+
+    def _updates(self, number: int, members: list[int]) -> npt.NDArray[np.float32]:
+        """What every member sends: its honest update, or what its attack makes of it."""
+        config = self.config
+        training = LocalTraining(
+            epochs=config.local_epochs, batch_size=config.batch_size, learning_rate=config.learning_rate_at(number)
+        )
+        labels = None
+        hostile = [place for place, user in enumerate(members) if user in set(self.attackers)]
+        if config.attack == "label-flip" and hostile:
+            flipped = attacks.flip_labels(self.data.train_y, self.data.labels)
+            labels = [flipped if place in set(hostile) else self.data.train_y for place in range(len(members))]
+        updates = users.train_together(
+            self.model,
+            self.data,
+            [self.parts[user] for user in members],
+            training,
+            [self._rng("batches", number, user) for user in members],
+            labels=labels,
+        )
+        if hostile:
+            rng = self._rng("attack", number)
+            updates[hostile] = attacks.tamper(config.attack, updates[hostile], config.attack_strength, rng)
+        return updates
+
+    def _range(self, updates: npt.NDArray[np.float32], members: list[int]) -> tuple[float, float]:
+        """The value range of a round: the state's, or for `minmax` that of the honest updates, seen in clear."""
+        if self.config.range_rule == "minmax":
+            honest = updates[[place for place, user in enumerate(members) if user not in set(self.attackers)]]
+            low, high = float(honest.min()), float(honest.max())
+            return (low, high) if low < high else (low, low + 1e-6)
+        return (-self._state.half_width, self._state.half_width)
+
+    def _follow(self, clipped: float) -> float:
+        """The next half width: the adaptive range moves until the share of clipped elements is 1 - quantile."""
+        if self.config.range_rule != "adaptive":
+            return self._state.half_width
+        target = 1 - self.config.quantile
+        step = 0.25 * math.log((clipped + 0.1 * target) / target)
+        return self._state.half_width * math.exp(min(_FASTEST, max(_SLOWEST, step)))
+
+    def _dropouts(self, number: int, plan: Plan, members: list[int]) -> tuple[dict[User, str], int]:
+        """Who vanishes before which phase, and how many of them because their upload misses the deadline."""
+        rng = self._rng("dropout", number)
+        dropped: dict[User, str] = {}
+        missed = 0
+        sizes = plan.vector_sizes()
+        for user in members:
+            chance, which = rng.random(), rng.integers(len(self.config.dropout_phases))
+            if chance < self.config.dropout:
+                dropped[user] = self.config.dropout_phases[int(which)]
+            elif self.config.deadline:
+                seat = plan.subgroup_of(user)
+                seconds = sizes[seat] * 8 / (self._rate(user, plan.subgroups[seat].user_class) * 1e6)
+                if seconds > self.config.deadline:
+                    dropped[user] = Phase.MASK.value
+                    missed += 1
+        return dropped, missed
+
+    def _rate(self, user: int, user_class: int, *, download: bool = False) -> float:
+        return self.config.rate_of(user_class, download=download) * float(self._rate_factor[user])
+
+    def _describe(self, plan: Plan, result: Result) -> dict[str, Any]:
+        """The measured part of a round's line."""
+        combined = result.combined
+        upload, download = _bytes(plan, result)
+        seat = {user: plan.subgroups[plan.subgroup_of(user)].user_class for user in result.survivors}
+        model = plan.dimension * _FLOAT_SIZE
+        up = {user: upload[user] * 8 / (self._rate(int(user), seat[user]) * 1e6) for user in result.survivors}
+        down = {
+            user: (download[user] + model) * 8 / (self._rate(int(user), seat[user], download=True) * 1e6)
+            for user in result.survivors
+        }
+        classes = range(len(self.config.classes))
+        phases = result.traffic.sent or {"mask": {user: upload[user] for user in result.survivors}}
+        return {
+            "survivors": len(combined.survivors),
+            "inference_robustness": combined.inference_robustness,
+            "byzantine_tolerance": combined.byzantine_tolerance,
+            "faulty_blocks": len(combined.faulty_blocks),
+            "refusals": len(result.refusals),
+            "clipped_share": _clipped(plan, result),
+            "sent_bytes": {
+                phase: [_mean([size for user, size in by.items() if seat.get(user) == index]) for index in classes]
+                for phase, by in phases.items()
+            },
+            "upload_seconds": [max((up[u] for u in up if seat[u] == index), default=0.0) for index in classes],
+            "round_seconds": max(up[user] + down[user] for user in up),
+            "user_seconds": result.traffic.user_seconds,
+            "server_seconds": result.traffic.server_seconds,
+        }
+
+    # --- generators and checkpoints -----------------------------------------------------------------------------
+
+    def _rng(self, purpose: str, number: int = 0, user: int = 0) -> np.random.Generator:
+        return np.random.default_rng([self.config.seed, _PURPOSES.index(purpose), number, user])
+
+    def _save(self) -> None:
+        """Write the checkpoint beside the old one, then put it in its place."""
+        fresh = self.folder / f"{CHECKPOINT}.tmp"
+        state = {
+            "vector": self._state.vector,
+            "round": np.array(self._state.round),
+            "half_width": np.array(self._state.half_width),
+        }
+        save_file(state, fresh)
+        fresh.replace(self.folder / CHECKPOINT)
+
+    def _load(self) -> _State:
+        path = self.folder / CHECKPOINT
+        try:
+            found = load_file(path)
+            vector = found["vector"]
+            state = _State(round=int(found["round"]), vector=vector, half_width=float(found["half_width"]))
+        except (OSError, KeyError, ValueError, SafetensorError) as error:
+            raise UsageError(f"cannot go on from {path}: {error}") from None
+        if vector.shape != self._state.vector.shape:
+            raise UsageError(
+                f"{path} belongs to a model of {vector.size} parameters, this one has {self._state.vector.size}"
+            )
+        users.load_vector(self.model, vector)
+        return state
+
+
+_NOTHING: dict[str, Any] = {
+    "survivors": 0,
+    "inference_robustness": None,
+    "byzantine_tolerance": None,
+    "faulty_blocks": 0,
+    "refusals": 0,
+    "clipped_share": None,
+    "sent_bytes": {},
+    "upload_seconds": [],
+    "round_seconds": 0.0,
+    "user_seconds": {},
+    "server_seconds": {},
+}
+
+
+def _bytes(plan: Plan, result: Result) -> tuple[dict[User, int], dict[User, int]]:
+    """Bytes that each survivor sent and received; the plain engine moves none, so its vectors count as packed."""
+    if not result.traffic.sent:
+        return {user: plan.vector_sizes()[plan.subgroup_of(user)] for user in result.survivors}, dict.fromkeys(
+            result.survivors, 0
+        )
+    sent, received = (
+        {user: sum(by.get(user, 0) for by in table.values()) for user in result.survivors}
+        for table in (result.traffic.sent, result.traffic.received)
+    )
+    return sent, received
+
+
+def _clipped(plan: Plan, result: Result) -> float:
+    """The share of clipped elements: per segment the median over its sound blocks, so that liars cannot move it far."""
+    shares = []
+    for segment, blocks in zip(plan.segments, result.blocks, strict=True):
+        sound = [block.clipped / (block.survivors * segment.size) for block in blocks if block.fault is None]
+        if sound:
+            shares.append(float(np.median(sound)))
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,220 @@
+"""Local training of many users at once.
+
+All users start from the same model, so their parameters are stacked and every step is one batched computation
+(torch.func, or batched matrices for plain chains of linear layers) instead of a Python loop over users. Users with
+fewer samples take part in fewer steps: a step's missing samples have weight zero. `train_loop` is the plain loop, one
+user after another, for comparison and tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from heterosag.learn.data import DataSet
+
+__all__ = [
+    "Evaluation",
+    "LocalTraining",
+    "batches",
+    "evaluate",
+    "flatten",
+    "load_vector",
+    "train_loop",
+    "train_together",
+]
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTraining:
+    """How every user trains in a round."""
+
+    epochs: int
+    batch_size: float
+    learning_rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Loss and accuracy on the test part."""
+
+    loss: float
+    accuracy: float
+
+
+def flatten(model: nn.Module) -> Vectors:
+    """The model's parameters as one vector."""
+    with torch.no_grad():
+        parts = [parameter.reshape(-1).to(torch.float32) for parameter in model.parameters()]
+        vector: Vectors = torch.cat(parts).numpy().copy()
+    return vector
+
+
+def load_vector(model: nn.Module, vector: npt.NDArray[Any]) -> None:
+    """The inverse of `flatten`, in place."""
+    at = 0
+    with torch.no_grad():
+        for parameter in model.parameters():
+            part = torch.from_numpy(np.asarray(vector[at : at + parameter.numel()], dtype=np.float32))
+            parameter.copy_(part.reshape(parameter.shape))
+            at += parameter.numel()
+
+
+def batches(
+    parts: Sequence[npt.NDArray[np.int64]], training: LocalTraining, rngs: Sequence[np.random.Generator]
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    """For every step, each user's sample indices and their weights (0 where a user has no more samples)."""
+    sizes = [_batch(len(part), training.batch_size) for part in parts]
+    widest = max(sizes)
+    for _ in range(training.epochs):
+        orders = [rng.permutation(part) for part, rng in zip(parts, rngs, strict=True)]
+        for step in range(max(-(-len(part) // size) for part, size in zip(parts, sizes, strict=True))):
+            indices = np.zeros((len(parts), widest), dtype=np.int64)
+            weights = np.zeros((len(parts), widest), dtype=np.float32)
+            for user, (order, size) in enumerate(zip(orders, sizes, strict=True)):
+                chosen = order[step * size : (step + 1) * size]
+                indices[user, : len(chosen)] = chosen
+                weights[user, : len(chosen)] = 1.0
+            yield indices, weights
+
+
+def _batch(samples: int, batch_size: float) -> int:
+    return max(1, int(batch_size * samples)) if batch_size < 1 else int(batch_size)
+
+
+def train_together(
+    model: nn.Module,
+    data: DataSet,
+    parts: Sequence[npt.NDArray[np.int64]],
+    training: LocalTraining,
+    rngs: Sequence[np.random.Generator],
+    *,
+    labels: Sequence[npt.NDArray[np.int64]] | None = None,
+) -> Vectors:
+    """Every user's update (a row each) after training on its own samples, all users at once.
+
+    `labels`, where given, replace the users' own (an array as long as the training labels for each user).
+    """
+    layers = _linear_layers(model)
+    if layers is not None:
+        return _train_layers(layers, data, parts, training, rngs, labels)
+    start = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    buffers = {name: buffer.detach() for name, buffer in model.named_buffers()}
+    stacked = {name: value.expand(len(parts), *value.shape).clone() for name, value in start.items()}
+    samples = torch.from_numpy(data.train_x)
+
+    def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        logits = functional_call(model, (parameters, buffers), (x,))
+        each = functional.cross_entropy(logits, y, reduction="none")
+        return (each * w).sum() / w.sum().clamp(min=1.0)
+
+    gradients = vmap(grad(loss))
+    for indices, weights in batches(parts, training, rngs):
+        x = samples[torch.from_numpy(indices)]
+        y = torch.from_numpy(_labels(data, indices, labels))
+        found = gradients(stacked, x, y, torch.from_numpy(weights))
+        for name, gradient in found.items():
+            stacked[name].sub_(gradient, alpha=training.learning_rate)
+    return torch.cat([(stacked[name] - start[name]).flatten(1) for name in start], dim=1).numpy()
+
+
+def _linear_layers(model: nn.Module) -> list[nn.Linear] | None:
+    """The layers of a plain chain linear, ReLU, linear, ..., linear; None for any other model."""
+    chain = list(model) if type(model) is nn.Sequential else []
+    linear = chain[::2]
+    plain = len(chain) % 2 == 1 and all(type(layer) is nn.ReLU for layer in chain[1::2])
+    if plain and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear):
+        return [layer for layer in linear if isinstance(layer, nn.Linear)]
+    return None
+
+
+def _train_layers(
+    layers: list[nn.Linear],
+    data: DataSet,
+    parts: Sequence[npt.NDArray[np.int64]],
+    training: LocalTraining,
+    rngs: Sequence[np.random.Generator],
+    labels: Sequence[npt.NDArray[np.int64]] | None,
+) -> Vectors:
+    """Batched matrices: forward and backward written out, and every gradient added where it is made."""
+    users, rate = len(parts), training.learning_rate
+    weights = [layer.weight.detach().expand(users, *layer.weight.shape).clone() for layer in layers]
+    biases = [layer.bias.detach().expand(users, 1, -1).clone() for layer in layers]
+    samples = torch.from_numpy(data.train_x)
+    with torch.no_grad():
+        for indices, present in batches(parts, training, rngs):
+            inputs = [samples.index_select(0, torch.from_numpy(indices).view(-1)).view(*indices.shape, -1)]
+            for w, b in zip(weights[:-1], biases[:-1], strict=True):
+                inputs.append(torch.baddbmm(b, inputs[-1], w.transpose(1, 2)).relu_())
+            logits = torch.baddbmm(biases[-1], inputs[-1], weights[-1].transpose(1, 2))
+            y = torch.from_numpy(_labels(data, indices, labels))
+            slope = logits.softmax(dim=2)
+            slope.scatter_add_(2, y.unsqueeze(2), torch.full_like(y, -1, dtype=slope.dtype).unsqueeze(2))
+            given = torch.from_numpy(present)
+            slope *= (given / given.sum(dim=1, keepdim=True).clamp(min=1.0)).unsqueeze(2)
+            for place in range(len(layers) - 1, -1, -1):
+                below = torch.bmm(slope, weights[place]) if place else None
+                weights[place].baddbmm_(slope.transpose(1, 2), inputs[place], alpha=-rate)
+                biases[place].sub_(slope.sum(dim=1, keepdim=True), alpha=rate)
+                if below is not None:
+                    slope = below.mul_(inputs[place] > 0)
+        moved = [
+            (now - before.detach()).reshape(users, -1)
+            for layer, w, b in zip(layers, weights, biases, strict=True)
+            for now, before in ((w, layer.weight), (b, layer.bias))
+        ]
+    return torch.cat(moved, dim=1).numpy()
+
+
+def train_loop(
+    model: nn.Module,
+    data: DataSet,
+    parts: Sequence[npt.NDArray[np.int64]],
+    training: LocalTraining,
+    rngs: Sequence[np.random.Generator],
+) -> Vectors:
+    """The same, one user after another with an ordinary optimiser."""
+    start = flatten(model)
+    updates = []
+    samples, truth = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+    for part, rng in zip(parts, rngs, strict=True):
+        load_vector(model, start)
+        optimiser = torch.optim.SGD(model.parameters(), lr=training.learning_rate)
+        for indices, weights in batches([part], training, [rng]):
+            chosen = torch.from_numpy(indices[0][weights[0] > 0])
+            optimiser.zero_grad()
+            functional.cross_entropy(model(samples[chosen]), truth[chosen]).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        updates.append(flatten(model) - start)
+    load_vector(model, start)
+    return np.stack(updates)
+
+
+def _labels(
+    data: DataSet, indices: npt.NDArray[np.int64], labels: Sequence[npt.NDArray[np.int64]] | None
+) -> npt.NDArray[np.int64]:
+    if labels is None:
+        return data.train_y[indices]
+    return np.stack([own[row] for own, row in zip(labels, indices, strict=True)])
+
+
+def evaluate(model: nn.Module, data: DataSet, *, batch: int = 2000) -> Evaluation:
+    """Loss and accuracy on the test part."""
+    correct, total = 0, 0.0
+    with torch.no_grad():
+        for start in range(0, len(data.test_y), batch):
+            y = torch.from_numpy(data.test_y[start : start + batch])
+            logits = model(torch.from_numpy(data.test_x[start : start + batch]))
+            total += float(functional.cross_entropy(logits, y, reduction="sum"))
+            correct += int((logits.argmax(dim=1) == y).sum())
+    return Evaluation(loss=total / len(data.test_y), accuracy=correct / len(data.test_y))

@@ -1,0 +1,108 @@
+"""What a run leaves behind: a folder with its configuration, its plan, and an append-only record.
+
+`record.jsonl` has one JSON object a line: first the run (kind "run"), then a line a round (kind "round"), at last the
+end (kind "end"). Lines are written whole and flushed, so that a killed run leaves a readable record; a last line that
+was cut off is ignored by the reader.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterosag.errors import UsageError
+
+__all__ = ["RECORD", "RunRecord", "RunWriter", "read_run"]
+
+RECORD = "record.jsonl"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as its record tells it."""
+
+    folder: Path
+    config: dict[str, Any]
+    plan: dict[str, Any]
+    rounds: tuple[dict[str, Any], ...]
+    end: dict[str, Any] | None
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.name
+
+
+class RunWriter:
+    """Appends to a run's record. Makes the folder; refuses one that holds a run already, unless it goes on with it."""
+
+    def __init__(self, folder: Path, *, keep_rounds: int | None = None) -> None:
+        self.folder = folder
+        path = folder / RECORD
+        if keep_rounds is None:
+            if path.exists():
+                raise UsageError(f"{folder} holds a run already: choose another folder, or go on with --resume")
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            self._cut(path, keep_rounds)
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, kind: str, values: dict[str, Any]) -> None:
+        """Append one line and see it on the disk."""
+        self._file.write(json.dumps({"kind": kind, **values}, allow_nan=False) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; the record stays."""
+        self._file.close()
+
+    @staticmethod
+    def _cut(path: Path, rounds: int) -> None:
+        """Keep the run's line and its first rounds: what came after the checkpoint is done again."""
+        lines = _lines(path)
+        kept = [
+            line for line in lines if line["kind"] == "run" or (line["kind"] == "round" and line["round"] <= rounds)
+        ]
+        fresh = path.with_suffix(".tmp")
+        fresh.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        fresh.replace(path)
+
+
+def read_run(folder: Path) -> RunRecord:
+    """The run in a folder; an error that says what is wrong where there is none."""
+    lines = _lines(folder / RECORD)
+    head = [line for line in lines if line["kind"] == "run"]
+    if not head or head[0].get("format") != FORMAT:
+        raise UsageError(f"{folder / RECORD} does not begin with a run of format {FORMAT}")
+    ends = [line for line in lines if line["kind"] == "end"]
+    return RunRecord(
+        folder=folder,
+        config=head[0]["config"],
+        plan=head[0]["plan"],
+        rounds=tuple(line for line in lines if line["kind"] == "round"),
+        end=ends[-1] if ends else None,
+    )
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read the record {path}: {error}") from None
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            value = json.loads(line)
+            if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+                raise ValueError
+        except ValueError:
+            if number == text.count("\n") + 1:  # the last line, cut off in the middle
+                break
+            raise UsageError(f"line {number} of {path} is damaged") from None
+        found.append(value)
+    return found

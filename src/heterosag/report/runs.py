@@ -1,0 +1,121 @@
+"""Training runs on a terminal: progress while they run, a summary and a comparison afterwards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from heterosag.records import RunRecord
+
+__all__ = ["compare_runs", "summarise_run", "watch"]
+
+Watcher = Callable[[dict[str, Any]], None]
+
+
+@contextmanager
+def watch(rounds: int, done: int = 0, *, silent: bool = False) -> Iterator[Watcher]:
+    """A progress display to be called with every round's line: a bar on a terminal, plain lines elsewhere."""
+    if silent:
+        yield _say_nothing
+        return
+    if not sys.stdout.isatty():
+        yield lambda line: print(_words(line, rounds), flush=True)
+        return
+    columns = (
+        TextColumn("round {task.completed}/{task.total}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(highlight=False)) as progress:
+        task = progress.add_task("training", total=rounds, completed=done, words="")
+        yield lambda line: progress.update(task, completed=line["round"], words=_state(line))
+
+
+def _say_nothing(line: dict[str, Any]) -> None:
+    del line
+
+
+def _state(line: dict[str, Any]) -> str:
+    if line["error"] is not None:
+        return f"accuracy {line['accuracy']:.3f}, {line['error']['kind']}"
+    return f"accuracy {line['accuracy']:.3f}, {_sent(line) / 1000:.1f} kB a user, {line['survivors']} survivors"
+
+
+def _words(line: dict[str, Any], rounds: int) -> str:
+    return f"round {line['round']}/{rounds}: {_state(line)}"
+
+
+def _sent(line: dict[str, Any]) -> float:
+    """Bytes that a user of the class that sends most sent in a round, all phases together."""
+    by_class = zip(*line["sent_bytes"].values(), strict=True) if line["sent_bytes"] else []
+    return max((sum(sizes) for sizes in by_class), default=0.0)
+
+
+def summarise_run(run: RunRecord) -> dict[str, Any]:
+    """What a run came to, in JSON types."""
+    good = [line for line in run.rounds if line["error"] is None]
+    classes = len(run.config["classes"])
+    sent = [
+        sum(sum(sizes[index] for sizes in line["sent_bytes"].values()) for line in good) / max(len(good), 1)
+        for index in range(classes)
+    ]
+    spent = {who: sum(sum(line[f"{who}_seconds"].values()) for line in good) for who in ("user", "server")}
+    return {
+        "name": run.name,
+        "data": run.config["data"],
+        "design": run.config["design"],
+        "rule": run.config["rule"],
+        "attack": run.config["attack"],
+        "attackers": run.config["attackers"],
+        "secure": run.config["secure"],
+        "finished": run.end is not None,
+        "rounds": len(run.rounds),
+        "failed_rounds": len(run.rounds) - len(good),
+        "accuracy": run.rounds[-1]["accuracy"] if run.rounds else None,
+        "best_accuracy": max((line["accuracy"] for line in run.rounds), default=None),
+        "mean_survivors": sum(line["survivors"] for line in good) / max(len(good), 1),
+        "missed_deadline": sum(line["missed_deadline"] for line in run.rounds),
+        "faulty_blocks": sum(line["faulty_blocks"] for line in good),
+        "refusals": sum(line["refusals"] for line in good),
+        "inference_robustness": min((line["inference_robustness"] for line in good), default=None),
+        "sent_bytes": sent,
+        "communication_seconds": sum(line["round_seconds"] for line in good),
+        "protocol_seconds": spent,
+    }
+
+
+def compare_runs(runs: Sequence[RunRecord]) -> Table:
+    """Runs side by side."""
+    found = [summarise_run(run) for run in runs]
+    table = Table("", *(summary["name"] for summary in found))
+    rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("design, rule", lambda s: f"{s['design']}, {s['rule']}"),
+        ("attack", lambda s: f"{s['attack']}, {s['attackers']} attackers" if s["attackers"] else "none"),
+        ("rounds (failed)", lambda s: f"{s['rounds']} ({s['failed_rounds']})"),
+        ("accuracy, best", lambda s: f"{_percent(s['accuracy'])}, {_percent(s['best_accuracy'])}"),
+        ("survivors a round", lambda s: f"{s['mean_survivors']:.1f}"),
+        ("faulty blocks left out", lambda s: str(s["faulty_blocks"])),
+        (
+            "inference robustness",
+            lambda s: "-" if s["inference_robustness"] is None else f"{s['inference_robustness']:.3f}",
+        ),
+        ("sent a round, slowest class", lambda s: f"{s['sent_bytes'][0] / 1000:.1f} kB"),
+        ("sent a round, fastest class", lambda s: f"{s['sent_bytes'][-1] / 1000:.1f} kB"),
+        ("communication, all rounds", lambda s: f"{s['communication_seconds']:.1f} s"),
+        ("cryptography of all users, server", lambda s: "{user:.1f} s, {server:.1f} s".format(**s["protocol_seconds"])),
+    ]
+    for name, value in rows:
+        table.add_row(name, *(value(summary) for summary in found))
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"

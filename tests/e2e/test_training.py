@@ -1,0 +1,295 @@
+"""Training runs, end to end, on small settings."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+pytest.importorskip("safetensors")
+
+from heterosag.errors import UsageError
+from heterosag.learn.config import TrainConfig
+from heterosag.learn.runs import CHECKPOINT, Run
+from heterosag.records import read_run
+from heterosag.report.page import make_page, write_page
+from heterosag.report.runs import summarise_run
+
+SMALL: dict[str, Any] = {
+    "classes": (24, 24),
+    "levels": (8, 16),
+    "subgroup_size": 4,
+    "floor": 2,
+    "rounds": 12,
+    "local_epochs": 3,
+    "learning_rate": 0.5,
+    "secure": False,
+}
+
+
+def train(folder: Path, **changes: Any) -> Run:
+    run = Run(TrainConfig(**{**SMALL, **changes}), folder)
+    run.train()
+    return run
+
+
+def accuracy(folder: Path) -> float:
+    return float(read_run(folder).rounds[-1]["accuracy"])
+
+
+def test_accuracy_rises(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    rounds = read_run(tmp_path / "run").rounds
+    assert rounds[0]["accuracy"] < 0.6
+    assert rounds[-1]["accuracy"] > 0.85
+    assert rounds[-1]["loss"] < rounds[0]["loss"]
+    assert read_run(tmp_path / "run").end is not None
+
+
+@pytest.mark.parametrize(
+    ("attack", "attackers", "strength"),
+    [("gaussian", 2, 0.0), ("sign-flip", 2, 200.0), ("label-flip", 2, 0.0)],
+)
+def test_the_median_survives_what_breaks_the_mean(tmp_path: Path, attack: str, attackers: int, strength: float) -> None:
+    """Through the ring: unclipped attackers, the same engine, FedAvg over secagg against the median."""
+    hostile: dict[str, Any] = {"attack": attack, "attackers": attackers, "attack_strength": strength}
+    train(tmp_path / "median", rule="median", **hostile)
+    train(tmp_path / "mean", rule="unchecked_mean", design="secagg", **hostile)
+    train(tmp_path / "calm", rule="median")
+    assert accuracy(tmp_path / "median") > accuracy(tmp_path / "calm") - 0.06
+    assert accuracy(tmp_path / "mean") < accuracy(tmp_path / "median") - 0.2
+
+
+def test_a_stealthy_attack_runs(tmp_path: Path) -> None:
+    train(tmp_path / "run", rule="trimmed_mean", attack="little", attackers=2, rounds=6)
+    assert accuracy(tmp_path / "run") > 0.5
+
+
+@pytest.mark.parametrize("identities", [False, True])
+def test_secure_and_plain_runs_give_identical_models(tmp_path: Path, identities: bool) -> None:
+    options: dict[str, Any] = {
+        "rounds": 3,
+        "dropout": 0.1,
+        "dropout_phases": ("advertise", "share", "mask", "unmask"),
+        "attack": "label-flip",
+        "attackers": 1,
+        "rule": "median",
+        "identities": identities,
+    }
+    plain = train(tmp_path / "plain", **options)
+    secure = train(tmp_path / "secure", **{**options, "secure": True, "workers": 2})
+    assert np.array_equal(plain.vector, secure.vector)
+    measured = read_run(tmp_path / "secure").rounds[-1]
+    assert set(measured["sent_bytes"]) == {"advertise", "share", "mask", "unmask", *(["agree"] if identities else [])}
+    assert all(seconds > 0 for seconds in measured["user_seconds"].values())
+
+
+def test_a_resumed_run_is_the_same_run(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rounds": 6, "checkpoint_every": 2, "dropout": 0.1, "rule": "median"}
+    whole = train(tmp_path / "whole", **options)
+
+    class StopError(Exception):
+        pass
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["round"] == 3:
+            raise StopError
+
+    stopped = Run(TrainConfig(**{**SMALL, **options}), tmp_path / "part")
+    with pytest.raises(StopError):
+        stopped.train(stop)
+    assert stopped.rounds_done == 3
+    resumed = Run.resume(tmp_path / "part")
+    assert resumed.rounds_done == 3
+    resumed.train()
+    assert np.array_equal(resumed.vector, whole.vector)
+    keys = ("round", "accuracy", "range", "survivors", "dropped", "clipped_share")
+    pick = [
+        [{key: line[key] for key in keys} for line in read_run(tmp_path / name).rounds] for name in ("whole", "part")
+    ]
+    assert pick[0] == pick[1]
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    train(tmp_path / "run", rounds=1)
+    (tmp_path / "run" / CHECKPOINT).write_bytes(b"garbage")
+    with pytest.raises(UsageError, match="cannot go on from"):
+        Run.resume(tmp_path / "run")
+
+
+def test_partial_participation_draws_cohorts(tmp_path: Path) -> None:
+    train(tmp_path / "run", participation=0.5, rounds=8)
+    rounds = read_run(tmp_path / "run").rounds
+    assert {line["participants"] for line in rounds} == {24}
+    assert rounds[-1]["accuracy"] > 0.6
+
+
+def test_rounds_that_fail_are_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
+    train(tmp_path / "run", dropout=0.45, rounds=6, floor=3)
+    rounds = read_run(tmp_path / "run").rounds
+    failed = [line for line in rounds if line["error"] is not None]
+    assert failed
+    assert all(line["error"]["kind"] == "TooFewSurvivorsError" for line in failed)
+    assert len(rounds) == 6
+
+
+def test_fitting_levels_to_links_lowers_dropout(tmp_path: Path) -> None:
+    """Remark 5: with a deadline that the slow class meets only at few levels, equal fine levels lose it."""
+    links: dict[str, Any] = {
+        "rates": (0.5, 5.0),
+        "rate_spread": 0.1,
+        "deadline": 0.05,
+        "rounds": 2,
+        "min_robustness": 0.0,
+    }
+    train(tmp_path / "fitted", levels=(2, 256), **links)
+    train(tmp_path / "equal", levels=(256, 256), **links)
+    missed = {name: sum(r["missed_deadline"] for r in read_run(tmp_path / name).rounds) for name in ("fitted", "equal")}
+    assert missed["fitted"] < 5 < missed["equal"]
+
+
+def test_the_adaptive_range_follows_the_updates(tmp_path: Path) -> None:
+    for first in (0.01, 1.0):
+        train(tmp_path / str(first), value_range=first, rounds=30, quantile=0.99)
+        rounds = read_run(tmp_path / str(first)).rounds
+        assert 0.002 < rounds[-1]["clipped_share"] < 0.05
+    fixed = train(tmp_path / "fixed", range_rule="fixed", rounds=2)
+    assert fixed.rounds_done == 2
+    assert {tuple(line["range"]) for line in read_run(tmp_path / "fixed").rounds} == {(-0.2, 0.2)}
+    train(tmp_path / "minmax", range_rule="minmax", rounds=2)
+    lines = read_run(tmp_path / "minmax").rounds
+    assert lines[0]["range"] != lines[1]["range"]
+    assert all(line["clipped_share"] == 0 for line in lines)
+
+
+def test_liars_do_not_move_the_range_far(tmp_path: Path) -> None:
+    train(tmp_path / "calm", rule="median")
+    train(tmp_path / "hostile", rule="median", attack="gaussian", attackers=2)
+    widths = [read_run(tmp_path / name).rounds[-1]["range"][1] for name in ("calm", "hostile")]
+    assert widths[1] < 1.5 * widths[0]
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    train(tmp_path / "one", rounds=3)
+    train(tmp_path / "two", rounds=3, dropout=0.45, floor=3, design="secagg")
+    page = make_page([read_run(tmp_path / "one"), read_run(tmp_path / "two")])
+    assert page.count("<svg") == 7
+    for words in (
+        "Accuracy over rounds",
+        "Accuracy over communication time",
+        "Bytes a user sends",
+        "what is guaranteed",
+    ):
+        assert words in page
+    outside = [link for link in re.findall(r'(?:src|href)="([^"]+)"', page) if not link.startswith("#")]
+    assert not outside
+    assert not [link for link in re.findall(r"url\(([^)]+)\)", page) if not link.startswith("#")]
+    assert "<script" not in page
+
+
+def test_a_page_needs_rounds_and_a_place(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="at least one round"):
+        make_page([])
+    train(tmp_path / "one", rounds=1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write"):
+        write_page([read_run(tmp_path / "one")], tmp_path / "file" / "page.html")
+
+
+def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    """Headless Chromium loads it without a word on its console, with its five figures and the design drawn."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine: install it to check the page in a browser")
+    train(tmp_path / "one", rounds=2)
+    page = tmp_path / "page.html"
+    write_page([read_run(tmp_path / "one")], page)
+    command = [
+        chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom", page.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.count("<svg") == 6
+    assert "CONSOLE" not in done.stderr
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+FLAGS = "--classes 12,12 --levels 4,16 --subgroup-size 4 --rounds 3 --no-secure --learning-rate 0.5"
+
+
+def run(*words: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "heterosag", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+def test_train_and_report_from_the_command_line(tmp_path: Path) -> None:
+    out = run("train", *FLAGS.split(), "--out", "a", cwd=tmp_path).stdout
+    assert "round 3/3: accuracy" in out
+    assert "run: a" in out
+    settings = "classes = [12, 12]\nlevels = [4, 16]\nsubgroup_size = 4\nrounds = 9\nsecure = false\n"
+    (tmp_path / "config.toml").write_text(settings)
+    summary = json.loads(run("train", "config.toml", "--rounds", "2", "--out", "b", "--json", cwd=tmp_path).stdout)
+    assert summary["rounds"] == 2
+    assert summary["finished"] is True
+    assert run("train", *FLAGS.split(), "--out", "c", "--quiet", cwd=tmp_path).stdout == ""
+    shown = run("report", "a", "b", "-o", "page.html", cwd=tmp_path).stdout
+    assert "report: page.html" in shown
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    both = json.loads(run("report", "a", "b", "--json", cwd=tmp_path).stdout)
+    assert [entry["name"] for entry in both["runs"]] == ["a", "b"]
+    assert both["runs"][0] == summarise_run(read_run(tmp_path / "a"))
+
+
+def test_mistakes_of_the_command_line(tmp_path: Path) -> None:
+    run("train", *FLAGS.split(), "--out", "a", cwd=tmp_path)
+    for words, complaint in (
+        ([*FLAGS.split(), "--out", "a"], "holds a run already"),
+        (["--resume", "a", "--rounds", "9"], "give no other settings"),
+        (["--resume", "nowhere"], "cannot read the record"),
+        (["missing.toml"], "cannot read missing.toml"),
+        (["--data", "imagenet", "--out", "x"], "no data set is called"),
+        (["--attack", "laser"], "attack must be one of"),
+    ):
+        done = run("train", *words, cwd=tmp_path, expect=2)
+        assert complaint in done.stderr
+        assert "Traceback" not in done.stderr
+    assert "cannot read the record" in run("report", "nowhere", cwd=tmp_path, expect=2).stderr
+
+
+def test_an_interrupt_is_clean_and_the_run_goes_on(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "heterosag", "train", *FLAGS.split(), "--rounds", "400", "--out", "a"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    record = tmp_path / "a" / "record.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (record.exists() and record.read_text().count("\n") > 3):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "go on with: heterosag train --resume a" in stderr
+    assert "Traceback" not in stderr
+    done = len(read_run(tmp_path / "a").rounds)
+    assert 3 <= done < 400
+    again = Run.resume(tmp_path / "a")
+    assert again.rounds_done == done
+    again.close()

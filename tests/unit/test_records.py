@@ -1,0 +1,70 @@
+"""Records: append-only, readable after a kill, cut back to a checkpoint."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heterosag.errors import UsageError
+from heterosag.records import FORMAT, RECORD, RunWriter, read_run
+
+
+def write(folder: Path, rounds: int) -> None:
+    writer = RunWriter(folder)
+    writer.write("run", {"format": FORMAT, "config": {"a": 1}, "plan": {"b": 2}})
+    for number in range(1, rounds + 1):
+        writer.write("round", {"round": number})
+    writer.close()
+
+
+def test_a_record_comes_back(tmp_path: Path) -> None:
+    write(tmp_path / "run", 3)
+    found = read_run(tmp_path / "run")
+    assert found.name == "run"
+    assert found.config == {"a": 1}
+    assert [line["round"] for line in found.rounds] == [1, 2, 3]
+    assert found.end is None
+
+
+def test_a_killed_run_leaves_a_readable_record(tmp_path: Path) -> None:
+    write(tmp_path, 3)
+    path = tmp_path / RECORD
+    path.write_text(path.read_text() + '{"kind": "round", "rou')
+    assert len(read_run(tmp_path).rounds) == 3
+
+
+def test_going_on_cuts_back_to_the_checkpoint(tmp_path: Path) -> None:
+    write(tmp_path, 7)
+    writer = RunWriter(tmp_path, keep_rounds=5)
+    writer.write("round", {"round": 6, "again": True})
+    writer.close()
+    rounds = read_run(tmp_path).rounds
+    assert [line["round"] for line in rounds] == [1, 2, 3, 4, 5, 6]
+    assert rounds[-1]["again"] is True
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    with pytest.raises(UsageError, match="holds a run already"):
+        RunWriter(tmp_path)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read the record"):
+        read_run(tmp_path)
+    write(tmp_path, 2)
+    path = tmp_path / RECORD
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "garbage", lines[2]]) + "\n")
+    with pytest.raises(UsageError, match="line 2 of"):
+        read_run(tmp_path)
+    path.write_text(json.dumps({"kind": "round", "round": 1}) + "\n")
+    with pytest.raises(UsageError, match="does not begin with a run"):
+        read_run(tmp_path)
+
+
+def test_numbers_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    with pytest.raises(ValueError, match="JSON"):
+        writer.write("round", {"loss": float("nan")})
+    writer.close()
