@@ -67,8 +67,8 @@ def summarise_demo() -> None:
     start = time.perf_counter()
     words = "train examples/demo.toml --no-secure --json"
     about = (
-        "Handwritten digits, 96 users in four link classes, a tenth of them vanishing in every round, two of them training "
-        "on false labels and sending thirty times the result, unclipped."
+        "Handwritten digits, 96 users in four link classes, a tenth of them vanishing in every round, two of them "
+        "training on false labels and sending thirty times the result, unclipped."
     )
     runs = []
     with tempfile.TemporaryDirectory() as folder:
