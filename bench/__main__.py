@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import masking, sharing, startup
+from bench import masking, sharing, startup, training
 
-SUITES = (startup, masking, sharing)
+SUITES = (startup, masking, sharing, training)
 
 
 def main() -> None:

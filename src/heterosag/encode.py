@@ -23,6 +23,7 @@ from heterosag.errors import UsageError
 from heterosag.plan import Cell, Plan, PlannedBlock
 from heterosag.quantize import check_finite, dequantize, quantize
 from heterosag.ring import Lanes
+from heterosag.rotation import rotate, unrotate
 
 __all__ = [
     "METRIC_LIMIT",
@@ -124,8 +125,9 @@ def fill_cells(
 
 def _fill_cell(plan: Plan, cell: Cell, update: Update, rounding: Rounding, clip: bool) -> CellLanes:
     elements = np.empty(cell.size, dtype=ring.lane_dtype(cell.bits))
+    part = update.vector[cell.start : cell.stop]
     clipped = quantize(
-        update.vector[cell.start : cell.stop],
+        rotate(part, cell.segment) if plan.rotate and cell.size else part,
         cell.block.level,
         plan.value_range,
         rounding.words(cell.start, cell.size),
@@ -140,9 +142,10 @@ def _fill_cell(plan: Plan, cell: Cell, update: Update, rounding: Rounding, clip:
     return CellLanes(elements, np.array([values[lane] for lane in cell.lanes], dtype=np.uint64))
 
 
-def decode(plan: Plan, block: PlannedBlock, sums: Lanes, weight: int) -> npt.NDArray[np.float64]:
-    """A block's decoded sum of weighted levels as the weighted mean of its survivors' values."""
-    return dequantize(sums, weight, block.level, plan.value_range)
+def decode(plan: Plan, block: PlannedBlock, sums: Lanes, weight: int, *, segment: int = 0) -> npt.NDArray[np.float64]:
+    """A block's decoded sum of weighted levels as the weighted mean of its survivors' values, the rotation undone."""
+    mean = dequantize(sums, weight, block.level, plan.value_range)
+    return unrotate(mean, segment) if plan.rotate else mean
 
 
 def decode_metric(total: int, users: int) -> float | None:

@@ -68,6 +68,7 @@ _RECIPE = (
     "sharing",
     "fill_levels",
     "metrics",
+    "rotate",
 )
 
 
@@ -99,6 +100,7 @@ class Plan:
     agree_quorum: int
     assignment_seed: int | bytes | None
     metrics: tuple[str, ...]
+    rotate: bool
     notes: tuple[str, ...] = field(compare=False)
     seats: tuple[int, ...] = field(repr=False, compare=False)
     _roster: dict[User, int] = field(repr=False, compare=False)
@@ -129,6 +131,7 @@ class Plan:
         sharing: str = "auto",
         fill_levels: bool = False,
         metrics: Sequence[str] = (),
+        rotate: bool = False,
     ) -> Plan:
         """Plan the rounds of an epoch, or raise a `PlanError` that says which value to change and to what.
 
@@ -142,6 +145,7 @@ class Plan:
         dropout: share of users expected to vanish in a round. sharing: auto, complete or sparse (see graph.py).
         fill_levels: raise every block's level as far as its ring holds, at no cost in bits.
         metrics: names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
+        rotate: spread every segment by a randomised Hadamard rotation before it is quantized.
         """
         classes, levels = check_classes(classes, levels)
         roster = check_users(users, sum(classes))
@@ -176,6 +180,7 @@ class Plan:
             agree_quorum=quorum,
             assignment_seed=assignment_seed,
             metrics=check_metrics(metrics, len(roster)),
+            rotate=bool(rotate),
             notes=(),
             seats=tuple(seat for _, seat in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)),
             _roster={user: index for index, user in enumerate(roster)},
@@ -333,6 +338,7 @@ class Plan:
             "sharing": "complete" if self.sharing.complete else "sparse",
             "fill_levels": self.fill_levels,
             "metrics": list(self.metrics),
+            "rotate": self.rotate,
         }
 
     def encode(self) -> bytes:

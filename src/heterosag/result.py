@@ -70,7 +70,7 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
         planned = {block.subgroups: block for block in segment.blocks}
         weights = [_weight(plan, block) for block in sound]
         means = [
-            decode(plan, planned[block.subgroups], block.sums, weight)
+            decode(plan, planned[block.subgroups], block.sums, weight, segment=index)
             for block, weight in zip(sound, weights, strict=True)
         ]
         vector[segment.start : segment.stop] = rule.combine(means, weights)

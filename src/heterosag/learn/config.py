@@ -69,6 +69,8 @@ class TrainConfig:
     value_range: float = _setting(0.2, "half width of the (first) value range")
     quantile: float = _setting(0.999, "share of elements that the adaptive range should hold")
 
+    rotate: bool = _setting(False, "spread segments by a randomised Hadamard rotation before quantizing")
+
     secure: bool = _setting(True, "real cryptography, or the plain engine with the same bits")
     identities: bool = _setting(False, "sign keys and agree on survivor sets")
     workers: int = _setting(1, "processes for the users' cryptography")

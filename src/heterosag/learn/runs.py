@@ -53,6 +53,7 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
         dropout=config.dropout,
         assignment_seed=config.seed,
         fill_levels=config.fill_levels,
+        rotate=config.rotate,
     )
 
 
@@ -167,6 +168,8 @@ class Run:
             after = replace(self._state, round=number)
         else:
             line |= self._describe(plan, result)
+            honest = [place for place, user in enumerate(members) if user in set(result.survivors) - set(liars)]
+            line["aggregate_error"] = float(np.sqrt(np.mean((result.vector - updates[honest].mean(axis=0)) ** 2)))
             after = _State(
                 round=number,
                 vector=(self._state.vector + result.vector).astype(np.float32),
@@ -327,6 +330,7 @@ _NOTHING: dict[str, Any] = {
     "faulty_blocks": 0,
     "refusals": 0,
     "clipped_share": None,
+    "aggregate_error": None,
     "sent_bytes": {},
     "upload_seconds": [],
     "round_seconds": 0.0,

@@ -85,6 +85,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "missed_deadline": sum(line["missed_deadline"] for line in run.rounds),
         "faulty_blocks": sum(line["faulty_blocks"] for line in good),
         "refusals": sum(line["refusals"] for line in good),
+        "aggregate_error": sum(line["aggregate_error"] for line in good) / max(len(good), 1),
         "inference_robustness": min((line["inference_robustness"] for line in good), default=None),
         "sent_bytes": sent,
         "communication_seconds": sum(line["round_seconds"] for line in good),

@@ -1,0 +1,79 @@
+"""Training: users together against one after another, and what real cryptography adds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+import numpy as np
+
+from bench.rows import Row, median_seconds, ratio, seconds
+from heterosag import Plan, aggregate
+from heterosag.learn.data import DataSet, partition
+from heterosag.learn.models import build
+from heterosag.learn.users import LocalTraining, train_loop, train_together
+
+SAMPLES = 60_000
+
+
+def mnist_like() -> DataSet:
+    """As many samples of the same size as MNIST has; what they show does not matter for time."""
+    rng = np.random.default_rng(0)
+    x = rng.random((SAMPLES, 784), dtype=np.float32)
+    y = rng.integers(0, 10, SAMPLES)
+    return DataSet(name="like mnist", train_x=x, train_y=y, test_x=x[:100], test_y=y[:100])
+
+
+def rows() -> Iterator[Row]:
+    """Local training, then whole rounds."""
+    data = mnist_like()
+    model = build("mnist", "mnist", 0)
+    for users, batch, goal in ((100, 60, 3.0), (300, 40, 3.0), (25, 240, 1.3)):
+        parts = partition(data.train_y, users, "iid", np.random.default_rng(0))
+        training = LocalTraining(epochs=1, batch_size=batch, learning_rate=0.03)
+
+        def rngs(users: int = users) -> list[np.random.Generator]:
+            return [np.random.default_rng([0, user]) for user in range(users)]
+
+        value = ratio(
+            lambda parts=parts, training=training, rngs=rngs: train_loop(model, data, parts, training, rngs()),  # type: ignore[misc]
+            lambda parts=parts, training=training, rngs=rngs: train_together(model, data, parts, training, rngs()),  # type: ignore[misc]
+            repeats=3,
+        )
+        name = f"local training of {users} users at batch {batch}, one after another / together"
+        yield Row(name=name, ratio=value, goal=goal, better="higher")
+    yield from _overhead(data)
+    yield _many_users()
+
+
+def _overhead(data: DataSet) -> Iterator[Row]:
+    """A round of the paper's experiment 1: 25 users, five local epochs at batch 240."""
+    model = build("mnist", "mnist", 0)
+    plan = Plan.build([5] * 5, [2, 6, 8, 10, 12], 79_510)
+    parts = partition(data.train_y, 25, "sorted", np.random.default_rng(0))
+    training = LocalTraining(epochs=5, batch_size=240, learning_rate=0.03)
+    updates = train_together(model, data, parts, training, [np.random.default_rng([0, u]) for u in range(25)])
+    times = {
+        "train": median_seconds(
+            lambda: train_together(model, data, parts, training, [np.random.default_rng([0, u]) for u in range(25)]),
+            repeats=3,
+        ),
+        "plain": median_seconds(lambda: aggregate(plan, updates, secure=False)),
+        "secure": median_seconds(lambda: aggregate(plan, updates, workers=2)),
+        "signed": median_seconds(lambda: aggregate(plan, updates, workers=2, identities=True)),
+    }
+    for name, goal in (("secure", 1.15), ("signed", None)):
+        extra = ", identities on" if name == "signed" else ""
+        yield Row(
+            name=f"a round of experiment 1 with real cryptography{extra} / without",
+            ratio=(times["train"] + times[name]) / (times["train"] + times["plain"]),
+            goal=goal,
+            better="lower",
+        )
+
+
+def _many_users() -> Row:
+    plan = Plan.build([300], [12], 79_510, subgroup_size=4)
+    updates = np.random.default_rng(0).normal(0, 0.1, (300, 79_510)).astype(np.float32)
+    spent = statistics.median(seconds(lambda: aggregate(plan, updates, workers=2)) for _ in range(2))
+    return Row(name="a secure round of 300 users / budget of 10 s", ratio=spent / 10, goal=1.0, better="lower")

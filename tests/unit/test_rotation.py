@@ -1,0 +1,51 @@
+"""The rotation: orthonormal, undone exactly, and what it does to quantization at two levels."""
+
+import numpy as np
+import pytest
+
+from heterosag import aggregate
+from heterosag.plan import Plan
+from heterosag.rotation import rotate, unrotate
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13, 100, 1023, 1024, 15902])
+def test_rotation_keeps_lengths_and_is_undone(size: int) -> None:
+    values = np.random.default_rng(size).normal(size=size)
+    rotated = rotate(values, 3)
+    assert np.linalg.norm(rotated) == pytest.approx(np.linalg.norm(values))
+    assert np.abs(unrotate(rotated, 3) - values).max() <= 1e-6 * np.abs(values).max()
+    if size > 8:
+        assert not np.allclose(rotated, rotate(values, 4))
+
+
+def test_a_spike_is_spread_over_its_piece() -> None:
+    values = np.zeros(1024)
+    values[17] = 1.0
+    assert np.allclose(np.abs(rotate(values, 0)), 1 / 32)
+
+
+def test_rounds_with_rotation_give_the_mean_and_the_same_bits_secure_and_plain() -> None:
+    plan = Plan.build([12, 12], [256, 1024], 333, subgroup_size=4, value_range=(-2.0, 2.0), rotate=True)
+    updates = np.random.default_rng(0).normal(0, 0.3, (24, 333))
+    for rule in ("mean", "median"):
+        secure = aggregate(plan, updates, rule=rule, rounding_seed=1, dropped={4: "mask"})
+        plain = aggregate(plan, updates, rule=rule, rounding_seed=1, dropped={4: "mask"}, secure=False)
+        assert np.array_equal(secure.vector, plain.vector)
+    alive = [user for user in range(24) if user != 4]
+    mean = aggregate(plan, updates, rounding_seed=1, dropped={4: "mask"})
+    assert np.abs(mean.vector - updates[alive].mean(axis=0)).max() < 4 / 255
+    assert plan.digest != Plan.build([12, 12], [256, 1024], 333, subgroup_size=4, value_range=(-2.0, 2.0)).digest
+    assert Plan.from_toml(plan.to_toml()) == plan
+
+
+def test_rotation_lowers_the_error_of_two_levels_for_uneven_updates() -> None:
+    """Updates with few large elements: the range must hold them, and two levels are coarse everywhere else."""
+    rng = np.random.default_rng(0)
+    updates = rng.normal(0, 0.01, (24, 4096)) + (rng.random((24, 4096)) < 0.002) * rng.normal(0, 1.0, (24, 4096))
+    errors = {}
+    for turned in (False, True):
+        widest = float(np.abs(np.stack([rotate(u, 0) for u in updates]) if turned else updates).max())
+        plan = Plan.build([24], [2], 4096, "secagg", subgroup_size=4, value_range=(-widest, widest), rotate=turned)
+        result = aggregate(plan, updates, rounding_seed=3, secure=False)
+        errors[turned] = float(np.mean((result.vector - updates.mean(axis=0)) ** 2))
+    assert errors[True] < errors[False] / 20
