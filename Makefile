@@ -23,7 +23,7 @@ demo: $(VENV)/training
 	@echo "Side by side:"
 	@$(BIN)/heterosag report runs/demo/heterosag runs/demo/fedavg --out runs/demo/report.html
 
-test: $(VENV)/everything
+test: $(VENV)/everything $(VENV)/browser
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 check: $(VENV)/everything
@@ -37,6 +37,13 @@ bench: $(VENV)/everything
 
 docs-data: $(VENV)/everything
 	$(BIN)/python docs/make_data.py
+
+# Chromium for the tests that open a page; where it cannot be had they are skipped and say so.
+$(VENV)/browser: | $(VENV)/bin/python
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && apt-get -qq install -y chromium; } \
+	  || echo "no Chromium here: tests that open a page will be skipped"
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage build dist

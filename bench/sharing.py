@@ -12,7 +12,7 @@ import numpy as np
 from bench.rows import Row, median_seconds, seconds
 from heterosag import ring
 from heterosag.crypto.keys import RoundSecrets
-from heterosag.crypto.shamir import coefficients, combine, split
+from heterosag.crypto.shamir import coefficients, combine, split_two
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId, Server
 from heterosag.protocol.client import Polynomials
@@ -27,8 +27,7 @@ def rows() -> Iterator[Row]:
 
         def share(plan: Plan = plan, secrets: RoundSecrets = secrets, places: list[int] = places) -> None:
             polynomials = Polynomials.draw(plan, secrets)
-            split(polynomials.mask, places)
-            split(polynomials.self, places)
+            split_two(polynomials.mask, polynomials.self, places)
 
         yield Row(
             name=f"share both secrets among {len(places)} holders, {users} users / budget of {budget * 1000:.0f} ms",

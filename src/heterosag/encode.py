@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from heterosag.crypto.prg import BLOCK_SIZE, KEY_SIZE, keystream
 from heterosag.crypto.secrecy import Secret
 from heterosag.errors import UsageError
 from heterosag.plan import Cell, Plan, PlannedBlock
-from heterosag.quantize import check_finite, dequantize, quantize
+from heterosag.quantize import check_finite, count_outside, dequantize, quantize
 from heterosag.ring import Lanes
 from heterosag.rotation import rotate, unrotate
 
@@ -120,21 +121,39 @@ def fill_cells(
     `clip=False` elements wrap in the ring instead, as those of a malicious user may.
     """
     rounding = rounding or Rounding.from_system()
-    return [_fill_cell(plan, cell, update, rounding, clip) for cell in plan.cells(subgroup)]
+    cells = plan.cells(subgroup)
+    if plan.rotate:
+        parts = [rotate(update.vector[c.start : c.stop], c.segment) if c.size else np.empty(0) for c in cells]
+        update = replace(update, vector=np.concatenate(parts))
+    filled = []
+    for _, run in groupby(cells, key=lambda cell: (cell.block.level, cell.bits, cell.segment == len(plan.segments))):
+        filled += _fill_run(plan, list(run), update, rounding, clip)
+    return filled
 
 
-def _fill_cell(plan: Plan, cell: Cell, update: Update, rounding: Rounding, clip: bool) -> CellLanes:
-    elements = np.empty(cell.size, dtype=ring.lane_dtype(cell.bits))
-    part = update.vector[cell.start : cell.stop]
+def _fill_run(plan: Plan, cells: list[Cell], update: Update, rounding: Rounding, clip: bool) -> list[CellLanes]:
+    """Neighbouring cells of one level and ring, quantized together: many small segments cost as much as a large one."""
+    first, last = cells[0], cells[-1]
+    elements = np.empty(last.stop - first.start, dtype=ring.lane_dtype(first.bits))
+    values = update.vector[first.start : last.stop]
     clipped = quantize(
-        rotate(part, cell.segment) if plan.rotate and cell.size else part,
-        cell.block.level,
+        values,
+        first.block.level,
         plan.value_range,
-        rounding.words(cell.start, cell.size),
+        rounding.words(first.start, elements.size),
         out=elements,
         weight=update.weight,
-        wrap_bits=None if clip else cell.bits,
+        wrap_bits=None if clip else first.bits,
     )
+    found = []
+    for cell in cells:
+        part = slice(cell.start - first.start, cell.stop - first.start)
+        outside = count_outside(values[part], plan.value_range) if clipped else 0
+        found.append(_with_lanes(plan, cell, update, elements[part], outside))
+    return found
+
+
+def _with_lanes(plan: Plan, cell: Cell, update: Update, elements: Lanes, clipped: int) -> CellLanes:
     if cell.segment < len(plan.segments):
         values = {"count": 1, "weight": update.weight, "clipped": clipped}
     else:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from heterosag.errors import UsageError
 from heterosag.ring import Lanes, reduce
 
-__all__ = ["MAX_LEVEL", "ValueRange", "check_finite", "check_range", "dequantize", "quantize", "step"]
+__all__ = ["MAX_LEVEL", "ValueRange", "check_finite", "check_range", "count_outside", "dequantize", "quantize", "step"]
 
 ValueRange = tuple[float, float]
 
@@ -57,6 +57,11 @@ def check_finite(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
     return least, most
 
 
+def count_outside(values: npt.NDArray[np.floating[Any]], value_range: ValueRange) -> int:
+    """How many values lie outside the range."""
+    return int(np.count_nonzero((values < value_range[0]) | (values > value_range[1])))
+
+
 def quantize(
     values: npt.NDArray[np.floating[Any]],
     level: int,
@@ -83,7 +88,7 @@ def quantize(
     if (high - low) * scale < level - 1:
         scale = math.nextafter(scale, math.inf)  # so that the upper end never falls just below the top level
     inside = low <= least and most <= high
-    clipped = 0 if inside else int(np.count_nonzero((values < low) | (values > high)))
+    clipped = 0 if inside else count_outside(values, value_range)
     # Whether rounding can reach `level` at all; mostly it cannot, and a pass over the values is saved.
     reaches = not inside or (most - low) * scale + (1.0 - _WORD_SCALE) >= level
     if wrap_bits is not None:

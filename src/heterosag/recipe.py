@@ -30,7 +30,8 @@ LEAST_CORRUPT = 0.05
 MOST_USERS_WITH_METRICS = 2**14
 """A metric lane of 64 bits holds the sum of so many users' values at their limit, with room to see a false one."""
 
-MOST_USERS = 2**20
+MOST_USERS = 2**20 - 2
+"""A share is taken at a roster index + 1, below 2^20."""
 
 _COMPLETE_UP_TO = 300  # users; beyond, shares go to neighbours only
 _LONGEST_NAME = 256

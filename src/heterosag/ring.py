@@ -28,7 +28,7 @@ Lanes = npt.NDArray[np.unsignedinteger[Any]]
 
 _GROUP = 8  # elements: eight of b bits are b whole bytes
 _WORD = 64
-_CHUNK_GROUPS = 4096  # keeps the intermediate words inside the second-level cache
+_CHUNK_GROUPS = 16384  # keeps the intermediate words inside the second-level cache
 _LANE_DTYPES = ((8, np.dtype("<u1")), (16, np.dtype("<u2")), (32, np.dtype("<u4")), (64, np.dtype("<u8")))
 
 
@@ -167,9 +167,13 @@ def _steps(bits: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
 
 def _squeeze(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
     """Words of eight bytes with `bits` bits each: the fields moved together to the low end."""
+    out, kept = words.copy(), np.empty_like(words)
     for lower, upper, shift in _steps(bits):
-        words = (words & lower) | ((words >> shift) & upper)
-    return words
+        np.bitwise_and(out, lower, out=kept)
+        np.right_shift(out, shift, out=out)
+        np.bitwise_and(out, upper, out=out)
+        np.bitwise_or(out, kept, out=out)
+    return out
 
 
 def _spread(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:

@@ -7,6 +7,7 @@ So no two lists hash alike unless they are equal, and a hash made for one purpos
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -19,6 +20,7 @@ DIGEST_SIZE = 32
 
 _PREFIX = b"heterosag/1/"
 _WORD_SPAN = 1 << 64
+_SHA256 = SHA256()
 
 
 def index_bytes(*numbers: int) -> bytes:
@@ -28,7 +30,7 @@ def index_bytes(*numbers: int) -> bytes:
 
 def digest(label: str, *parts: bytes) -> bytes:
     """SHA-256 over the label and the parts, each behind its length."""
-    state = Hash(SHA256())
+    state = Hash(_SHA256)
     if len(parts) == 1:  # a whole message, perhaps: without a copy of it
         state.update(_listed(label) + len(parts[0]).to_bytes(8, "little"))
         state.update(parts[0])
@@ -39,7 +41,7 @@ def digest(label: str, *parts: bytes) -> bytes:
 
 def derive(label: str, secret: bytes, *parts: bytes) -> bytes:
     """A 32-byte key by HKDF-SHA256, without salt, its info the labelled list of parts."""
-    return HKDF(algorithm=SHA256(), length=DIGEST_SIZE, salt=None, info=_listed(label, *parts)).derive(secret)
+    return HKDF(algorithm=_SHA256, length=DIGEST_SIZE, salt=None, info=_listed(label, *parts)).derive(secret)
 
 
 def commit(kind: str, context: bytes, dealer: int, holder: int, value: bytes) -> bytes:
@@ -51,8 +53,17 @@ def commit(kind: str, context: bytes, dealer: int, holder: int, value: bytes) ->
 
 
 def _listed(label: str, *parts: bytes) -> bytes:
-    listed = (_PREFIX + label.encode("ascii"), *parts)
-    return b"".join(len(part).to_bytes(8, "little") + part for part in listed)
+    listed = [_head(label)]
+    for part in parts:
+        listed.append(len(part).to_bytes(8, "little"))
+        listed.append(part)
+    return b"".join(listed)
+
+
+@lru_cache(maxsize=256)
+def _head(label: str) -> bytes:
+    name = _PREFIX + label.encode("ascii")
+    return len(name).to_bytes(8, "little") + name
 
 
 def shuffle(label: str, seed: bytes, count: int) -> list[int]:

@@ -14,10 +14,12 @@ from functools import lru_cache
 from heterosag.crypto.field import PRIME
 from heterosag.errors import UsageError
 
-__all__ = ["coefficients", "combine", "random_polynomial", "split"]
+__all__ = ["coefficients", "combine", "random_polynomial", "split", "split_two"]
 
-_LAZY = 12  # Horner steps between reductions: a number grows by the few bits of x a step
-_SMALL_X = 1 << 24
+_SMALL_X = 1 << 20
+_LAZY = 12  # Horner steps between reductions: a number of 255 bits grows by the 20 bits of x a step, and by one
+_HALF = 512  # bits: more than 255 + 12 * 20 + 1
+_LOWER = (1 << _HALF) - 1
 
 
 def random_polynomial(secret: int, threshold: int) -> list[int]:
@@ -29,17 +31,26 @@ def random_polynomial(secret: int, threshold: int) -> list[int]:
 
 def split(polynomial: Sequence[int], xs: Iterable[int]) -> list[int]:
     """The polynomial's values at `xs`: one share each."""
-    highest_first = polynomial[::-1]
+    return [first for first, _ in split_two(polynomial, [0] * len(polynomial), xs)]
+
+
+def split_two(first: Sequence[int], second: Sequence[int], xs: Iterable[int]) -> list[tuple[int, int]]:
+    """The values of two polynomials of one degree at `xs`.
+
+    Horner's rule on both at once: their coefficients lie in the two halves of one number, far enough apart that the
+    lower one does not reach the upper before the next reduction.
+    """
+    joined = [a | b << _HALF for a, b in zip(first[::-1], second[::-1], strict=True)]
     shares = []
     for x in xs:
         if not 0 < x < _SMALL_X:
             raise UsageError(f"a share is taken at 1..{_SMALL_X - 1}, not at {x}")
         value = 0
-        for start in range(0, len(highest_first), _LAZY):
-            for coefficient in highest_first[start : start + _LAZY]:
-                value = value * x + coefficient
-            value %= PRIME
-        shares.append(value)
+        for start in range(0, len(joined), _LAZY):
+            for pair in joined[start : start + _LAZY]:
+                value = value * x + pair
+            value = (value & _LOWER) % PRIME | (value >> _HALF) % PRIME << _HALF
+        shares.append((value & _LOWER, value >> _HALF))
     return shares
 
 

@@ -150,9 +150,9 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Sha
     present = {user.user: user for user in roster.advertised}
     holders = [holder for holder in base.plan.sharing.holders(base.user) if holder in present]
     places = [holder + 1 for holder in (base.user, *holders)]
-    mask_shares, self_shares = shamir.split(polynomials.mask, places), shamir.split(polynomials.self, places)
+    own, *dealt = shamir.split_two(polynomials.mask, polynomials.self, places)
     seals, sealed = {}, []
-    for holder, mask_share, self_share in zip(holders, mask_shares[1:], self_shares[1:], strict=True):
+    for holder, (mask_share, self_share) in zip(holders, dealt, strict=True):
         seals[holder] = _agree(base, state.secrets.seal_key, holder, present[holder].seal_key)
         seal = Seal.of(seals[holder], context, base.user, holder)
         sealed.append(
@@ -169,8 +169,8 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Sha
         context=context,
         user=base.user,
         secret_commitment=commit_share("secret", context, base.user, base.user, state.secrets.self_secret),
-        own_mask_commitment=commit_share("mask", context, base.user, base.user, mask_shares[0]),
-        own_self_commitment=commit_share("self", context, base.user, base.user, self_shares[0]),
+        own_mask_commitment=commit_share("mask", context, base.user, base.user, own[0]),
+        own_self_commitment=commit_share("self", context, base.user, base.user, own[1]),
         shares=sealed,
     )
     shared = Shared(
@@ -179,7 +179,7 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Sha
         context=context,
         mask_keys={user: entry.mask_key for user, entry in present.items()},
         seals=seals,
-        own=(mask_shares[0], self_shares[0]),
+        own=own,
     )
     return shared, wire.encode(message)
 
