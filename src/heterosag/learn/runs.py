@@ -54,6 +54,7 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
         assignment_seed=config.seed,
         fill_levels=config.fill_levels,
         rotate=config.rotate,
+        sharing=config.sharing,
     )
 
 
