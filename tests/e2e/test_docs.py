@@ -38,6 +38,16 @@ def test_summaries_hold_command_seed_and_duration_and_can_be_made_again(data: ty
         assert {**again, "duration_seconds": 0} == {**summary, "duration_seconds": 0}
 
 
+def test_every_summary_says_where_it_comes_from(data: types.ModuleType) -> None:
+    names = sorted(path.stem for path in data.SUMMARIES.glob("*.json"))
+    assert names == ["demo", "designs", "plan", "rotation", "round"]
+    for name in names:
+        summary = data.load(name)
+        assert summary["command"].startswith("heterosag ")
+        assert summary["duration_seconds"] > 0
+        assert "seed" in summary
+
+
 def test_the_papers_claim_on_the_page_is_that_of_theorem_1(data: types.ModuleType) -> None:
     assert "claims 0.833; the true value of its design is 0.500" in data.claim()
 

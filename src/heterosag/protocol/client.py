@@ -1,43 +1,31 @@
-"""The client of a round: a user's side of the protocol, without I/O, clock or threads.
+"""The client of a round: a user's side of the protocol as a machine without I/O, clock or threads.
 
-Each step is a function from a state and the server's message to the next state and the user's message, with one state
-type a phase. `Client` holds the state for callers that want an object: it answers an identical message with the
-identical reply, refuses a different one for a step it has taken, and dies on a message that only a lying server sends.
-
-Guarantees, whatever the server does: shares of both secrets of one user are never released; a survivor set is signed,
-and shares are released, for one set per context; nothing is masked, signed or released for a set of users that breaks
-the plan's floor, thresholds or robustness, or that leaves this user out.
+It takes the steps of steps.py in order: it answers an identical message with the identical reply, refuses a different
+one for a step it has taken, and dies, forgetting its secrets, on a message that only a lying server sends.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from heterosag import encode as encoding
-from heterosag import wire
-from heterosag.crypto import labels, shamir
-from heterosag.crypto.field import element_to_bytes
-from heterosag.crypto.identity import Identity, verify
-from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes, self_mask_key
-from heterosag.crypto.seal import Seal
+from heterosag.crypto.identity import Identity
+from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.secrecy import Secret
 from heterosag.encode import CellLanes, Rounding
-from heterosag.errors import FaultyServerError, PlanError, TooFewSurvivorsError, UsageError, WireError
+from heterosag.errors import FaultyServerError, PlanError, UsageError, WireError
 from heterosag.plan import Plan, User
-from heterosag.protocol import masks
-from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
-from heterosag.protocol.legality import check_legal
-from heterosag.protocol.masks import Mask
+from heterosag.protocol import steps
+from heterosag.protocol.context import RoundId
 from heterosag.protocol.phases import CLIENT_TRANSITIONS, ClientPhase
 from heterosag.protocol.release import MemoryReleaseLog, ReleaseLog
+from heterosag.protocol.steps import Advertised, Fresh, Masked, Polynomials, Shared
 
 __all__ = ["Client", "Directory", "Policy", "Polynomials"]
 
@@ -62,337 +50,6 @@ class Policy:
         ):
             if value < least:
                 raise PlanError(name, f"{value:g} is below this client's policy of at least {least:g}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Polynomials(Secret):
-    """The random polynomials that share a user's two secrets."""
-
-    mask: list[int] = field(repr=False)
-    self: list[int] = field(repr=False)
-
-    @classmethod
-    def draw(cls, plan: Plan, secrets: RoundSecrets) -> Polynomials:
-        """Fresh polynomials from the operating system's entropy."""
-        draw = shamir.random_polynomial
-        return cls(
-            mask=draw(secrets.mask_secret, plan.share_threshold),
-            self=draw(secrets.self_secret, plan.share_threshold),
-        )
-
-
-# --- one state a phase --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fresh:
-    """Nothing sent yet. `context` is c0."""
-
-    plan: Plan
-    user: int
-    context: bytes
-    identity: Identity | None
-    directory: dict[int, bytes] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advertised(Secret):
-    """Keys are drawn and advertised."""
-
-    base: Fresh
-    secrets: RoundSecrets = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared(Secret):
-    """Shares are dealt. `context` is c1, `seals` the sealing secret of each pair, `own` this user's own shares."""
-
-    base: Fresh
-    secrets: RoundSecrets = field(repr=False)
-    context: bytes
-    mask_keys: dict[int, bytes]
-    seals: dict[int, bytes] = field(repr=False)
-    own: tuple[int, int] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Masked(Secret):
-    """The vector is sent, the secrets are forgotten. `context` is c2; `held` has each dealer's (mask, self) shares."""
-
-    base: Fresh
-    context: bytes
-    sharers: frozenset[int]
-    held: dict[int, tuple[int, int]] = field(repr=False)
-    signed: tuple[int, ...] | None = None
-
-
-# --- the steps ----------------------------------------------------------------------------------------------------
-
-
-def advertise(state: Fresh, secrets: RoundSecrets) -> tuple[Advertised, bytes]:
-    """Phase 0: both public keys, signed over c0 where identities are in use."""
-    seal_key, mask_key = public_bytes(secrets.seal_key), public_bytes(secrets.mask_key)
-    signature = b""
-    if state.identity is not None:
-        signature = state.identity.sign("advertise", state.context, labels.index_bytes(state.user), seal_key, mask_key)
-    advertised = wire.Advertised(user=state.user, seal_key=seal_key, mask_key=mask_key, signature=signature)
-    message = wire.Advertisement(version=wire.WIRE_VERSION, context=state.context, advertised=advertised)
-    return Advertised(base=state, secrets=secrets), wire.encode(message)
-
-
-def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Shared, bytes]:
-    """Phase 1: check the roster, then seal a pair of shares for every holder."""
-    base = state.base
-    roster = wire.decode(wire.Roster, data, plan=base.plan, sender="server")
-    _same_context(roster.context, base.context)
-    _check_roster(state, roster.advertised)
-    context = roster_context(base.context, roster.advertised)
-    present = {user.user: user for user in roster.advertised}
-    holders = [holder for holder in base.plan.sharing.holders(base.user) if holder in present]
-    places = [holder + 1 for holder in (base.user, *holders)]
-    own, *dealt = shamir.split_two(polynomials.mask, polynomials.self, places)
-    seals, sealed = {}, []
-    for holder, (mask_share, self_share) in zip(holders, dealt, strict=True):
-        seals[holder] = _agree(base, state.secrets.seal_key, holder, present[holder].seal_key)
-        seal = Seal.of(seals[holder], context, base.user, holder)
-        sealed.append(
-            wire.SealedShares(
-                user=holder,
-                mask_share=seal.close("mask", mask_share),
-                self_share=seal.close("self", self_share),
-                mask_commitment=commit_share("mask", context, base.user, holder, mask_share),
-                self_commitment=commit_share("self", context, base.user, holder, self_share),
-            )
-        )
-    message = wire.Shares(
-        version=wire.WIRE_VERSION,
-        context=context,
-        user=base.user,
-        secret_commitment=commit_share("secret", context, base.user, base.user, state.secrets.self_secret),
-        own_mask_commitment=commit_share("mask", context, base.user, base.user, own[0]),
-        own_self_commitment=commit_share("self", context, base.user, base.user, own[1]),
-        shares=sealed,
-    )
-    shared = Shared(
-        base=base,
-        secrets=state.secrets,
-        context=context,
-        mask_keys={user: entry.mask_key for user, entry in present.items()},
-        seals=seals,
-        own=own,
-    )
-    return shared, wire.encode(message)
-
-
-def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog) -> tuple[Masked, bytes]:
-    """Phase 2: check who shared and what they sealed, then mask what `fill` encodes and send it packed.
-
-    A round is masked once, under one list of sharers, and with identities that list is signed for: see
-    `sign_survivors`.
-
-    `fill` is called only when every check has passed: a server that shows a list without this user's block peers gets
-    a refusal instead of a vector in the clear.
-    """
-    base = state.base
-    inbox = wire.decode(wire.Inbox, data, plan=base.plan, sender="server")
-    _same_context(inbox.context, state.context)
-    sharers = _check_set(base, inbox.sharers, frozenset(state.mask_keys), "the list of users who shared")
-    held, complaints = _open_shares(state, inbox, sharers)
-    context = sharers_context(state.context, inbox.sharers)
-    log.claim(base.context, "mask", context)
-    cells = base.plan.cells(base.plan.seats[base.user])
-    lanes = fill()
-    masks.apply(lanes, _masks_of(state, sharers, context))
-    masks.reduce(lanes, cells)
-    message = wire.MaskedVector(
-        version=wire.WIRE_VERSION,
-        context=context,
-        user=base.user,
-        signature=b""
-        if base.identity is None
-        else base.identity.sign("masked", context, labels.index_bytes(base.user)),
-        complaints=complaints,
-        vector=memoryview(masks.to_bytes(lanes, cells)),
-    )
-    return Masked(base=base, context=context, sharers=sharers, held=held), wire.encode(message)
-
-
-def sign_survivors(state: Masked, data: bytes, log: ReleaseLog) -> tuple[Masked, bytes]:
-    """Phase 3: sign the survivor set, once per context, claimed in the log before it is given out.
-
-    Every member of the set must have signed that it masked under this context. Otherwise a server could show one user
-    another list of sharers, have it masked with peers whom everybody else then takes for dropped, and strip its masks.
-    """
-    base = state.base
-    if base.identity is None:
-        raise UsageError("this client has no identity to sign a survivor set with")
-    request = wire.decode(wire.SurvivorSet, data, plan=base.plan, sender="server")
-    _same_context(request.context, state.context)
-    _check_set(base, request.survivors, state.sharers, "the survivor set")
-    _check_masked(state, request)
-    survivors = survivors_bytes(request.survivors)
-    log.claim(state.context, "sign", survivors)
-    signature = base.identity.sign("survivors", state.context, survivors)
-    message = wire.Agreement(version=wire.WIRE_VERSION, context=state.context, user=base.user, signature=signature)
-    return replace(state, signed=tuple(request.survivors)), wire.encode(message)
-
-
-def release(state: Masked, data: bytes, log: ReleaseLog) -> bytes:
-    """Phase 4: a share of sigma_self of every survivor and of sigma_mask of everybody else who shared, once."""
-    base = state.base
-    request = wire.decode(wire.UnmaskRequest, data, plan=base.plan, sender="server")
-    _same_context(request.context, state.context)
-    survivors = _check_set(base, request.survivors, state.sharers, "the survivor set")
-    if base.identity is not None:
-        if tuple(request.survivors) != state.signed:
-            raise FaultyServerError("asked to unmask another survivor set than the one this client signed")
-        _check_quorum(state, request)
-    log.claim(state.context, "unmask", survivors_bytes(request.survivors))
-    shares = [
-        (dealer, element_to_bytes(self_share if dealer in survivors else mask_share))
-        for dealer, (mask_share, self_share) in sorted(state.held.items())
-    ]
-    return wire.encode(wire.Released(version=wire.WIRE_VERSION, context=state.context, user=base.user, shares=shares))
-
-
-def commit_share(kind: str, context: bytes, dealer: int, holder: int, share: int) -> bytes:
-    """The published commitment of a share (kinds mask and self) or of a whole sigma_self (kind secret)."""
-    return labels.commit(kind, context, dealer, holder, element_to_bytes(share))
-
-
-# --- the checks ---------------------------------------------------------------------------------------------------
-
-
-def _same_context(theirs: bytes, ours: bytes) -> None:
-    if theirs != ours:
-        raise FaultyServerError(
-            "the server's message belongs to another context: the plan, session, round, model, roster or list of "
-            "sharers differs"
-        )
-
-
-def _check_roster(state: Advertised, advertised: Sequence[wire.Advertised]) -> None:
-    base = state.base
-    indices = [user.user for user in advertised]
-    present = _check_set(base, indices, frozenset(range(len(base.plan.users))), "the roster")
-    mine = advertised[indices.index(base.user)]
-    if (mine.seal_key, mine.mask_key) != (public_bytes(state.secrets.seal_key), public_bytes(state.secrets.mask_key)):
-        raise FaultyServerError("the roster shows other keys for this user than it advertised")
-    if len({user.mask_key for user in advertised} | {user.seal_key for user in advertised}) != 2 * len(present):
-        raise FaultyServerError("two keys of the roster are equal")
-    for user in advertised:
-        if base.directory is None:
-            if user.signature:
-                raise FaultyServerError("the roster is signed, but this client knows no identities")
-            continue
-        parts = (base.context, labels.index_bytes(user.user), user.seal_key, user.mask_key)
-        try:
-            verify(base.directory[user.user], user.signature, "advertise", *parts)
-        except WireError:
-            name = base.plan.users[user.user]
-            raise FaultyServerError(f"the keys shown for user {name!r} are not signed by its identity") from None
-
-
-def _check_set(base: Fresh, indices: Sequence[int], known: frozenset[int], what: str) -> frozenset[int]:
-    """A list of users as a set, if it is in order, holds this user, known ones only, and is legal."""
-    try:
-        check_indices(indices, len(base.plan.users), what)
-    except WireError as error:
-        raise FaultyServerError(error.problem) from None
-    chosen = frozenset(indices)
-    if base.user not in chosen:
-        raise FaultyServerError(f"{what} leaves this user out")
-    if not chosen <= known:
-        raise FaultyServerError(f"{what} names users who did not take part in the step before")
-    try:
-        check_legal(base.plan, chosen, dealers=(base.user,))
-    except TooFewSurvivorsError as error:
-        raise FaultyServerError(f"{what} is not legal: {error}") from None
-    return chosen
-
-
-def _open_shares(
-    state: Shared, inbox: wire.Inbox, sharers: frozenset[int]
-) -> tuple[dict[int, tuple[int, int]], list[int]]:
-    """The shares held for each dealer, and the dealers whose shares are missing or do not match."""
-    base = state.base
-    expected = sharers.intersection(base.plan.sharing.holders(base.user))
-    dealers = [shares.user for shares in inbox.shares]
-    if any(a >= b for a, b in pairwise(dealers)) or not expected.issuperset(dealers):
-        raise FaultyServerError("the inbox holds shares of users who are no dealers of this one, or out of order")
-    held = {base.user: state.own}
-    for shares in inbox.shares:
-        seal = Seal.of(state.seals[shares.user], state.context, shares.user, base.user)
-        try:
-            pair = seal.open("mask", shares.mask_share), seal.open("self", shares.self_share)
-        except WireError:
-            continue
-        published = shares.mask_commitment, shares.self_commitment
-        committed = tuple(
-            commit_share(kind, state.context, shares.user, base.user, value)
-            for kind, value in zip(("mask", "self"), pair, strict=True)
-        )
-        if committed == published:
-            held[shares.user] = pair
-    return held, sorted(expected - held.keys())
-
-
-def _agree(base: Fresh, mine: X25519PrivateKey, other: int, theirs: bytes) -> bytes:
-    try:
-        return agree(mine, theirs)
-    except WireError as error:
-        name = base.plan.users[other]
-        raise FaultyServerError(f"the roster shows a key of user {name!r} that cannot be used: {error}") from None
-
-
-def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Mask]:
-    """This user's own mask, and one for every listed user that it codes something with."""
-    base = state.base
-    plan, me = base.plan, base.user
-    seat = plan.seats[me]
-    everything = tuple(range(len(plan.cells(seat))))
-    found = [Mask(self_mask_key(state.secrets.self_secret, context, me), True, everything)]
-    shared = {subgroup: masks.shared_cells(plan, seat, subgroup) for subgroup in range(len(plan.subgroups))}
-    for other in sorted(sharers - {me}):
-        cells = shared[plan.seats[other]]
-        if cells:
-            shared_secret = _agree(base, state.secrets.mask_key, other, state.mask_keys[other])
-            found.append(Mask(pair_mask_key(shared_secret, context, me, other), me < other, cells))
-    return found
-
-
-def _check_masked(state: Masked, request: wire.SurvivorSet) -> None:
-    """Each survivor signed that it masked under this very list of sharers."""
-    base = state.base
-    if len(request.signatures) != len(request.survivors):
-        raise FaultyServerError("the survivor set does not carry one signature for each survivor")
-    for user, signature in zip(request.survivors, request.signatures, strict=True):
-        try:
-            verify((base.directory or {})[user], signature, "masked", state.context, labels.index_bytes(user))
-        except WireError:
-            name = base.plan.users[user]
-            raise FaultyServerError(f"user {name!r} did not mask under this list of sharers") from None
-
-
-def _check_quorum(state: Masked, request: wire.UnmaskRequest) -> None:
-    """Enough members of the survivor set, each once, signed exactly this set."""
-    base = state.base
-    signers = [user for user, _ in request.signatures]
-    if any(a >= b for a, b in pairwise(signers)) or not set(signers) <= set(request.survivors):
-        raise FaultyServerError("the survivor set carries signatures of strangers, or one twice")
-    if len(signers) < base.plan.agree_quorum:
-        raise FaultyServerError(
-            f"{len(signers)} users signed the survivor set, the plan asks for {base.plan.agree_quorum}"
-        )
-    survivors = survivors_bytes(request.survivors)
-    for user, signature in request.signatures:
-        try:
-            verify((base.directory or {})[user], signature, "survivors", state.context, survivors)
-        except WireError:
-            raise FaultyServerError(f"user {base.plan.users[user]!r} did not sign this survivor set") from None
-
-
-# --- the machine --------------------------------------------------------------------------------------------------
 
 
 class Client(Secret):
@@ -436,13 +93,13 @@ class Client(Secret):
 
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
         """Phase 0. `secrets` is for test vectors; they come from the system's entropy unless given."""
-        return self._step("advertise", b"", lambda state: advertise(state, secrets or RoundSecrets.generate()))
+        return self._step("advertise", b"", lambda state: steps.advertise(state, secrets or RoundSecrets.generate()))
 
     def share(self, message: bytes, *, polynomials: Polynomials | None = None) -> bytes:
         """Phase 1: answer the roster."""
 
         def step(state: Any) -> tuple[Any, bytes]:
-            return share(state, message, polynomials or Polynomials.draw(state.base.plan, state.secrets))
+            return steps.share(state, message, polynomials or Polynomials.draw(state.base.plan, state.secrets))
 
         return self._step("share", message, step)
 
@@ -473,7 +130,7 @@ class Client(Secret):
             def fill() -> list[CellLanes]:
                 return encoding.fill_cells(plan, plan.seats[state.base.user], update, rounding, clip=clip)
 
-            return mask(state, message, fill, self._log)
+            return steps.mask(state, message, fill, self._log)
 
         reply = self._step("mask", message, step)
         self._masked = fingerprint
@@ -481,7 +138,7 @@ class Client(Secret):
 
     def agree(self, message: bytes) -> bytes:
         """Phase 3: sign the survivor set."""
-        reply = self._step("agree", message, lambda state: sign_survivors(state, message, self._log))
+        reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log))
         self._forget_vector()
         return reply
 
@@ -489,7 +146,7 @@ class Client(Secret):
         """Phase 4: release shares."""
         masked = isinstance(self._state, Masked) and self._state.base.identity is None
         event = "unmask, without identities" if masked and self.phase is ClientPhase.MASKED else "unmask"
-        reply = self._step(event, message, lambda state: (None, release(state, message, self._log)))
+        reply = self._step(event, message, lambda state: (None, steps.release(state, message, self._log)))
         self._forget_vector()
         return reply
 
