@@ -55,6 +55,7 @@ def test_configuration_comes_back_from_toml_and_dict() -> None:
         ({"attack": "gaussian"}, "needs attackers"),
         ({"attack": "gaussian", "attackers": 97}, "more than the 96 users"),
         ({"dropout": 1.0}, "below 1"),
+        ({"seed": -1}, "seed cannot be negative"),
         ({"dropout": -0.1}, "cannot be negative"),
         ({"participation": 0}, "above 0 and at most 1"),
         ({"quantile": 1.0}, "between 0 and 1"),

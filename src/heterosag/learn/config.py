@@ -93,7 +93,16 @@ class TrainConfig:
         for name in ("alpha", "learning_rate", "value_range", "batch_size"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be above 0, not {getattr(self, name)!r}")
-        for name in ("dropout", "deadline", "decay", "decay_start", "attackers", "attack_strength", "rate_spread"):
+        for name in (
+            "seed",
+            "dropout",
+            "deadline",
+            "decay",
+            "decay_start",
+            "attackers",
+            "attack_strength",
+            "rate_spread",
+        ):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} cannot be negative, as {getattr(self, name)!r} is")
         self._check_relations()

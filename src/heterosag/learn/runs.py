@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from heterosag.costs import summarise
+from heterosag.crypto.identity import Identity
 from heterosag.crypto.labels import digest
 from heterosag.embedded import Result, aggregate
 from heterosag.errors import FaultyBlockError, TooFewSurvivorsError, UsageError
@@ -84,6 +85,9 @@ class Run:
         self.attackers = attacks.choose_attackers(self.plan, count, config.placement, self._rng("attackers"))
         spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
         self._rate_factor = np.ones(config.users) if spread is None else np.exp(spread)
+        self._identities: dict[User, Identity] | None = None
+        if config.identities:
+            self._identities = {user: Identity.generate() for user in range(config.users)}
         self._session = digest("run", config.to_toml().encode())[:16]
         self._state = _State(round=0, vector=vector, half_width=config.value_range)
         if resume:
@@ -155,7 +159,7 @@ class Run:
                 dict(zip(members, updates, strict=True)),
                 rule=self.config.rule,
                 dropped=dropped,
-                identities=self.config.identities,
+                identities=self._identities,
                 secure=self.config.secure,
                 rounding_seed=self.config.seed,
                 liars=liars,
