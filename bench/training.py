@@ -75,8 +75,9 @@ def _overhead(data: DataSet) -> Iterator[Row]:
 def _many_users() -> Iterator[Row]:
     """The paper's experiment 2: 300 users in subgroups of four, shares with neighbours or with everybody."""
     updates = np.random.default_rng(0).normal(0, 0.1, (300, 79_510)).astype(np.float32)
-    for sharing, goal in (("sparse", 1.0), ("complete", None)):
+    for sharing, signed, goal in (("sparse", False, 1.0), ("complete", False, None), ("sparse", True, None)):
         plan = Plan.build([300], [12], 79_510, subgroup_size=4, sharing=sharing)
-        spent = median_seconds(partial(aggregate, plan, updates, workers=2), repeats=2)
-        name = f"a secure round of 300 users, {sharing} sharing graph / budget of 10 s"
+        spent = median_seconds(partial(aggregate, plan, updates, workers=2, identities=signed), repeats=2)
+        extra = ", identities on" if signed else ""
+        name = f"a secure round of 300 users, {sharing} sharing graph{extra} / budget of 10 s"
         yield Row(name=name, ratio=spent / 10, goal=goal, better="lower")

@@ -10,7 +10,7 @@ from heterosag.design import make
 from heterosag.errors import UsageError
 from heterosag.records import RunRecord
 from heterosag.report.figures import draw_design, matplotlib_figure, to_svg
-from heterosag.report.runs import summarise_run
+from heterosag.report.runs import summarise_run, summary_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def make_page(runs: Sequence[RunRecord]) -> str:
             for run, summary in zip(runs, summaries, strict=True)
         ],
         figures=_figures(runs),
-        rows=_rows(summaries),
+        rows=summary_rows(summaries),
     )
 
 
@@ -207,24 +207,3 @@ def _guarantees(run: RunRecord) -> list[str]:
 def _errors(run: RunRecord) -> list[str]:
     """Rounds that failed, and why."""
     return [f"round {r['round']}: {r['error']['kind']}: {r['error']['message']}" for r in run.rounds if r["error"]][:10]
-
-
-def _rows(summaries: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{value:.1%}"
-
-    return [
-        ("design and rule", [f"{s['design']}, {s['rule']}" for s in summaries]),
-        ("attack", [f"{s['attack']}, {s['attackers']} users" if s["attackers"] else "none" for s in summaries]),
-        ("accuracy at the end", [percent(s["accuracy"]) for s in summaries]),
-        ("best accuracy", [percent(s["best_accuracy"]) for s in summaries]),
-        ("rounds, failed", [f"{s['rounds']}, {s['failed_rounds']}" for s in summaries]),
-        ("survivors a round", [f"{s['mean_survivors']:.1f}" for s in summaries]),
-        ("missed the deadline", [str(s["missed_deadline"]) for s in summaries]),
-        ("faulty blocks left out", [str(s["faulty_blocks"]) for s in summaries]),
-        ("messages refused", [str(s["refusals"]) for s in summaries]),
-        ("sent a round, slowest to fastest class, kB",
-         [", ".join(f"{size / 1000:.1f}" for size in s["sent_bytes"]) for s in summaries]),
-        ("communication, all rounds", [f"{s['communication_seconds']:.1f} s" for s in summaries]),
-        ("engine", ["real cryptography" if s["secure"] else "plain" for s in summaries]),
-    ]  # fmt: skip

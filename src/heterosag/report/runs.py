@@ -13,7 +13,7 @@ from rich.table import Table
 
 from heterosag.records import RunRecord
 
-__all__ = ["compare_runs", "summarise_run", "watch"]
+__all__ = ["compare_runs", "summarise_run", "summary_rows", "watch"]
 
 Watcher = Callable[[dict[str, Any]], None]
 
@@ -93,30 +93,43 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
     }
 
 
+def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    """What runs are compared by: the name of a row, and a cell a run. The terminal and the page show the same."""
+    rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("design, rule", lambda s: f"{s['design']}, {s['rule']}"),
+        ("attack", lambda s: f"{s['attack']}, {s['attackers']} attackers" if s["attackers"] else "none"),
+        ("accuracy at the end", lambda s: _percent(s["accuracy"])),
+        ("best accuracy", lambda s: _percent(s["best_accuracy"])),
+        ("rounds (failed)", lambda s: f"{s['rounds']} ({s['failed_rounds']})"),
+        ("survivors a round", lambda s: f"{s['mean_survivors']:.1f}"),
+        ("missed the deadline", lambda s: str(s["missed_deadline"])),
+        ("faulty blocks left out", lambda s: str(s["faulty_blocks"])),
+        ("messages refused", lambda s: str(s["refusals"])),
+        ("inference robustness", lambda s: _number(s["inference_robustness"])),
+        ("kB a round, slowest class first", lambda s: ", ".join(f"{size / 1000:.1f}" for size in s["sent_bytes"])),
+        ("communication, all rounds", lambda s: f"{s['communication_seconds']:.1f} s"),
+        ("cryptography: users, server", _cryptography),
+    ]
+    return [(name, [cell(summary) for summary in summaries]) for name, cell in rows]
+
+
 def compare_runs(runs: Sequence[RunRecord]) -> Table:
     """Runs side by side."""
     found = [summarise_run(run) for run in runs]
     table = Table("", *(summary["name"] for summary in found))
-    rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
-        ("design, rule", lambda s: f"{s['design']}, {s['rule']}"),
-        ("attack", lambda s: f"{s['attack']}, {s['attackers']} attackers" if s["attackers"] else "none"),
-        ("rounds (failed)", lambda s: f"{s['rounds']} ({s['failed_rounds']})"),
-        ("accuracy, best", lambda s: f"{_percent(s['accuracy'])}, {_percent(s['best_accuracy'])}"),
-        ("survivors a round", lambda s: f"{s['mean_survivors']:.1f}"),
-        ("faulty blocks left out", lambda s: str(s["faulty_blocks"])),
-        (
-            "inference robustness",
-            lambda s: "-" if s["inference_robustness"] is None else f"{s['inference_robustness']:.3f}",
-        ),
-        ("sent a round, slowest class", lambda s: f"{s['sent_bytes'][0] / 1000:.1f} kB"),
-        ("sent a round, fastest class", lambda s: f"{s['sent_bytes'][-1] / 1000:.1f} kB"),
-        ("communication, all rounds", lambda s: f"{s['communication_seconds']:.1f} s"),
-        ("cryptography of all users, server", lambda s: "{user:.1f} s, {server:.1f} s".format(**s["protocol_seconds"])),
-    ]
-    for name, value in rows:
-        table.add_row(name, *(value(summary) for summary in found))
+    for name, cells in summary_rows(found):
+        table.add_row(name, *cells)
     return table
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _cryptography(summary: dict[str, Any]) -> str:
+    spent = summary["protocol_seconds"]
+    return f"{spent['user']:.1f} s, {spent['server']:.1f} s" if summary["secure"] else "none (plain engine)"
