@@ -33,7 +33,7 @@ MOST_USERS_WITH_METRICS = 2**14
 MOST_USERS = 2**20 - 2
 """A share is taken at a roster index + 1, below 2^20."""
 
-_COMPLETE_UP_TO = 300  # users; beyond, shares go to neighbours only
+_COMPLETE_UP_TO = 256  # users; beyond, shares go to neighbours only
 _LONGEST_NAME = 256
 
 

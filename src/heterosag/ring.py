@@ -12,6 +12,8 @@ last byte are zero, and `unpack` refuses anything else, so that a vector has exa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,19 @@ import numpy.typing as npt
 
 from heterosag.errors import UsageError, WireError
 
-__all__ = ["MAX_BITS", "Lanes", "check_packed", "lane_dtype", "pack", "packed_size", "reduce", "unpack", "width"]
+__all__ = [
+    "MAX_BITS",
+    "Lanes",
+    "check_packed",
+    "lane_dtype",
+    "pack",
+    "pack_all",
+    "packed_size",
+    "reduce",
+    "unpack",
+    "unpack_all",
+    "width",
+]
 
 MAX_BITS = 63
 """Widest ring: a sum fits a signed 64-bit integer, so decoding never needs a wider type."""
@@ -106,6 +120,41 @@ def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> Lanes
     return out.reshape(-1)[:count]
 
 
+def pack_all(vectors: Sequence[Lanes], bits: int) -> list[memoryview]:
+    """`pack` of each vector, in one go: for many small ones, which cost more in calls than in work."""
+    dtype = lane_dtype(bits)
+    if any(vector.dtype != dtype for vector in vectors):
+        raise UsageError(f"elements of {bits} bits are packed together from lanes of {dtype}")
+    starts = _group_starts([vector.size for vector in vectors])
+    joined = np.zeros(starts[-1] * _GROUP, dtype=dtype)
+    for vector, start in zip(vectors, starts, strict=False):
+        joined[start * _GROUP : start * _GROUP + vector.size] = vector
+    packed = memoryview(pack(joined, bits))
+    return [
+        packed[start * bits : start * bits + packed_size(vector.size, bits)]
+        for vector, start in zip(vectors, starts, strict=False)
+    ]
+
+
+def unpack_all(parts: Sequence[memoryview], bits: int, counts: Sequence[int]) -> list[Lanes]:
+    """`unpack` of each part, in one go; refuses what `check_packed` refuses."""
+    starts = _group_starts(counts)
+    joined = np.zeros(starts[-1] * bits, dtype=np.uint8)
+    for data, count, start in zip(parts, counts, starts, strict=False):
+        size = check_packed(data, bits, count)
+        joined[start * bits : start * bits + size] = data
+    lanes = unpack(joined.data, bits, starts[-1] * _GROUP)
+    return [lanes[start * _GROUP : start * _GROUP + count] for count, start in zip(counts, starts, strict=False)]
+
+
+def _group_starts(counts: Sequence[int]) -> list[int]:
+    """In which group each vector starts when all are padded to whole groups; last, the number of groups."""
+    starts = [0]
+    for count in counts:
+        starts.append(starts[-1] - (-count // _GROUP))
+    return starts
+
+
 def _pack_groups(groups: Lanes, bits: int) -> npt.NDArray[np.uint8]:
     """Rows of eight elements to rows of words whose first `bits` bytes hold them."""
     if bits < 8:
@@ -152,6 +201,7 @@ def _unpack_groups(groups: npt.NDArray[np.uint8], bits: int, dtype: np.dtype[np.
     return out
 
 
+@lru_cache
 def _steps(bits: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
     """For fields of `bits` bits in bytes: masks of the lower and upper halves, and how far upper ones move down.
 

@@ -178,7 +178,7 @@ def test_named_users_and_seeded_assignment() -> None:
 
 
 def test_sharing_graph_is_complete_for_few_and_sparse_for_many() -> None:
-    assert Plan.build([300], [2], 1000, subgroup_size=10).sharing.complete
+    assert Plan.build([256], [2], 1000, subgroup_size=8).sharing.complete
     plan = Plan.build([1000], [2], 1000, subgroup_size=10)
     assert not plan.sharing.complete
     assert 2 < plan.share_threshold < plan.sharing.neighbours < 100

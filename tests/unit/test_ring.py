@@ -80,3 +80,28 @@ def test_unpack_is_strict() -> None:
             ring.unpack(wrong, 5, 3)
     with pytest.raises(WireError, match="trailing bits"):
         ring.unpack(bytes([data[0], data[1] | 0x80]), 5, 3)
+
+
+@pytest.mark.parametrize("bits", [1, 3, 7, 8, 11, 16, 33, 63])
+def test_many_vectors_pack_together_as_each_alone(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    counts = [0, 1, 7, 8, 9, 1000, 3]
+    vectors = [rng.integers(0, 1 << bits, count, dtype=np.uint64).astype(ring.lane_dtype(bits)) for count in counts]
+    packed = ring.pack_all(vectors, bits)
+    assert [bytes(data) for data in packed] == [ring.pack(vector, bits) for vector in vectors]
+    for vector, back in zip(vectors, ring.unpack_all(packed, bits, counts), strict=True):
+        assert np.array_equal(vector, back)
+        assert back.dtype == vector.dtype
+
+
+def test_packing_together_refuses_what_packing_alone_refuses() -> None:
+    good = np.array([1, 2, 3], dtype=np.uint8)
+    with pytest.raises(UsageError, match="does not fit in 3 bits"):
+        ring.pack_all([good, np.array([8], dtype=np.uint8)], 3)
+    with pytest.raises(UsageError, match="lanes of uint8"):
+        ring.pack_all([good, np.array([256], dtype=np.uint16)], 3)
+    data = ring.pack(good, 5)
+    with pytest.raises(WireError, match="trailing bits"):
+        ring.unpack_all([memoryview(data), memoryview(bytes([data[0], data[1] | 0x80]))], 5, [3, 3])
+    with pytest.raises(WireError, match="takes 2 bytes"):
+        ring.unpack_all([memoryview(data), memoryview(data[:1])], 5, [3, 3])

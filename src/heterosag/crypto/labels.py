@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from struct import pack
 
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -25,14 +26,14 @@ _SHA256 = SHA256()
 
 def index_bytes(*numbers: int) -> bytes:
     """Roster indices and other small numbers as eight little-endian bytes each."""
-    return b"".join(number.to_bytes(8, "little") for number in numbers)
+    return pack(f"<{len(numbers)}Q", *numbers)
 
 
 def digest(label: str, *parts: bytes) -> bytes:
     """SHA-256 over the label and the parts, each behind its length."""
     state = Hash(_SHA256)
     if len(parts) == 1:  # a whole message, perhaps: without a copy of it
-        state.update(_listed(label) + len(parts[0]).to_bytes(8, "little"))
+        state.update(_listed(label) + _length(len(parts[0])))
         state.update(parts[0])
     else:
         state.update(_listed(label, *parts))
@@ -55,15 +56,19 @@ def commit(kind: str, context: bytes, dealer: int, holder: int, value: bytes) ->
 def _listed(label: str, *parts: bytes) -> bytes:
     listed = [_head(label)]
     for part in parts:
-        listed.append(len(part).to_bytes(8, "little"))
-        listed.append(part)
+        listed += _length(len(part)), part
     return b"".join(listed)
+
+
+@lru_cache(maxsize=256)
+def _length(size: int) -> bytes:
+    return size.to_bytes(8, "little")
 
 
 @lru_cache(maxsize=256)
 def _head(label: str) -> bytes:
     name = _PREFIX + label.encode("ascii")
-    return len(name).to_bytes(8, "little") + name
+    return _length(len(name)) + name
 
 
 def shuffle(label: str, seed: bytes, count: int) -> list[int]:

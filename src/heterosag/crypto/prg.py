@@ -21,6 +21,7 @@ BLOCK_SIZE = 16
 CHUNK_SIZE = 1 << 18
 """Bytes produced at a time: the chunk and what it is added to stay in the second-level cache."""
 
+_FROM_ZERO = CTR(bytes(BLOCK_SIZE))
 _ZEROS = memoryview(bytes(CHUNK_SIZE))
 
 
@@ -62,4 +63,5 @@ def keystream(key: bytes, size: int, *, start: int = 0) -> bytes:
 def _encryptor(key: bytes, block: int) -> CipherContext:
     if len(key) != KEY_SIZE:
         raise UsageError(f"a keystream key has {KEY_SIZE} bytes, not {len(key)}")
-    return Cipher(AES(key), CTR(block.to_bytes(BLOCK_SIZE, "big"))).encryptor()
+    mode = CTR(block.to_bytes(BLOCK_SIZE, "big")) if block else _FROM_ZERO
+    return Cipher(AES(key), mode).encryptor()

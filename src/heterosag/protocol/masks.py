@@ -16,13 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag import ring
-from heterosag.crypto.prg import CHUNK_SIZE, Keystream, chunk_buffer
+from heterosag.crypto.prg import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.crypto.secrecy import Secret
 from heterosag.encode import CellLanes
 from heterosag.plan import Cell, Plan
 from heterosag.ring import Lanes
 
 __all__ = ["Mask", "apply", "check_bytes", "empty", "from_bytes", "reduce", "shared_cells", "to_bytes"]
+
+_SMALL = 1 << 14
+"""Elements of a cell that is packed together with others of its ring: a call of its own costs as much as the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,26 @@ def apply(lanes: Sequence[CellLanes], masks: Iterable[Mask]) -> None:
     buffer = chunk_buffer()
     for place in sorted(covering):
         cell = lanes[place]
+        if cell.elements.nbytes + cell.auxiliary.nbytes <= CHUNK_SIZE:
+            _add_small(cell, covering[place], buffer)
+            continue
         for part in (cell.elements, cell.auxiliary):
             _add_streams(part, covering[place], buffer)
         for stream, _ in covering[place]:
             stream.align()
+
+
+def _add_small(cell: CellLanes, streams: list[tuple[Keystream, bool]], buffer: npt.NDArray[np.uint8]) -> None:
+    """A cell that a chunk holds: one read a stream for its elements, its auxiliary lanes and the rest of the block."""
+    elements, end = cell.elements.nbytes, cell.elements.nbytes + cell.auxiliary.nbytes
+    size = end + -end % BLOCK_SIZE
+    words = buffer[:elements].view(cell.elements.dtype)
+    lanes = buffer[elements:end].view(np.uint64)
+    for stream, add in streams:
+        stream.read_into(buffer, size)
+        combine = np.add if add else np.subtract
+        combine(cell.elements, words, out=cell.elements)
+        combine(cell.auxiliary, lanes, out=cell.auxiliary)
 
 
 def _add_streams(lanes: Lanes, streams: list[tuple[Keystream, bool]], buffer: npt.NDArray[np.uint8]) -> None:
@@ -85,11 +104,15 @@ def reduce(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> None:
 
 def to_bytes(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> bytes:
     """The cells as they cross the wire: elements packed at exactly their ring's bits, then the auxiliary lanes."""
-    return b"".join(
-        part
-        for content, cell in zip(lanes, cells, strict=True)
-        for part in (ring.pack(content.elements, cell.bits), content.auxiliary.astype("<u8").tobytes())
-    )
+    packed: dict[int, bytes | memoryview] = {}
+    for bits, places in _small_cells(cells).items():
+        together = ring.pack_all([lanes[place].elements for place in places], bits)
+        packed.update(zip(places, together, strict=True))
+    found: list[bytes | memoryview] = []
+    for place, (content, cell) in enumerate(zip(lanes, cells, strict=True)):
+        found.append(packed[place] if place in packed else ring.pack(content.elements, cell.bits))
+        found.append(content.auxiliary.astype("<u8", copy=False).data)
+    return b"".join(found)
 
 
 def check_bytes(data: memoryview, cells: Sequence[Cell]) -> None:
@@ -100,12 +123,27 @@ def check_bytes(data: memoryview, cells: Sequence[Cell]) -> None:
 
 def from_bytes(data: memoryview, cells: Sequence[Cell]) -> Iterator[CellLanes]:
     """The inverse of `to_bytes`, a cell at a time."""
-    for packed, tail, cell in _parts(data, cells):
-        yield CellLanes(ring.unpack(packed, cell.bits, cell.size), np.frombuffer(tail, dtype="<u8"))
+    parts = list(_parts(data, cells))
+    unpacked: dict[int, Lanes] = {}
+    for bits, places in _small_cells(cells).items():
+        together = ring.unpack_all([parts[place][0] for place in places], bits, [cells[place].size for place in places])
+        unpacked.update(zip(places, together, strict=True))
+    for place, (packed, tail, cell) in enumerate(parts):
+        elements = unpacked.pop(place) if place in unpacked else ring.unpack(packed, cell.bits, cell.size)
+        yield CellLanes(elements, np.frombuffer(tail, dtype="<u8"))
+
+
+def _small_cells(cells: Sequence[Cell]) -> dict[int, list[int]]:
+    """The places of the cells that are packed together, by the bits of their ring."""
+    found: dict[int, list[int]] = {}
+    for place, cell in enumerate(cells):
+        if cell.size <= _SMALL:
+            found.setdefault(cell.bits, []).append(place)
+    return found
 
 
 def _parts(data: memoryview, cells: Sequence[Cell]) -> Iterator[tuple[memoryview, memoryview, Cell]]:
-    at = 0
+    at, data = 0, memoryview(data)
     for cell in cells:
         packed, tail = ring.packed_size(cell.size, cell.bits), 8 * len(cell.lanes)
         yield data[at : at + packed], data[at + packed : at + packed + tail], cell
