@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -52,21 +54,23 @@ def _overhead(data: DataSet) -> Iterator[Row]:
     plan = Plan.build([5] * 5, [2, 6, 8, 10, 12], 79_510)
     parts = partition(data.train_y, 25, "sorted", np.random.default_rng(0))
     training = LocalTraining(epochs=5, batch_size=240, learning_rate=0.03)
-    updates = train_together(model, data, parts, training, [np.random.default_rng([0, u]) for u in range(25)])
-    times = {
-        "train": median_seconds(
-            lambda: train_together(model, data, parts, training, [np.random.default_rng([0, u]) for u in range(25)]),
-            repeats=3,
-        ),
-        "plain": median_seconds(lambda: aggregate(plan, updates, secure=False)),
-        "secure": median_seconds(lambda: aggregate(plan, updates, workers=2)),
-        "signed": median_seconds(lambda: aggregate(plan, updates, workers=2, identities=True)),
+
+    def train() -> Any:
+        return train_together(model, data, parts, training, [np.random.default_rng([0, u]) for u in range(25)])
+
+    updates = train()
+    steps: dict[str, Callable[[], Any]] = {
+        "train": train,
+        "plain": partial(aggregate, plan, updates, secure=False),
+        "secure": partial(aggregate, plan, updates, workers=2),
+        "signed": partial(aggregate, plan, updates, workers=2, identities=True),
     }
+    runs = [{name: seconds(step) for name, step in steps.items()} for _ in range(7)]  # in turn: load comes and goes
     for name, goal in (("secure", 1.15), ("signed", None)):
         extra = ", identities on" if name == "signed" else ""
         yield Row(
             name=f"a round of experiment 1 with real cryptography{extra} / without",
-            ratio=(times["train"] + times[name]) / (times["train"] + times["plain"]),
+            ratio=median((run["train"] + run[name]) / (run["train"] + run["plain"]) for run in runs),
             goal=goal,
             better="lower",
         )

@@ -1,8 +1,9 @@
 """The users of an embedded round: in this process, or in processes of their own.
 
-Key agreement takes most of a round's time and gains nothing from threads, so a crew can be spread over processes. These
-are forked after the updates are there, so that no update and no secret is ever pickled: only messages, which would
-cross a network anyway, go through the pipes. Every user computes its own side; nothing is computed once for both ends.
+Key agreement takes most of a round's time and gains nothing from threads, so a crew can be spread over processes, this
+one among them. The others are forked after the updates are there, so that no update and no secret is ever pickled: only
+messages, which would cross a network anyway, go through the pipes. Every user computes its own side; nothing is
+computed once for both ends.
 """
 
 from __future__ import annotations
@@ -107,31 +108,32 @@ class LocalCrew:
 
 
 class ForkedCrew:
-    """Users spread over processes, each of which is a local crew behind a pipe."""
+    """Users spread over processes: some here, the others in local crews behind pipes."""
 
     def __init__(self, settings: CrewSettings, workers: int) -> None:
         context = multiprocessing.get_context("fork")
         users = settings.plan.users
         self._home: dict[User, int] = {user: index % workers for index, user in enumerate(users)}
+        own = [[user for user in users if self._home[user] == worker] for worker in range(workers)]
         self._pipes: list[Connection] = []
         self._processes = []
-        for worker in range(workers):
+        for theirs in own[1:]:
             here, there = context.Pipe()
-            own = [user for user in users if self._home[user] == worker]
-            process = context.Process(target=_serve, args=(there, settings, own), daemon=True)
+            process = context.Process(target=_serve, args=(there, settings, theirs), daemon=True)
             process.start()
             there.close()
             self._pipes.append(here)
             self._processes.append(process)
+        self._here = LocalCrew(settings, own[0])
 
     def answer(self, phase: Phase, messages: Mapping[User, bytes]) -> Answers:
         """Every addressed user's reply in a phase, all processes at work at once."""
-        shares: list[dict[User, bytes]] = [{} for _ in self._pipes]
+        shares: list[dict[User, bytes]] = [{} for _ in range(len(self._pipes) + 1)]
         for user, message in messages.items():
             shares[self._home[user]][user] = message
-        for pipe, share in zip(self._pipes, shares, strict=True):
+        for pipe, share in zip(self._pipes, shares[1:], strict=True):
             pipe.send((phase, share))
-        found: Answers = {}
+        found = self._here.answer(phase, shares[0])
         for pipe in self._pipes:
             reply: Any = pipe.recv()
             if isinstance(reply, str):
@@ -141,6 +143,7 @@ class ForkedCrew:
 
     def dismiss(self) -> None:
         """The round is over: end the processes."""
+        self._here.dismiss()
         for pipe in self._pipes:
             try:
                 pipe.send(None)
