@@ -34,6 +34,7 @@ class TrainConfig:
     data: str = _setting("digits", "digits, mnist, fashion-mnist, cifar10, or openml:NAME")
     data_dir: str = _setting("", "folder of the data files (or set HETEROSAG_DATA)")
     partition: str = _setting("iid", "how data is split over users: iid, sorted (by label) or dirichlet")
+    train_samples: int = _setting(0, "train on only so many samples, drawn from all; 0: all of them")
     alpha: float = _setting(1.0, "concentration of the Dirichlet partition; small means unlike users")
     model: str = _setting("auto", "auto, digits, mnist, cifar10, or package.module:factory of a torch.nn.Module")
 
@@ -102,6 +103,7 @@ class TrainConfig:
             "attackers",
             "attack_strength",
             "rate_spread",
+            "train_samples",
         ):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} cannot be negative, as {getattr(self, name)!r} is")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from heterosag.errors import UsageError
 
-__all__ = ["DataSet", "load", "partition"]
+__all__ = ["DataSet", "load", "partition", "thin"]
 
 _IDX = {
     "train_x": "train-images-idx3-ubyte",
@@ -147,6 +147,16 @@ def _cifar10(folder: Path) -> DataSet:
     train_x, train_y = read([f"data_batch_{i}.bin" for i in range(1, 6)])
     test_x, test_y = read(["test_batch.bin"])
     return DataSet(name="cifar10", train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
+
+
+def thin(data: DataSet, samples: int, rng: np.random.Generator) -> DataSet:
+    """The data set with only so many training samples, drawn from all; 0 keeps them all."""
+    if not samples:
+        return data
+    if samples > len(data.train_y):
+        raise UsageError(f"{data.name} has {len(data.train_y)} training samples, not {samples}")
+    chosen = np.sort(rng.choice(len(data.train_y), samples, replace=False))
+    return replace(data, train_x=data.train_x[chosen], train_y=data.train_y[chosen])
 
 
 def partition(

@@ -35,7 +35,7 @@ __all__ = ["CHECKPOINT", "Run", "build_plan"]
 
 CHECKPOINT = "checkpoint.safetensors"
 
-_PURPOSES = ("partition", "attackers", "participation", "batches", "dropout", "attack", "rates")
+_PURPOSES = ("partition", "attackers", "participation", "batches", "dropout", "attack", "rates", "samples")
 _FLOAT_SIZE = 4
 _FASTEST, _SLOWEST = 0.5, -0.1  # how far the adaptive range may move in one round, as a logarithm
 
@@ -68,13 +68,18 @@ class _State:
     half_width: float
 
 
+def _fingerprint(state: _State) -> bytes:
+    """What tells two models apart: equal only if they are, bit for bit."""
+    return digest("model", state.vector.tobytes())
+
+
 class Run:
     """One training run in a folder: `Run(config, folder).train()`, or `Run.resume(folder).train()` to go on."""
 
     def __init__(self, config: TrainConfig, folder: Path, *, resume: bool = False) -> None:
         self.config = config
         self.folder = folder
-        self.data = data.load(config.data, config.data_dir)
+        self.data = data.thin(data.load(config.data, config.data_dir), config.train_samples, self._rng("samples"))
         self.model = models.build(config.model, config.data, config.seed)
         vector = users.flatten(self.model)
         self.plan = build_plan(config, vector.size)
@@ -164,9 +169,7 @@ class Run:
                 rounding_seed=self.config.seed,
                 liars=liars,
                 workers=self.config.workers,
-                round_id=RoundId(
-                    session=self._session, number=number, model=digest("model", self._state.vector.tobytes())
-                ),
+                round_id=RoundId(session=self._session, number=number, model=_fingerprint(self._state)),
             )
         except (TooFewSurvivorsError, FaultyBlockError) as error:
             line |= {"error": {"kind": type(error).__name__, "message": str(error)}, **_NOTHING}
@@ -183,7 +186,7 @@ class Run:
             users.load_vector(self.model, after.vector)
         judged = users.evaluate(self.model, self.data)
         sane = math.isfinite(judged.loss)
-        line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None}
+        line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None, "model": _fingerprint(after).hex()}
         line |= {"seconds": {"training": trained - began, "aggregation": time.perf_counter() - trained}}
         return line, after
 

@@ -34,6 +34,9 @@ __all__ = [
 
 Vectors = npt.NDArray[np.float32]
 
+_LEAST_TOGETHER = 8  # users that are trained together even if they are unlike
+_ALIKE = 0.75  # share of the largest user's samples that makes another one like it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalTraining:
@@ -106,8 +109,38 @@ def train_together(
     `labels`, where given, replace the users' own (an array as long as the training labels for each user).
     """
     layers = _linear_layers(model)
-    if layers is not None:
-        return _train_layers(layers, data, parts, training, rngs, labels)
+    updates = np.empty((len(parts), sum(parameter.numel() for parameter in model.parameters())), dtype=np.float32)
+    for group in _alike([len(part) for part in parts]):
+        some = [parts[user] for user in group], training, [rngs[user] for user in group]
+        theirs = None if labels is None else [labels[user] for user in group]
+        if layers is not None:
+            updates[group] = _train_layers(layers, data, *some, theirs)
+        else:
+            updates[group] = _train_stacked(model, data, *some, theirs)
+    return updates
+
+
+def _alike(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Users with about as many samples each, together: in a step everybody is padded to the one who has most."""
+    order = sorted(range(len(sizes)), key=lambda user: -sizes[user])
+    group: list[int] = []
+    for user in order:
+        if len(group) >= _LEAST_TOGETHER and sizes[user] < _ALIKE * sizes[group[0]]:
+            yield sorted(group)
+            group = []
+        group.append(user)
+    yield sorted(group)
+
+
+def _train_stacked(
+    model: nn.Module,
+    data: DataSet,
+    parts: Sequence[npt.NDArray[np.int64]],
+    training: LocalTraining,
+    rngs: Sequence[np.random.Generator],
+    labels: Sequence[npt.NDArray[np.int64]] | None,
+) -> Vectors:
+    """Any model: the gradients of all users at once by torch.func."""
     start = {name: parameter.detach() for name, parameter in model.named_parameters()}
     buffers = {name: buffer.detach() for name, buffer in model.named_buffers()}
     stacked = {name: value.expand(len(parts), *value.shape).clone() for name, value in start.items()}
