@@ -1,4 +1,4 @@
-"""The command line: `heterosag plan`, `round`, `train` and `report`.
+"""The command line: `heterosag plan`, `round`, `train`, `report` and `reproduce`.
 
 Heavy imports happen inside the commands, so that `heterosag --help` stays quick.
 """
@@ -201,6 +201,32 @@ def report(
     console = Console(highlight=False)
     console.print(compare_runs(found))
     console.print(f"report: {out}")
+
+
+@app.command()
+def reproduce(
+    items: Annotated[list[str] | None, typer.Argument(help="Items of the paper, or all; see --list.")] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Name every item, with an estimate.")] = False,
+    scale: Annotated[str, typer.Option(help="quick (all within a quarter of an hour) or full (the paper's sizes).")] = (
+        "quick"
+    ),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, summaries, figures, tables, page.")] = (
+        Path("reproduction")
+    ),
+    data_dir: Annotated[str, typer.Option(help="Folder of MNIST and CIFAR-10 (or set HETEROSAG_DATA).")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of everything random but the secrets.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes for the users' cryptography.")] = 2,
+    as_json: _Json = False,
+) -> None:
+    """Re-create the paper's examples, theorems, tables and figures, and judge each claim."""
+    from heterosag.reproduce import command
+
+    if show_list:
+        command.show_items(as_json=as_json)
+    elif not items:
+        _fail("name items of the paper, or all; heterosag reproduce --list shows them")
+    else:
+        command.run(items, scale=scale, out=out, data_dir=data_dir, seed=seed, workers=workers, as_json=as_json)
 
 
 def _train_command() -> click.Command:

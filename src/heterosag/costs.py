@@ -1,6 +1,6 @@
 """What a plan costs in bits.
 
-The paper's measure (Appendix E): a user sends, for every segment, its elements at the ring width of its block.
+The paper's measure (Appendix F): a user sends, for every segment, its elements at the ring width of its block.
 *Expansion* compares that with sending the quantized values in clear, ceil(log2 K) bits each, and with what the same
 levels would take in one block of everybody (`secagg`). Auxiliary lanes are counted apart; keys and shares are not
 counted here. `summarise` puts a plan's structure, guarantees and costs into plain data.

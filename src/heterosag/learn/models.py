@@ -16,7 +16,7 @@ __all__ = ["MODELS", "build"]
 
 
 class Cifar10Net(nn.Module):
-    """The network of the paper's table 5: two convolutions, three fully connected layers."""
+    """The network of the paper's table 6: two convolutions, three fully connected layers."""
 
     def __init__(self) -> None:
         super().__init__()

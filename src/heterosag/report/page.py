@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from heterosag.design import make
 from heterosag.errors import UsageError
 from heterosag.records import RunRecord
-from heterosag.report.figures import draw_design, matplotlib_figure, to_svg
+from heterosag.report.figures import COLOURS, draw_design, matplotlib_figure, to_svg
 from heterosag.report.runs import summarise_run, summary_rows
+from heterosag.report.templates import render, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,33 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["make_page", "write_page"]
 
-_COLOURS = ("#1b7f79", "#d1495b", "#3d5a98", "#c98b1b", "#6b4d8f", "#5a8f29")
 _WIDEST_DESIGN = 40
 
 
 def write_page(runs: Sequence[RunRecord], path: Path) -> None:
     """Write the page of some runs."""
-    text = make_page(runs)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error}") from None
+    write(path, make_page(runs))
 
 
 def make_page(runs: Sequence[RunRecord]) -> str:
     """The page as HTML text."""
     if not runs or any(not run.rounds for run in runs):
         raise UsageError("a report needs runs with at least one round")
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError:
-        raise UsageError("reports need jinja2: pip install 'heterosag[report]'") from None
-    template = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string((Path(__file__).with_name("page.html")).read_text(encoding="utf-8"))
     summaries = [summarise_run(run) for run in runs]
-    return template.render(
+    return render(
+        Path(__file__).with_name("page.html"),
         title=", ".join(run.name for run in runs),
         runs=[
             {"summary": summary, "guarantees": _guarantees(run), "design": _design(run), "errors": _errors(run)}
@@ -95,7 +84,7 @@ def _legend(axes: Axes) -> None:
 
 
 def _lines(runs: Sequence[RunRecord]) -> Any:
-    return zip(runs, (_COLOURS[at % len(_COLOURS)] for at in range(len(runs))), strict=True)
+    return zip(runs, (COLOURS[at % len(COLOURS)] for at in range(len(runs))), strict=True)
 
 
 def _accuracy_rounds(runs: Sequence[RunRecord]) -> Figure:

@@ -1,0 +1,102 @@
+"""What `heterosag reproduce` prints and writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from heterosag.errors import UsageError
+from heterosag.reproduce.items import ITEMS, Item, choose, known_summaries, run_item
+from heterosag.reproduce.outcome import Scale, Summary
+from heterosag.reproduce.running import Job
+
+__all__ = ["run", "show_items"]
+
+_STYLES = {"holds": "green", "partly": "yellow", "fails": "red"}
+
+
+def show_items(*, as_json: bool) -> None:
+    """Name every item."""
+    if as_json:
+        print(json.dumps({"items": [_describe(item) for item in ITEMS.values()]}, indent=2))
+        return
+    table = Table("item", "what", "in the paper", "quick", "full", "data")
+    for item in ITEMS.values():
+        table.add_row(item.name, item.title, item.place, _time(item.quick), _time(item.full), item.data)
+    Console(highlight=False).print(table)
+
+
+def _describe(item: Item) -> dict[str, Any]:
+    return {
+        "item": item.name,
+        "title": item.title,
+        "place": item.place,
+        "estimate_seconds": {scale.value: item.estimate(scale) for scale in (Scale.QUICK, Scale.FULL)},
+        "data": item.data,
+    }
+
+
+def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int, workers: int, as_json: bool) -> None:
+    """Reproduce items, judge their claims, and write everything into one folder."""
+    if scale not in list(Scale):
+        raise UsageError(f"the scale is quick or full (tiny is for tests), not {scale!r}")
+    chosen = choose(names)
+    console = Console(highlight=False, quiet=as_json)
+    job = Job(
+        scale=Scale(scale),
+        seed=seed,
+        folder=out,
+        data_dir=data_dir,
+        workers=workers,
+        say=lambda line: console.print(line),
+    )
+    done = []
+    for item in chosen:
+        console.print(f"[bold]{item.title}[/bold] ({item.place}): about {_time(item.estimate(job.scale))}")
+        began = time.perf_counter()
+        summary = run_item(item, job)
+        done.append(summary)
+        for verdict in summary.outcome.verdicts:
+            style = _STYLES[verdict.holds.value]
+            console.print(f"  [{style}]{verdict.holds.value:6}[/{style}] {verdict.claim}: {verdict.found}", markup=True)
+        console.print(f"  {time.perf_counter() - began:.0f} s")
+    from heterosag.reproduce.page import lead, write_all
+
+    summaries = known_summaries(out / "summaries")
+    page = write_all(summaries, out)
+    if as_json:
+        print(json.dumps({"page": str(page), "items": [_judged(summary) for summary in done]}, indent=2))
+        return
+    console.print(f"{lead(summaries)} page: {page}")
+
+
+def _judged(summary: Summary) -> dict[str, Any]:
+    return {
+        "item": summary.item,
+        "scale": summary.scale.value,
+        "seed": summary.seed,
+        "duration_seconds": summary.duration_seconds,
+        "verdicts": [
+            {
+                "claim": verdict.claim,
+                "paper": verdict.paper,
+                "found": verdict.found,
+                "holds": verdict.holds.value,
+                "note": verdict.note,
+            }
+            for verdict in summary.outcome.verdicts
+        ],
+        "values": summary.outcome.values,
+    }
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

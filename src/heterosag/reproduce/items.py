@@ -1,0 +1,165 @@
+"""Every item of the paper that can be reproduced, by name, with an estimate of how long it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from heterosag.errors import UsageError
+from heterosag.reproduce.outcome import Outcome, Scale, Summary, load, save
+from heterosag.reproduce.running import Job
+
+__all__ = ["ITEMS", "Item", "choose", "known_summaries", "run_item"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """Something of the paper: where it stands there, what does it here, and about how many seconds that takes."""
+
+    name: str
+    title: str
+    place: str
+    function: str
+    quick: float
+    full: float
+    data: str = ""
+
+    def estimate(self, scale: Scale) -> float:
+        """Seconds, on two cores."""
+        return {Scale.TINY: 5.0, Scale.QUICK: self.quick, Scale.FULL: self.full}[scale]
+
+    def run(self, job: Job) -> Outcome:
+        """Reproduce it."""
+        module, _, name = self.function.partition(":")
+        work: Callable[[Job], Outcome] = getattr(import_module(f"heterosag.reproduce.{module}"), name)
+        return work(job)
+
+
+def _item(name: str, title: str, place: str, function: str, seconds: tuple[float, float], data: str = "") -> Item:
+    return Item(name=name, title=title, place=place, function=function, quick=seconds[0], full=seconds[1], data=data)
+
+
+_HOUR = 3600.0
+
+ITEMS: dict[str, Item] = {
+    item.name: item
+    for item in (
+        _item(
+            "examples-1-2", "Why unlike quantizers do not add up", "Examples 1 and 2", "examples:examples_1_2", (1, 1)
+        ),
+        _item("examples-3-4", "HeteroSAg on five groups", "Examples 3 and 4", "examples:examples_3_4", (2, 2)),
+        _item("appendix-a", "Secure aggregation of three users", "Appendix A", "appendix:appendix_a", (1, 1)),
+        _item(
+            "matrices",
+            "Segment-selection matrices",
+            "Algorithms 1 and 2, figures 2, 7 and 8",
+            "matrices:matrices",
+            (1, 1),
+        ),
+        _item(
+            "properties", "Properties of the matrices", "Appendix B, Properties 1 to 4", "matrices:properties", (2, 2)
+        ),
+        _item("theorem-1", "Inference robustness", "Theorems 1 and 4, section 4.2", "guarantees:theorem_1", (8, 8)),
+        _item("theorem-3", "Leaks under dropout", "Theorem 3, Remark 5", "guarantees:theorem_3", (3, 12)),
+        _item("remarks", "Remarks on robustness and splitting", "Remarks 1, 2 and 4", "guarantees:remarks", (1, 1)),
+        _item("lemmas", "Quantization error", "Lemmas 1 and 2, Proposition 1", "quantization:lemmas", (20, 20)),
+        _item("theorem-2", "Convergence", "Theorem 2, Remark 3", "quantization:theorem_2", (15, 40)),
+        _item("costs", "Cost and time of experiment 1", "Table 4, figure 5b", "communication:cost_table", (3, 3)),
+        _item("expansion", "Bandwidth expansion", "Section 1.1, Appendix F", "communication:expansion", (1, 1)),
+        _item("computation", "Computation against users", "Proposition 2", "computation:computation", (45, 900)),
+        _item("comparison", "SecAg, HeteroSAg and BREA", "Table 3, section 1.2", "computation:comparison", (6, 6)),
+        _item("remark-5", "Levels that fit the links", "Remark 5", "experiments:remark_5", (5, 5)),
+        _item(
+            "experiment-1",
+            "Experiment 1: MNIST, 25 users",
+            "Figure 5, section 5.1",
+            "experiments:mnist_1",
+            (60, _HOUR),
+            "mnist",
+        ),
+        _item(
+            "experiment-1-n100",
+            "Experiment 1: MNIST, 100 users",
+            "Figure 9, Appendix J",
+            "experiments:mnist_1_hundred",
+            (90, 1.2 * _HOUR),
+            "mnist",
+        ),
+        _item(
+            "experiment-1-cifar",
+            "Experiment 1: CIFAR-10",
+            "Figures 10 and 11, Appendix J",
+            "experiments:cifar_1",
+            (130, 90 * _HOUR),
+            "cifar10",
+        ),
+        _item(
+            "experiment-2",
+            "Experiment 2: MNIST under attack",
+            "Figure 6a, section 5.2",
+            "experiments:mnist_2",
+            (180, 0.7 * _HOUR),
+            "mnist",
+        ),
+        _item(
+            "experiment-2-cifar",
+            "Experiment 2: CIFAR-10 under attack",
+            "Figures 6b, 12 and 13",
+            "experiments:cifar_2",
+            (270, 90 * _HOUR),
+            "cifar10",
+        ),
+        _item(
+            "inversion",
+            "What the server makes of what it decodes",
+            "Section 3.2, the motive",
+            "inversion:inversion",
+            (15, 15),
+        ),
+    )
+}
+
+
+def choose(names: Sequence[str]) -> list[Item]:
+    """Items by name; `all` is every one, in the paper's order."""
+    if "all" in names:
+        return list(ITEMS.values())
+    unknown = [name for name in names if name not in ITEMS]
+    if unknown:
+        raise UsageError(f"no item is called {unknown[0]!r}: see heterosag reproduce --list")
+    return [item for item in ITEMS.values() if item.name in names]
+
+
+def run_item(item: Item, job: Job) -> Summary:
+    """Reproduce an item and keep its summary in the folder."""
+    began = time.perf_counter()
+    outcome = item.run(job)
+    summary = Summary(
+        item=item.name,
+        title=item.title,
+        place=item.place,
+        command=f"heterosag reproduce {item.name} --scale {job.scale} --seed {job.seed}",
+        seed=job.seed,
+        scale=job.scale,
+        duration_seconds=round(_spent(job, item.name, time.perf_counter() - began), 1),
+        outcome=outcome,
+    )
+    save(summary, job.folder / "summaries")
+    return summary
+
+
+def _spent(job: Job, item: str, now: float) -> float:
+    """Seconds of the work behind a summary: this call's, or that of the runs it found finished, if they took longer."""
+    from heterosag.records import read_run
+
+    places = sorted((job.folder / "runs" / job.scale / item).glob("*/record.jsonl"))
+    ends = [read_run(place.parent).end for place in places]
+    return max(now, sum(float(end["seconds"]) for end in ends if end is not None))
+
+
+def known_summaries(folder: Path) -> list[Summary]:
+    """The summaries in a folder, in the paper's order."""
+    return [load(path) for name in ITEMS if (path := folder / f"{name}.json").exists()]

@@ -1,0 +1,104 @@
+"""The pages: made from summaries alone, as Markdown and as one self-contained HTML file; tables also as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from heterosag.report.templates import render, write
+from heterosag.reproduce import figures
+from heterosag.reproduce.outcome import Holds, Summary, Table
+
+__all__ = ["html", "markdown", "write_all"]
+
+
+def lead(summaries: Sequence[Summary]) -> str:
+    """How many claims came true."""
+    count = Counter(verdict.holds for summary in summaries for verdict in summary.outcome.verdicts)
+    return (
+        f"{len(summaries)} items, {count.total()} claims: {count[Holds.YES]} hold, {count[Holds.PARTLY]} hold partly, "
+        f"{count[Holds.NO]} fail."
+    )
+
+
+def markdown(summaries: Sequence[Summary], pictures: str = "figures") -> str:
+    """The page as Markdown, its figures in the folder `pictures`."""
+    parts = [
+        "# The paper, reproduced",
+        "`heterosag reproduce` re-creates the evaluation of the HeteroSAg paper and says of each claim whether it "
+        "holds. Every number below comes from the summaries beside this page.",
+        lead(summaries),
+        "## Verdicts",
+        _markdown_table(
+            ("item", "claim", "paper", "found", "verdict"),
+            [
+                (
+                    f"[{summary.item}](#{_anchor(summary.title)})",
+                    verdict.claim,
+                    verdict.paper,
+                    verdict.found + (f" ({verdict.note})" if verdict.note else ""),
+                    f"**{verdict.holds.value}**",
+                )
+                for summary in summaries
+                for verdict in summary.outcome.verdicts
+            ],
+        ),
+    ]
+    for summary in summaries:
+        parts.append(f"## {summary.title}")
+        parts.append(
+            f"{summary.place}. `{summary.command}`, seed {summary.seed}, scale {summary.scale.value}, "
+            f"{summary.duration_seconds:.0f} s."
+        )
+        parts += summary.outcome.text
+        parts += [f"![{plot.title}]({pictures}/{summary.item}-{plot.name}.svg)" for plot in summary.outcome.plots]
+        for table in summary.outcome.tables:
+            parts += [f"**{table.title}**", _markdown_table(table.head, table.rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _anchor(title: str) -> str:
+    """The anchor that Markdown viewers give a heading."""
+    kept = "".join(character for character in title.lower() if character.isalnum() or character in " -_")
+    return kept.replace(" ", "-")
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def html(summaries: Sequence[Summary]) -> str:
+    """The page as one HTML file."""
+    drawn = {}
+    for summary in summaries:
+        pairs = [(plot.title, figures.svg(plot)) for plot in summary.outcome.plots]
+        drawn[summary.item] = [(title, text[text.index("<svg") :]) for title, text in pairs]
+    template = Path(__file__).with_name("page.html")
+    return render(template, summaries=summaries, figures=drawn, lead=lead(summaries))
+
+
+def _csv(table: Table) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([table.head, *table.rows])
+    return out.getvalue()
+
+
+def write_all(summaries: Sequence[Summary], folder: Path) -> Path:
+    """Write pages, figures (SVG, PNG) and tables (Markdown, CSV) into a folder; gives the HTML page's path."""
+    for summary in summaries:
+        for plot in summary.outcome.plots:
+            place = folder / "figures" / f"{summary.item}-{plot.name}"
+            write(place.with_name(place.name + ".svg"), figures.svg(plot))
+            place.with_name(place.name + ".png").write_bytes(figures.png(plot))
+        for table in summary.outcome.tables:
+            place = folder / "tables" / f"{summary.item}-{table.name}"
+            write(place.with_name(place.name + ".csv"), _csv(table))
+            write(place.with_name(place.name + ".md"), _markdown_table(table.head, table.rows) + "\n")
+    write(folder / "reproduction.md", markdown(summaries))
+    page = folder / "reproduction.html"
+    write(page, html(summaries))
+    return page

@@ -1,0 +1,100 @@
+"""Running the experiments' settings: each in a folder of its own, reused when finished, resumed when not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from heterosag.errors import UsageError
+from heterosag.learn.config import TrainConfig
+from heterosag.learn.runs import Run
+from heterosag.records import RECORD, RunRecord, read_run
+from heterosag.reproduce.outcome import Scale, Series
+from heterosag.reproduce.settings import Setting
+
+__all__ = ["Finished", "Job", "accuracy", "accuracy_series", "run_all"]
+
+_SECURE_ROUNDS = {Scale.TINY: 1, Scale.QUICK: 1, Scale.FULL: 5}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What an item is asked to do: at which scale, with which seed, where runs are kept, whom to tell."""
+
+    scale: Scale
+    seed: int
+    folder: Path
+    data_dir: str = ""
+    workers: int = 1
+    say: Callable[[str], None] = print
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A setting with its record, and the first rounds once more with real cryptography."""
+
+    setting: Setting
+    record: RunRecord
+    secure: RunRecord
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether the secure rounds left the very models of the plain ones."""
+        pairs = zip(self.record.rounds, self.secure.rounds, strict=False)
+        return bool(self.secure.rounds) and all(plain["model"] == secure["model"] for plain, secure in pairs)
+
+
+def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
+    """Every setting's run, and a few secure rounds of it to compare bit for bit."""
+    found = []
+    for number, setting in enumerate(settings, start=1):
+        place = job.folder / "runs" / job.scale / item / setting.name
+        began = time.perf_counter()
+        record = _run(setting.config, place)
+        rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
+        checked = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
+        secure = _run(checked, place.with_name(f"{setting.name}-secure"))
+        found.append(Finished(setting=setting, record=record, secure=secure))
+        spent = time.perf_counter() - began
+        reached = accuracy(record)
+        job.say(f"{item} {number}/{len(settings)}: {setting.name} reached {reached:.1%} ({spent:.0f} s)")
+    return found
+
+
+def _run(config: TrainConfig, folder: Path) -> RunRecord:
+    if not (folder / RECORD).exists():
+        Run(config, folder).train()
+        return read_run(folder)
+    record = read_run(folder)
+    if _essence(record.config) != _essence(config.to_dict()):
+        raise UsageError(f"{folder} holds a run of other settings: give another --out, or delete that folder")
+    if record.end is None:
+        Run.resume(folder).train()
+        record = read_run(folder)
+    return record
+
+
+def _essence(config: dict[str, Any]) -> dict[str, Any]:
+    """What a run's result depends on: not where its data lay or how many processes worked."""
+    return {name: value for name, value in config.items() if name not in ("data_dir", "workers", "checkpoint_every")}
+
+
+def accuracy(record: RunRecord) -> float:
+    """Test accuracy at the end: the mean over the last tenth of the rounds."""
+    last = record.rounds[-max(1, len(record.rounds) // 10) :]
+    return float(sum(line["accuracy"] for line in last) / len(last))
+
+
+def accuracy_series(finished: Finished, *, panel: str | None = None, dashed: bool = False) -> Series:
+    """Accuracy over rounds as a line of a plot."""
+    rounds = finished.record.rounds
+    return Series(
+        label=finished.setting.label,
+        x=tuple(float(line["round"]) for line in rounds),
+        y=tuple(round(100 * line["accuracy"], 2) for line in rounds),
+        panel=finished.setting.panel if panel is None else panel,
+        dashed=dashed,
+    )
