@@ -2,12 +2,17 @@
 
 `python docs/make_data.py` runs each command below, writes its summary with command, seed and duration, and fills the
 regions `<!-- fill: NAME -->` .. `<!-- end -->` of the pages. A test fails when a page and its summary differ.
+
+The paper's reproduction takes hours at full scale, so its summaries are not made here but taken from the folder of
+`heterosag reproduce`: `python docs/make_data.py --take FOLDER`. Its page and figures are made from them each time.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +25,7 @@ from heterosag.report.terminal import chance
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARIES = ROOT / "docs" / "summaries"
 FIGURES = ROOT / "docs" / "figures"
+REPRODUCED = SUMMARIES / "reproduction"
 PAGES = (
     ROOT / "README.md",
     ROOT / "ARCHITECTURE.md",
@@ -217,6 +223,29 @@ def settings_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def reproduction() -> str:
+    """What the reproduction found, in a few sentences."""
+    from heterosag.reproduce.items import known_summaries
+    from heterosag.reproduce.page import lead
+
+    found = known_summaries(REPRODUCED)
+    values = {summary.item: summary.outcome.values for summary in found}
+    one, two = values["experiment-1"], values["experiment-2"]
+    return (
+        f"Of the paper itself, item by item: {lead(found)} Its experiment 1 ({_scale(found, 'experiment-1')}) ends at "
+        f"{one['none']:.1%} without quantization, {one['heterogeneous']:.1%} with its heterogeneous levels and "
+        f"{one['homogeneous']:.1%} with two levels for all; in experiment 2 ({_scale(found, 'experiment-2')}) the "
+        f"median ends at {two['gaussian-median']:.1%}, {two['sign-flip-median']:.1%} and {two['label-flip-median']:.1%} "
+        f"under its three attacks and federated averaging at {two['gaussian-fedavg']:.1%}, "
+        f"{two['sign-flip-fedavg']:.1%} and {two['label-flip-fedavg']:.1%}, where nobody attacking gives "
+        f"{two['none-median']:.1%}. [docs/reproduction.md](docs/reproduction.md) has all of it.\n"
+    )
+
+
+def _scale(found: list[Any], item: str) -> str:
+    return "at " + next(f"{summary.scale.value} scale" for summary in found if summary.item == item)
+
+
 REGIONS = {
     "designs": designs_table,
     "claim": claim,
@@ -226,6 +255,7 @@ REGIONS = {
     "demo": demo,
     "train": settings_table,
     "rotation": rotation,
+    "reproduction": reproduction,
 }
 
 
@@ -239,14 +269,44 @@ def draw() -> None:
     (FIGURES / "design.svg").write_text(to_svg(figure, title="The perfect design of 12 subgroups"), encoding="utf-8")
 
 
+def take(folder: Path) -> None:
+    """Copy the summaries of `heterosag reproduce` from its folder."""
+    REPRODUCED.mkdir(parents=True, exist_ok=True)
+    for path in sorted((folder / "summaries").glob("*.json")):
+        shutil.copy(path, REPRODUCED / path.name)
+
+
+def draw_reproduction() -> None:
+    """The reproduction's page and figures, from its committed summaries."""
+    from heterosag.reproduce.figures import svg
+    from heterosag.reproduce.items import known_summaries
+    from heterosag.reproduce.page import markdown
+
+    found = known_summaries(REPRODUCED)
+    place = FIGURES / "reproduction"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for summary in found:
+        for plot in summary.outcome.plots:
+            (place / f"{summary.item}-{plot.name}.svg").write_text(svg(plot), encoding="utf-8")
+    (ROOT / "docs" / "reproduction.md").write_text(markdown(found, "figures/reproduction"), encoding="utf-8")
+
+
 def main() -> None:
-    """Make everything anew."""
-    for name in COMMANDS:
-        text = json.dumps(run(name), indent=2) + "\n"
-        (SUMMARIES / f"{name}.json").write_text(text, encoding="utf-8")
-    summarise_demo()
-    summarise_rotation()
-    draw()
+    """Make everything anew, or only what depends on the reproduction's summaries."""
+    parser = argparse.ArgumentParser(description="Regenerate what the documents quote.")
+    parser.add_argument("--take", type=Path, metavar="FOLDER", help="take the summaries of heterosag reproduce")
+    given = parser.parse_args()
+    if given.take is None:
+        for name in COMMANDS:
+            text = json.dumps(run(name), indent=2) + "\n"
+            (SUMMARIES / f"{name}.json").write_text(text, encoding="utf-8")
+        summarise_demo()
+        summarise_rotation()
+        draw()
+    else:
+        take(given.take)
+    draw_reproduction()
     for page in PAGES:
         page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
 

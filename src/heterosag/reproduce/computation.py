@@ -138,7 +138,7 @@ def computation(job: Job) -> Outcome:
 
 def comparison(job: Job) -> Outcome:
     """The paper's comparison table, measured, and BREA by its cost formulas."""
-    users = 16 if job.scale is Scale.TINY else 96
+    users = 48 if job.scale is Scale.TINY else 96
     size = 10_000 if job.scale is Scale.TINY else 79_510
     found = {name: _round(design, users, size, job) for name, design in (("SecAg", "secagg"), ("HeteroSAg", "perfect"))}
     plans: dict[str, Plan] = {name: values["plan"] for name, values in found.items()}

@@ -49,8 +49,8 @@ def _lines(plot: Plot) -> Figure:
         _plain(axes)
         for one in series:
             colour = COLOURS[labels.index(one.label) % len(COLOURS)]
-            mark = "o" if len(one.x) <= 12 else None
-            style = "--" if one.dashed else "-"
+            mark = "o" if one.points or len(one.x) <= 12 else None
+            style = "" if one.points else "--" if one.dashed else "-"
             axes.plot(one.x, one.y, style, color=colour, lw=1.5, marker=mark, ms=3.5, label=one.label)
         if plot.log_x:
             axes.set_xscale("log")
@@ -87,7 +87,9 @@ def _bars(plot: Plot) -> Figure:
     for place, one in enumerate(plot.series):
         at = [x + (place - (len(plot.series) - 1) / 2) * width for x in one.x]
         bars = axes.bar(at, one.y, width * 0.92, color=COLOURS[place % len(COLOURS)], label=one.label)
-        axes.bar_label(bars, fmt="{:.3g}", fontsize=8)
+        axes.bar_label(
+            bars, labels=[f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in one.y], fontsize=8
+        )
     axes.set_xticks(range(len(plot.ticks)), plot.ticks)
     axes.set_ylabel(plot.y_label)
     _legend(figure, list(axes.get_legend_handles_labels()[0]), columns=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from itertools import combinations
 
@@ -47,7 +48,9 @@ def theorem_1(job: Job) -> Outcome:
     )
     series = (
         Series(label="claimed", x=_floats(counts), y=tuple(claimed_robustness(c) for c in counts), dashed=True),
-        Series(label="true, the paper's design", x=_floats(counts), y=tuple(float(true[c]) for c in counts)),
+        Series(
+            label="true, the paper's design", x=_floats(counts), y=tuple(float(true[c]) for c in counts), points=True
+        ),
         Series(label="perfect (where it exists)", x=_floats(ours), y=tuple(float(r) for r in ours.values())),
     )
     return Outcome(
@@ -125,8 +128,8 @@ def _nearest(count: int) -> str:
     return f"{float(perfect(near).robustness()):.4f} at {near}"
 
 
-def _floats(numbers: object) -> tuple[float, ...]:
-    return tuple(float(number) for number in numbers)  # type: ignore[attr-defined]
+def _floats(numbers: Iterable[int]) -> tuple[float, ...]:
+    return tuple(float(number) for number in numbers)
 
 
 # --- Theorem 3 ----------------------------------------------------------------------------------------------------

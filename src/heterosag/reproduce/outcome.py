@@ -68,6 +68,7 @@ class Series:
     y: tuple[float, ...]
     panel: str = ""
     dashed: bool = False
+    points: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

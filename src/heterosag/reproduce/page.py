@@ -15,6 +15,18 @@ from heterosag.reproduce.outcome import Holds, Summary, Table
 __all__ = ["html", "markdown", "write_all"]
 
 
+_HOW = """```sh
+heterosag reproduce --list                                # every item, with an estimate
+heterosag reproduce all --data-dir DATA                   # quick: all of it in a quarter of an hour
+heterosag reproduce experiment-1 --scale full --data-dir DATA   # the paper's own sizes, resumable
+```
+
+DATA holds MNIST (the four idx files) and CIFAR-10 (its binary batches). Without it quick runs fall back to the embedded
+digits and say so, and full ones end with an error that names what is missing. A run that was stopped goes on from its
+last checkpoint. *Quick* keeps the shape of an experiment with fewer samples, users and rounds; each item below says what
+was run."""
+
+
 def lead(summaries: Sequence[Summary]) -> str:
     """How many claims came true."""
     count = Counter(verdict.holds for summary in summaries for verdict in summary.outcome.verdicts)
@@ -30,6 +42,7 @@ def markdown(summaries: Sequence[Summary], pictures: str = "figures") -> str:
         "# The paper, reproduced",
         "`heterosag reproduce` re-creates the evaluation of the HeteroSAg paper and says of each claim whether it "
         "holds. Every number below comes from the summaries beside this page.",
+        _HOW,
         lead(summaries),
         "## Verdicts",
         _markdown_table(

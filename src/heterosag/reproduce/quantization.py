@@ -21,6 +21,8 @@ __all__ = ["lemmas", "theorem_2"]
 
 _Vector = npt.NDArray[np.float64]
 
+_CHANCE = 1.02  # a measured error may exceed the bound on its expectation by so much
+
 
 def _error(plan: Plan, updates: _Vector, seed: int, repeats: int) -> tuple[float, float]:
     """E||mean of quantized - mean||^2 over some rounds, and how far their average is from the mean (per element, in
@@ -37,7 +39,7 @@ def _error(plan: Plan, updates: _Vector, seed: int, repeats: int) -> tuple[float
 
 def lemmas(job: Job) -> Outcome:
     """Unbiasedness and error of the aggregate for equal and unequal classes and for split groups."""
-    repeats = 20 if job.scale is Scale.TINY else 200
+    repeats = 60 if job.scale is Scale.TINY else 200
     size = 500
     rng = np.random.default_rng(job.seed)
     plans = {
@@ -68,7 +70,7 @@ def lemmas(job: Job) -> Outcome:
                 f"{max(found['t'][1], found['w'][1]):.1f}",
             )
         )
-    below = all(error <= 1.02 * bound for bound, _, found in measured.values() for error, _ in found.values())
+    below = all(error <= _CHANCE * bound for bound, _, found in measured.values() for error, _ in found.values())
     unbiased = all(bias < 5.5 for _, _, found in measured.values() for _, bias in found.values())
     formulas = all(abs(bound - formula) < 1e-9 * bound for bound, formula, _ in measured.values())
     splits = [
@@ -213,7 +215,7 @@ def _problem(users: int, rng: np.random.Generator) -> _Problem:
 
 def theorem_2(job: Job) -> Outcome:
     """A convex run with quantized full gradients against the bound, and what sampling does to it."""
-    rounds = {Scale.TINY: 30, Scale.QUICK: 200, Scale.FULL: 1000}[job.scale]
+    rounds = {Scale.TINY: 60, Scale.QUICK: 200, Scale.FULL: 1000}[job.scale]
     rng = np.random.default_rng(job.seed)
     problem = _problem(25, rng)
     size, step = 640, 1 / problem.smoothness
@@ -230,7 +232,7 @@ def theorem_2(job: Job) -> Outcome:
     gaps = {name: [problem.loss(found["average"][mark]) - least for mark in marks] for name, found in runs.items()}
     inside = all(gap <= limit for gap, limit in zip(gaps[_FULL], bound, strict=True))
     errors = {name: float(np.mean(found["errors"])) for name, found in runs.items()}
-    covered = {name: errors[name] <= runs[name]["sigma"] for name in runs}
+    covered = {name: errors[name] <= _CHANCE * runs[name]["sigma"] for name in runs}
     x = tuple(float(mark) for mark in marks)
     falling = all(a >= b for a, b in pairwise(gaps[_FULL]))
     return Outcome(
