@@ -23,8 +23,8 @@ heterosag reproduce experiment-1 --scale full --data-dir DATA   # the paper's ow
 
 DATA holds MNIST (the four idx files) and CIFAR-10 (its binary batches). Without it quick runs fall back to the embedded
 digits and say so, and full ones end with an error that names what is missing. A run that was stopped goes on from its
-last checkpoint. *Quick* keeps the shape of an experiment with fewer samples, users and rounds; each item below says what
-was run."""
+last checkpoint. *Quick* keeps the shape of an experiment with fewer samples, users and rounds; each item below says
+what was run."""
 
 
 def lead(summaries: Sequence[Summary]) -> str:
