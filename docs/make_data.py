@@ -236,7 +236,7 @@ def reproduction() -> str:
         f"{one['none']:.1%} without quantization, {one['heterogeneous']:.1%} with its heterogeneous levels and "
         f"{one['homogeneous']:.1%} with two levels for all; in experiment 2 ({_scale(found, 'experiment-2')}) the "
         f"median ends at {two['gaussian-median']:.1%}, {two['sign-flip-median']:.1%} and "
-        f"{two['label-flip-median']:.1%} under its three attacks and federated averaging at {two['gaussian-fedavg']:.1%}, "
+        f"{two['label-flip-median']:.1%} under its three attacks, federated averaging at {two['gaussian-fedavg']:.1%}, "
         f"{two['sign-flip-fedavg']:.1%} and {two['label-flip-fedavg']:.1%}, where nobody attacking gives "
         f"{two['none-median']:.1%}. [docs/reproduction.md](docs/reproduction.md) has all of it.\n"
     )
