@@ -584,9 +584,10 @@ def test_a_round_is_masked_once_across_restarts() -> None:
 
 
 def test_what_has_been_released_is_forgotten() -> None:
-    world = unmasking()
+    world = World(small_plan())
     client = world.clients[0]
-    inbox = client._replies["mask"][0]
+    inbox = world.run("advertise", "share")[0]
+    world.run("mask")
     world.answer("unmask", 0)
     assert client._state is None
     with pytest.raises(WireError, match="late duplicate"):

@@ -29,6 +29,7 @@ from heterosag.learn.users import LocalTraining
 from heterosag.plan import Plan, User
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.phases import Phase
+from heterosag.ranges import clipped_share, follow
 from heterosag.records import FORMAT, RunWriter, read_run
 
 __all__ = ["CHECKPOINT", "Run", "build_plan"]
@@ -37,7 +38,6 @@ CHECKPOINT = "checkpoint.safetensors"
 
 _PURPOSES = ("partition", "attackers", "participation", "batches", "dropout", "attack", "rates", "samples")
 _FLOAT_SIZE = 4
-_FASTEST, _SLOWEST = 0.5, -0.1  # how far the adaptive range may move in one round, as a logarithm
 
 
 def build_plan(config: TrainConfig, dimension: int) -> Plan:
@@ -244,9 +244,7 @@ class Run:
         """The next half width: the adaptive range moves until the share of clipped elements is 1 - quantile."""
         if self.config.range_rule != "adaptive":
             return self._state.half_width
-        target = 1 - self.config.quantile
-        step = 0.25 * math.log((clipped + 0.1 * target) / target)
-        return self._state.half_width * math.exp(min(_FASTEST, max(_SLOWEST, step)))
+        return follow(self._state.half_width, clipped, self.config.quantile)
 
     def _dropouts(self, number: int, plan: Plan, members: list[int]) -> tuple[dict[User, str], int]:
         """Who vanishes before which phase, and how many of them because their upload misses the deadline."""
@@ -288,7 +286,7 @@ class Run:
             "byzantine_tolerance": combined.byzantine_tolerance,
             "faulty_blocks": len(combined.faulty_blocks),
             "refusals": len(result.refusals),
-            "clipped_share": _clipped(plan, result),
+            "clipped_share": clipped_share(plan, combined),
             "sent_bytes": {
                 phase: [_mean([size for user, size in by.items() if seat.get(user) == index]) for index in classes]
                 for phase, by in phases.items()
@@ -358,16 +356,6 @@ def _bytes(plan: Plan, result: Result) -> tuple[dict[User, int], dict[User, int]
         for table in (result.traffic.sent, result.traffic.received)
     )
     return sent, received
-
-
-def _clipped(plan: Plan, result: Result) -> float:
-    """The share of clipped elements: per segment the median over its sound blocks, so that liars cannot move it far."""
-    shares = []
-    for segment, blocks in zip(plan.segments, result.blocks, strict=True):
-        sound = [block.clipped / (block.survivors * segment.size) for block in blocks if block.fault is None]
-        if sound:
-            shares.append(float(np.median(sound)))
-    return float(np.mean(shares)) if shares else 0.0
 
 
 def _mean(values: list[int]) -> float:

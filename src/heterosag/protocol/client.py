@@ -17,11 +17,12 @@ import numpy.typing as npt
 from heterosag import encode as encoding
 from heterosag.crypto.identity import Identity
 from heterosag.crypto.keys import RoundSecrets
+from heterosag.crypto.labels import digest
 from heterosag.crypto.secrecy import Secret
 from heterosag.encode import CellLanes, Rounding
 from heterosag.errors import FaultyServerError, PlanError, UsageError, WireError
 from heterosag.plan import Plan, User
-from heterosag.protocol import steps
+from heterosag.protocol import saved, steps
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.phases import CLIENT_TRANSITIONS, ClientPhase
 from heterosag.protocol.release import MemoryReleaseLog, ReleaseLog
@@ -85,11 +86,24 @@ class Client(Secret):
         self.user = user
         self.phase = ClientPhase.FRESH
         self._log = release_log or MemoryReleaseLog()
-        self._state: Fresh | Advertised | Shared | Masked | None = Fresh(
-            plan=plan, user=index, context=round_id.context(plan), identity=identity, directory=known
-        )
-        self._replies: dict[str, tuple[bytes, bytes | None]] = {}
+        self._base = Fresh(plan=plan, user=index, context=round_id.context(plan), identity=identity, directory=known)
+        self._state: Fresh | Advertised | Shared | Masked | None = self._base
+        self._replies: saved.Replies = {}
         self._masked: tuple[Any, ...] | None = None  # a checksum against mistakes of this user's own program
+
+    def save(self) -> bytes:
+        """This client as bytes, secrets in clear: for a program that ends between messages. See saved.py.
+
+        Whoever uses it gives a release log that outlives the program, and erases the bytes after the round.
+        """
+        return saved.save(self._base, self._state, self.phase.value, self._replies)
+
+    def restore(self, data: bytes) -> None:
+        """Go on where a saved client stopped; this one, made with the same arguments, must be fresh."""
+        if self.phase is not ClientPhase.FRESH or self._replies:
+            raise UsageError("only a fresh client can take the place of a saved one")
+        self._state, phase, self._replies = saved.load(data, self._base)
+        self.phase = ClientPhase(phase)
 
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
         """Phase 0. `secrets` is for test vectors; they come from the system's entropy unless given."""
@@ -157,9 +171,10 @@ class Client(Secret):
 
     def _step(self, event: str, message: bytes, step: Callable[[Any], tuple[Any, bytes]]) -> bytes:
         name = event.partition(",")[0]
+        answering = digest("client-message", message)
         if name in self._replies:
             before, known = self._replies[name]
-            if before == message:
+            if before == answering:
                 if known is None:
                     raise WireError(f"a late duplicate of the message to {name}", sender="server")
                 return known
@@ -174,7 +189,7 @@ class Client(Secret):
             self._die()
             raise
         self.phase = after
-        self._replies[name] = (message, reply)
+        self._replies[name] = (answering, reply)
         return reply
 
     def _die(self) -> None:

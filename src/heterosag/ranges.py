@@ -1,0 +1,36 @@
+"""The adaptive value range: it follows a quantile of |update| by what clients count in clear of nobody.
+
+Every user counts its clipped elements in an auxiliary lane of each segment, summed securely with everything else. The
+share of clipped elements says whether the range holds the wished quantile, and the range moves a bounded step towards
+it. Per segment the median over the sound blocks is taken, so that liars cannot move the range far.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from heterosag.plan import Plan
+from heterosag.result import Combined
+
+__all__ = ["clipped_share", "follow"]
+
+_FASTEST, _SLOWEST = 0.5, -0.1  # how far the range may move in one round, as a logarithm
+
+
+def clipped_share(plan: Plan, combined: Combined) -> float:
+    """The share of elements that users clipped in a round."""
+    shares = []
+    for segment, blocks in zip(plan.segments, combined.blocks, strict=True):
+        sound = [block.clipped / (block.survivors * segment.size) for block in blocks if block.fault is None]
+        if sound:
+            shares.append(float(np.median(sound)))
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def follow(half_width: float, clipped: float, quantile: float) -> float:
+    """The next half width: the range moves until the share of clipped elements is 1 - quantile."""
+    target = 1 - quantile
+    step = 0.25 * math.log((clipped + 0.1 * target) / target)
+    return half_width * math.exp(min(_FASTEST, max(_SLOWEST, step)))

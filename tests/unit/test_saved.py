@@ -1,0 +1,188 @@
+"""Clients that end between messages: saved states and release logs on disk."""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from rounds import ROUND, World, small_plan
+
+from heterosag import aggregate
+from heterosag.errors import FaultyServerError, UsageError
+from heterosag.plan import Plan
+from heterosag.protocol import Client, RoundId
+from heterosag.protocol.phases import ClientPhase
+from heterosag.releases import FileReleaseLog
+
+
+def reborn(world: World, user: int) -> None:
+    """Replace a client by one restored from its saved state, as a new process would have it."""
+    data = world.clients[user].save()
+    fresh = world.make_client(user)
+    fresh.restore(data)
+    assert fresh.phase is world.clients[user].phase
+    world.clients[user] = fresh
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_round_of_clients_reborn_between_all_messages(signed: bool) -> None:
+    world = World(small_plan(), signed=signed)
+    phases = ["advertise", "share", "mask", *(["agree"] if signed else []), "unmask"]
+    for phase in phases:
+        for user in world.plan.users:
+            reborn(world, int(user))
+        world.run(phase, without={5} if phase == "mask" else ())
+    survivors = world.server.decoded.survivors
+    assert survivors == tuple(user for user in range(12) if user != 5)
+    plain = aggregate(world.plan, world.updates, secure=False, dropped={5: "mask"}, rounding_seed=1)
+    assert plain.survivors == survivors
+    assert [block.survivors for segment in world.server.decoded.segments for block in segment] == [
+        block.survivors for segment in plain.blocks for block in segment
+    ]
+
+
+def test_a_restored_client_answers_a_duplicate_alike_and_refuses_another_message() -> None:
+    world = World(small_plan())
+    roster = world.run("advertise")[0]
+    first = world.answer("share", 0)
+    reborn(world, 0)
+    assert world.clients[0].share(roster) == first
+    with pytest.raises(FaultyServerError, match="second, different message"):
+        world.clients[0].share(roster + b"\0")
+    assert world.clients[0].phase is ClientPhase.DEAD
+    reborn(world, 0)
+    assert world.clients[0].phase is ClientPhase.DEAD
+
+
+def test_saved_clients_are_bound_to_plan_user_and_round() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    data = world.clients[0].save()
+    strangers = [
+        world.make_client(1),
+        world.make_client(0, round_id=RoundId(session=b"test", number=4)),
+        world.make_client(0, plan=small_plan(dimension=41)),
+    ]
+    for stranger in strangers:
+        with pytest.raises(UsageError, match="another plan, user, session, round or model"):
+            stranger.restore(data)
+    with pytest.raises(UsageError, match="only a fresh client"):
+        world.clients[0].restore(data)
+
+
+def test_damaged_states_are_refused() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    data = world.clients[0].save()
+    for wrong in (b"", data[:-1], data + b"\0", data[:40] + bytes([data[40] ^ 1]) + data[41:], bytes(64)):
+        with pytest.raises(UsageError, match="cut or changed"):
+            world.make_client(0).restore(wrong)
+
+
+def test_states_with_a_right_digest_and_wrong_contents_are_refused() -> None:
+    import msgspec
+
+    from heterosag.crypto.labels import digest
+
+    world = World(small_plan())
+    world.run("advertise")
+    body = msgspec.msgpack.decode(world.clients[0].save()[32:])
+    changes = [
+        ({"format": 9}, "format 9"),
+        ({"secrets": None}, "secrets are missing"),
+        ({"secrets": [b"\xff" * 32, bytes(32), bytes(32)]}, "field element"),
+        ({"kind": "agreed"}, "no state is called"),
+        ({"kind": "shared"}, "no state is called"),
+        ({"phase": 3}, "not a saved client"),
+    ]
+    for change, problem in changes:
+        wrong = msgspec.msgpack.encode(body | change)
+        with pytest.raises(UsageError, match=problem):
+            world.make_client(0).restore(digest("saved-client", wrong) + wrong)
+
+
+def test_a_saved_client_shows_nothing_and_cannot_be_pickled() -> None:
+    import pickle
+
+    from heterosag.protocol.saved import _Saved
+
+    saved = _Saved(format=1, context=b"c", user=0, phase="fresh", kind="fresh", replies={}, secrets=(b"a", b"b", b"c"))
+    assert "secrets" not in repr(saved)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(saved)
+
+
+# --- the log on disk ------------------------------------------------------------------------------------------------
+
+
+def test_claims_outlive_the_program(tmp_path: Path) -> None:
+    FileReleaseLog(tmp_path / "log").claim(b"context", "unmask", b"one")
+    again = FileReleaseLog(tmp_path / "log")
+    again.claim(b"context", "unmask", b"one")
+    again.claim(b"context", "sign", b"two")
+    again.claim(b"other", "unmask", b"two")
+    with pytest.raises(FaultyServerError, match="asked a second time"):
+        again.claim(b"context", "unmask", b"two")
+    assert len(list((tmp_path / "log").iterdir())) == 3
+
+
+def test_a_restored_state_of_old_does_not_release_twice(tmp_path: Path) -> None:
+    """A node that is killed after it answered, before its state was saved, is asked again with another set."""
+    plan = small_plan()
+    world = World(plan)
+    log = FileReleaseLog(tmp_path)
+    world.clients[0] = world.make_client(0, release_log=log)
+    world.run("advertise", "share", "mask")
+    old = world.clients[0].save()
+    request = world.waiting[0]
+    world.answer("unmask", 0)
+    second = world.make_client(0, release_log=FileReleaseLog(tmp_path))
+    second.restore(old)
+    from rounds import change
+
+    from heterosag import wire
+
+    fewer = change(wire.UnmaskRequest, request, plan, survivors=[user for user in range(12) if user != 11])
+    with pytest.raises(FaultyServerError, match="asked a second time"):
+        second.unmask(fewer)
+
+
+def _claim(folder: Path, value: bytes, results: "multiprocessing.Queue[str]") -> None:
+    try:
+        FileReleaseLog(folder).claim(b"context", "unmask", value)
+        results.put("claimed")
+    except FaultyServerError:
+        results.put("refused")
+
+
+def test_of_programs_that_claim_at_once_one_wins(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    results: multiprocessing.Queue[str] = context.Queue()
+    workers = [context.Process(target=_claim, args=(tmp_path, bytes([place]), results)) for place in range(6)]
+    for worker in workers:
+        worker.start()
+    found = sorted(results.get(timeout=30) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert found == ["claimed", *["refused"] * 5]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot keep a release log"):
+        FileReleaseLog(tmp_path / "file" / "log")
+    log = FileReleaseLog(tmp_path / "log")
+    (tmp_path / "log").rmdir()
+    with pytest.raises(UsageError, match="cannot write the release log"):
+        log.claim(b"context", "mask", b"")
+
+
+def test_a_whole_round_with_logs_and_saved_states(tmp_path: Path) -> None:
+    plan = Plan.build([6], [4], 30, subgroup_size=3, floor=2, design="secagg")
+    world = World(plan)
+    for user in plan.users:
+        world.clients[user] = Client(
+            plan, user, ROUND, trust_server=True, release_log=FileReleaseLog(tmp_path / str(user))
+        )
+    world.run("advertise", "share", "mask", "unmask")
+    assert len(world.server.decoded.survivors) == 6
+    assert all(len(list((tmp_path / str(user)).iterdir())) == 2 for user in plan.users)
