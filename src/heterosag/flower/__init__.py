@@ -1,0 +1,33 @@
+"""HeteroSAg on Flower: `mod()` for the ClientApp, `SecureGrid` for the ServerApp.
+
+    app = ClientApp(mods=[heterosag.flower.mod(trust_server=True)])
+    strategy.start(grid=heterosag.flower.SecureGrid(grid, levels=[16]), ...)
+
+The train function, its arrays and its metrics stay as they are. Needs the `flower` extra.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from heterosag.errors import UsageError
+
+if TYPE_CHECKING:
+    from heterosag.flower.grid import SecureGrid
+    from heterosag.flower.node import mod
+
+__all__ = ["SecureGrid", "mod"]
+
+_HOME = {"SecureGrid": "heterosag.flower.grid", "mod": "heterosag.flower.node"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        import flwr.app  # noqa: F401
+    except ImportError:
+        raise UsageError("Flower is not installed: pip install 'heterosag[flower]'") from None
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,396 @@
+"""The server's side: a Grid that turns a strategy's train messages into a secure round.
+
+`strategy.start(grid=SecureGrid(grid, ...))` works with any strategy that averages replies: the strategy sends its train
+messages, the grid runs the stages of the protocol with the nodes and gives back one reply that holds the aggregate, as
+if one client had trained it. Evaluate and query messages pass through. A round that fails gives back an error reply, so
+that the strategy logs it and goes on with the next round.
+"""
+
+from __future__ import annotations
+
+import inspect
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from logging import INFO, WARNING
+from secrets import token_bytes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from heterosag.arrays import Layout
+from heterosag.errors import HeteroSagError, PlanError, UsageError, WireError
+from heterosag.flower.stages import HELLO, RECORD, arrays_of, body_of, is_train, model_digest, record_of, to_record
+from heterosag.plan import Plan, User
+from heterosag.protocol import RoundId, Server
+from heterosag.protocol.phases import Phase
+from heterosag.ranges import clipped_share, follow
+from heterosag.result import Combined, combine
+from heterosag.robust import find_rule
+
+__all__ = ["Round", "SecureGrid"]
+
+_NEED_EACH_REPLY = ("Krum", "MultiKrum", "Bulyan", "FedMedian", "FedTrimmedAvg", "QFedAvg", "FedXgbBagging")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What a secure round was: who was asked, who survived, what was lost and why."""
+
+    number: int
+    nodes: tuple[int, ...]
+    survivors: tuple[int, ...] = ()
+    lost: dict[int, str] = field(default_factory=dict)
+    error: str = ""
+    plan: Plan | None = None
+    combined: Combined | None = None
+    sent_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
+    received_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+class SecureGrid(Grid):
+    """A Grid whose train messages are aggregated securely.
+
+    plan: the plan of all nodes of a train message, users by node id as text; or leave it out and the grid plans: nodes
+    name their class or rate in their first message, `levels` has one quantizer level for each class, `rate_limits` the
+    rates in Mb/s between classes, and `options` goes to `Plan.build`. rule: how block means are combined (mean, median,
+    trimmed_mean). value_range: half width of the (first) range of an update's elements; it follows `quantile` of them
+    unless adapt_range=False. weight_bound, weight_unit: weights are examples in units, at most weight_bound; 1 means
+    unweighted, and each doubling costs a bit a parameter. metrics: names that are averaged over everybody; all others
+    are dropped, but for `clear_metrics`, which nodes send in clear. directory: every node's public key, which turns
+    identities on. timeouts: seconds for each stage, by its name, or one number.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        *,
+        plan: Plan | None = None,
+        levels: Sequence[int] = (16,),
+        rate_limits: Sequence[float] = (),
+        rule: str = "mean",
+        value_range: float = 0.1,
+        adapt_range: bool = True,
+        quantile: float = 0.999,
+        weight_bound: int = 1,
+        weight_unit: int = 1,
+        weighted_by: str = "num-examples",
+        metrics: Sequence[str] = (),
+        clear_metrics: Sequence[str] = (),
+        directory: Mapping[str, bytes] | None = None,
+        timeouts: float | Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if plan is None and len(rate_limits) not in (0, len(levels) - 1):
+            raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} limits between their rates")
+        if not value_range > 0:
+            raise PlanError("value_range", f"is a half width above 0, not {value_range!r}")
+        if weight_unit < 1:
+            raise PlanError("weight_bound", f"weight_unit is at least 1, not {weight_unit!r}")
+        self._grid = grid
+        self._given = plan
+        self._levels = tuple(levels)
+        self._rate_limits = tuple(rate_limits)
+        self._rule = find_rule(rule)
+        self._half_width = value_range
+        self._quantile = quantile if adapt_range else None
+        self._weighting = (weight_bound, weight_unit, weighted_by)
+        self._metrics = tuple(metrics)
+        self._clear = tuple(clear_metrics)
+        self._directory: dict[User, bytes] | None = _directory(directory)
+        self._timeouts = timeouts
+        self._options = dict(options or {})
+        self._session = token_bytes(16)
+        self._classes: dict[int, int] = {}
+        self._plan: Plan | None = None
+        self.rounds: list[Round] = []
+
+    # --- what passes through ------------------------------------------------------------------------------------
+
+    def set_run(self, run: Any) -> None:
+        """Set the run, on the grid inside."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """The run of the grid inside."""
+        return self._grid.run
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        """A message of the grid inside."""
+        return self._grid.create_message(*args, **kwargs)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The nodes of the grid inside."""
+        return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[Any]:
+        """The nodes of the grid inside."""
+        return self._grid.get_nodes()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Push messages that need no secure round; train messages are refused."""
+        listed = list(messages)
+        if any(is_train(message) for message in listed):
+            raise UsageError("train messages need a secure round: use send_and_receive on the SecureGrid")
+        return self._grid.push_messages(listed)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pull replies from the grid inside."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """A secure round for train messages, one reply for all of them; other messages pass through."""
+        listed = list(messages)
+        if not any(is_train(message) for message in listed):
+            return self._grid.send_and_receive(listed, timeout=timeout)
+        if not all(is_train(message) for message in listed):
+            raise UsageError("train messages cannot be mixed with others in one call")
+        frame = inspect.currentframe()
+        _refuse_strategy(frame.f_back.f_locals.get("self") if frame is not None and frame.f_back is not None else None)
+        return [self._secure(listed, timeout)]
+
+    # --- a round ------------------------------------------------------------------------------------------------
+
+    def _secure(self, messages: list[Message], timeout: float | None) -> Message:
+        number = len(self.rounds) + 1
+        work = _Work(number=number, messages={message.metadata.dst_node_id: message for message in messages})
+        try:
+            content = self._aggregate(work, timeout)
+        except HeteroSagError as error:
+            reason = f"{type(error).__name__}: {error}"
+            log(WARNING, "secure round %d failed: %s", number, reason)
+            for node, why in work.lost.items():
+                log(WARNING, "\t> node %d was lost: %s", node, why)
+            self.rounds.append(work.finish(error=reason))
+            return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=messages[0])
+        log(INFO, "secure round %d: %d of %d nodes survived", number, len(self.rounds[-1].survivors), len(messages))
+        for node, why in work.lost.items():
+            log(INFO, "\t> node %d was lost: %s", node, why)
+        return Message(content, reply_to=messages[0])
+
+    def _aggregate(self, work: _Work, timeout: float | None) -> RecordDict:
+        name, arrays = _one_model(work.messages.values())
+        layout = Layout.of(arrays)
+        self._ask_classes(work, timeout)
+        plan = self._plan_for(work, layout.dimension)
+        work.plan = plan
+        round_id = RoundId(session=self._session, number=work.number, model=model_digest(arrays))
+        server = Server(plan, round_id, directory=self._directory)
+        bound, unit, weighted_by = plan.weight_bound, self._weighting[1], self._weighting[2]
+        opening = {
+            "plan": plan.encode(),
+            "session": round_id.session,
+            "round": round_id.number,
+            "model": round_id.model,
+            "weighted-by": weighted_by,
+            "weight-unit": unit,
+            "clear-metrics": list(self._clear),
+        }
+        outgoing: dict[Any, bytes] = dict.fromkeys(plan.users, b"")
+        for phase in Phase:
+            if phase is Phase.AGREE and self._directory is None:
+                continue
+            extra = opening if phase is Phase.ADVERTISE else {}
+            replies = self._stage(work, phase.value, outgoing, extra, timeout)
+            for node, reply in replies.items():
+                self._receive(work, server, node, reply, phase)
+            outgoing = server.close()
+        combined = combine(plan, server.decoded, self._rule)
+        self._follow(plan, combined)
+        vector = layout.flatten(arrays).astype(np.float64) + combined.vector
+        weight = sum(block.weight for block in combined.blocks[0]) * (unit if bound > 1 else 1)
+        metrics: dict[str, Any] = {weighted_by: weight, **combined.metrics, **work.clear_metrics(combined.survivors)}
+        self.rounds.append(work.finish(survivors=combined.survivors, combined=combined))
+        return RecordDict({name: to_record(layout.restore(vector)), "metrics": MetricRecord(metrics)})
+
+    def _receive(self, work: _Work, server: Server, node: int, reply: Message, phase: Phase) -> None:
+        """Give the server a node's reply; what it refuses is a lost node with a reason."""
+        refused = len(server.refusals)
+        try:
+            data = body_of(reply, sender=str(node))
+        except WireError as error:
+            work.lost[node] = f"before {phase.value}: {error}"
+            return
+        work.received.setdefault(phase.value, {})[node] = len(data)
+        if phase is Phase.MASK:
+            work.keep_clear(node, record_of(reply) or {}, self._clear)
+        server.receive(str(node), data)
+        if len(server.refusals) > refused:
+            work.lost[node] = f"at {phase.value}: {server.refusals[-1].problem}"
+
+    def _stage(
+        self, work: _Work, stage: str, outgoing: Mapping[Any, bytes], extra: Mapping[str, Any], timeout: float | None
+    ) -> dict[int, Message]:
+        """Send a stage to its nodes and collect what comes back in time; the others are lost, with the reason."""
+        sent: dict[int, Message] = {}
+        for user, data in outgoing.items():
+            node = int(user)
+            original = work.messages[node]
+            record = ConfigRecord({"stage": stage, "message": data, **extra})
+            beside = original.content if stage == Phase.MASK.value else {}
+            sent[node] = Message(
+                RecordDict({**dict(beside), RECORD: record}),
+                dst_node_id=node,
+                message_type=original.metadata.message_type,
+                group_id=original.metadata.group_id,
+            )
+            work.sent.setdefault(stage, {})[node] = len(data)
+        replies = list(self._grid.send_and_receive(list(sent.values()), timeout=self._timeout(stage, timeout)))
+        by_message = {message.metadata.message_id: node for node, message in sent.items()}
+        found: dict[int, Message] = {}
+        for reply in replies:
+            node_id = by_message.get(reply.metadata.reply_to_message_id)
+            if node_id is None:
+                continue  # a reply to something else, or too late
+            if reply.has_error():
+                work.lost[node_id] = f"at {stage}: {reply.error.reason}"
+            else:
+                found[node_id] = reply
+        for node in sent.keys() - found.keys() - work.lost.keys():
+            work.lost[node] = f"at {stage}: no reply in time"
+        return {node: found[node] for node in sent if node in found}
+
+    def _timeout(self, stage: str, whole: float | None) -> float | None:
+        if isinstance(self._timeouts, Mapping):
+            return self._timeouts.get(stage, whole)
+        return whole if self._timeouts is None else float(self._timeouts)
+
+    # --- plans --------------------------------------------------------------------------------------------------
+
+    def _ask_classes(self, work: _Work, timeout: float | None) -> None:
+        """Have nodes that are new here name their class or rate; one class needs no asking."""
+        if self._given is not None:
+            return
+        if len(self._levels) == 1:
+            self._classes |= dict.fromkeys(work.messages, 0)
+            return
+        new = [node for node in work.messages if node not in self._classes]
+        if not new:
+            return
+        replies = self._stage(work, HELLO, {str(node): b"" for node in new}, {}, timeout)
+        for node, reply in replies.items():
+            try:
+                self._classes[node] = self._class_of(record_of(reply) or {}, str(node))
+            except WireError as error:
+                work.lost[node] = f"at {HELLO}: {error}"
+
+    def _class_of(self, record: Mapping[str, Any], node: str) -> int:
+        named = record.get("class")
+        if isinstance(named, int) and 0 <= named < len(self._levels):
+            return named
+        rate = record.get("rate")
+        if isinstance(rate, float) and rate > 0 and self._rate_limits:
+            return bisect_right(self._rate_limits, rate)
+        raise WireError(
+            f"names neither a class below {len(self._levels)} (heterosag-class) nor, with rate_limits, a rate "
+            "(heterosag-rate) in its node config",
+            sender=node,
+        )
+
+    def _plan_for(self, work: _Work, dimension: int) -> Plan:
+        """The plan given, or one for these nodes: kept while nodes and model stay the same, made anew otherwise."""
+        span = (-self._half_width, self._half_width)
+        if self._given is not None:
+            if {str(node) for node in work.messages} != set(map(str, self._given.users)):
+                raise PlanError("users", "the plan given is for other nodes than those of the train messages")
+            return self._given if self._quantile is None else self._given.with_value_range(span)
+        members: list[list[str]] = [[] for _ in self._levels]
+        for node in sorted(work.messages):
+            if node in self._classes:
+                members[self._classes[node]].append(str(node))
+        users = tuple(user for group in members for user in group)
+        if self._plan is None or self._plan.users != users or self._plan.dimension != dimension:
+            kept = [(len(group), level) for group, level in zip(members, self._levels, strict=True) if group]
+            wishes = {
+                "subgroup_size": min(8, max(len(users) // 4, 3)),
+                "floor": 2,
+                "weight_bound": self._weighting[0],
+                "metrics": self._metrics,
+                "assignment_seed": token_bytes(16),
+                **self._options,
+            }
+            if self._plan is not None:
+                log(INFO, "the nodes changed: a new plan, and so a new epoch, for %d nodes", len(users))
+            self._plan = Plan.build(
+                [count for count, _ in kept], [level for _, level in kept], dimension, users=users, **wishes
+            )
+            for note in self._plan.notes:
+                log(INFO, "\tplan: %s", note)
+        return self._plan.with_value_range(span)
+
+    def _follow(self, plan: Plan, combined: Combined) -> None:
+        if self._quantile is not None:
+            self._half_width = follow(self._half_width, clipped_share(plan, combined), self._quantile)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """A round while it runs."""
+
+    number: int
+    messages: dict[int, Message]
+    plan: Plan | None = None
+    lost: dict[int, str] = field(default_factory=dict)
+    clear: dict[int, dict[str, float]] = field(default_factory=dict)
+    sent: dict[str, dict[int, int]] = field(default_factory=dict)
+    received: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def keep_clear(self, node: int, record: Mapping[str, Any], names: Sequence[str]) -> None:
+        found = {name: record.get(f"metric/{name}") for name in names}
+        self.clear[node] = {name: value for name, value in found.items() if isinstance(value, float)}
+
+    def clear_metrics(self, survivors: Iterable[Any]) -> dict[str, float]:
+        """The plain mean of what survivors sent in clear."""
+        columns: dict[str, list[float]] = {}
+        for user in survivors:
+            for name, value in self.clear.get(int(user), {}).items():
+                columns.setdefault(name, []).append(value)
+        return {name: float(np.mean(values)) for name, values in columns.items()}
+
+    def finish(self, *, survivors: Iterable[Any] = (), combined: Combined | None = None, error: str = "") -> Round:
+        return Round(
+            number=self.number,
+            nodes=tuple(self.messages),
+            survivors=tuple(int(user) for user in survivors),
+            lost=self.lost,
+            error=error,
+            plan=self.plan,
+            combined=combined,
+            sent_bytes=self.sent,
+            received_bytes=self.received,
+        )
+
+
+def _one_model(messages: Iterable[Message]) -> tuple[str, dict[str, npt.NDArray[Any]]]:
+    """The model of the train messages, which must be one and the same."""
+    found: dict[bytes, tuple[str, dict[str, npt.NDArray[Any]]]] = {}
+    seen: dict[int, bytes] = {}
+    for message in messages:
+        key = id(next(iter(message.content.array_records.values()), None))
+        if key not in seen:
+            name, arrays = arrays_of(message.content, "a train message")
+            seen[key] = model_digest(arrays)
+            found[seen[key]] = name, arrays
+    if len(found) != 1:
+        raise UsageError("a secure round needs one model for all nodes: these train messages carry different ones")
+    return next(iter(found.values()))
+
+
+def _directory(given: Mapping[str, bytes] | None) -> dict[User, bytes] | None:
+    return None if given is None else {str(node): key for node, key in given.items()}
+
+
+def _refuse_strategy(caller: Any) -> None:
+    """Refuse a strategy that looks at each client's reply: behind this grid there is only the aggregate."""
+    for kind in type(caller).__mro__:
+        if kind.__name__ in _NEED_EACH_REPLY and kind.__module__.startswith("flwr."):
+            raise UsageError(
+                f"{kind.__name__} needs every client's own reply, which secure aggregation hides: use FedAvg, FedAdam "
+                "or FedProx, and set rule='median' or rule='trimmed_mean' on the SecureGrid"
+            )

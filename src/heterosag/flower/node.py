@@ -1,0 +1,228 @@
+"""The client mod: a node's side of the protocol around the user's own train function.
+
+A node may run in a new process for every message, so the client is saved in the run's Context between stages and erased
+when the round ends, however it ends. Because Flower saves the Context only after a reply is sent, "released once" rests
+on a release log on the node's disk instead.
+
+Guarantees: a train message without our stages is refused, so that an update never leaves in clear because the server
+forgot its side; every stage that fails answers with an error that says why and erases the round's secrets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable, Mod
+from flwr.common.constant import ErrorCode
+
+from heterosag.arrays import Layout
+from heterosag.crypto.identity import Identity
+from heterosag.errors import FaultyServerError, HeteroSagError, UsageError
+from heterosag.flower.stages import HELLO, RECORD, arrays_of, is_train, model_digest, record_of, value
+from heterosag.plan import Plan, User
+from heterosag.protocol import Client, RoundId
+from heterosag.protocol.client import Policy
+from heterosag.protocol.phases import Phase
+from heterosag.releases import FileReleaseLog
+
+__all__ = ["mod"]
+
+_ROUND = ("plan", "session", "round", "model", "weighted-by", "weight-unit", "clear-metrics")
+
+
+def mod(
+    *,
+    identity: Identity | None = None,
+    directory: Mapping[str, bytes] | None = None,
+    trust_server: bool = False,
+    policy: Policy | None = None,
+    release_log: str | Path | None = None,
+) -> Mod:
+    """A mod for `ClientApp(mods=[...])` that aggregates what the app trains securely.
+
+    identity, directory: this node's Ed25519 identity and everybody's public keys by node id, pinned by you; without
+    them say trust_server=True. policy: what this node asks of a plan. release_log: a folder that outlives the node
+    (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home folder). The node's class or upload rate is read
+    from its node config, `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
+    """
+    node = _Node(
+        identity=identity,
+        directory=None if directory is None else {str(node): key for node, key in directory.items()},
+        trust_server=trust_server,
+        policy=policy,
+        releases=Path(release_log or os.environ.get("HETEROSAG_RELEASES") or Path.home() / ".local/state/heterosag"),
+    )
+
+    def aggregate_securely(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        if not is_train(message):
+            return call_next(message, context)
+        try:
+            return node.answer(message, context, call_next)
+        except HeteroSagError as error:
+            _erase(context)
+            reason = f"{type(error).__name__}: {error}"
+            return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
+        except BaseException:
+            _erase(context)
+            raise
+
+    return aggregate_securely
+
+
+def _erase(context: Context) -> None:
+    context.state.pop(RECORD, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """What a node knows for good."""
+
+    identity: Identity | None
+    directory: dict[User, bytes] | None
+    trust_server: bool
+    policy: Policy | None
+    releases: Path
+
+    def answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """This node's reply to a stage."""
+        record = record_of(message)
+        if record is None:
+            raise FaultyServerError(
+                "asked to train in clear: this node has the heterosag mod, so its server must use SecureGrid"
+            )
+        stage = value(record, "stage", str, sender="server")
+        if stage == HELLO:
+            return _reply(message, _class_of(context))
+        if stage not in {phase.value for phase in Phase}:
+            raise FaultyServerError(f"no stage is called {stage!r}")
+        phase = Phase(stage)
+        if phase is Phase.ADVERTISE:
+            return self._advertise(message, context, record)
+        kept = context.state.config_records.get(RECORD)
+        if kept is None:
+            raise FaultyServerError(f"asked to {stage} without having advertised in this round")
+        client = self._client(context, kept)
+        client.restore(value(kept, "client", bytes, sender="context"))
+        data = value(record, "message", bytes, sender="server")
+        extra: dict[str, Any] = {}
+        if phase is Phase.MASK:
+            reply, extra = self._mask(client, data, message, context, call_next, kept)
+        else:
+            reply = {Phase.SHARE: client.share, Phase.AGREE: client.agree, Phase.UNMASK: client.unmask}[phase](data)
+        if phase is Phase.UNMASK:
+            _erase(context)
+        else:
+            context.state[RECORD] = ConfigRecord({**kept, "client": client.save()})
+        return _reply(message, {"message": reply, **extra})
+
+    def _advertise(self, message: Message, context: Context, record: ConfigRecord) -> Message:
+        """Phase 0: forget any round before, check the plan, draw keys."""
+        _erase(context)
+        kept = ConfigRecord({name: record[name] for name in _ROUND if name in record})
+        client = self._client(context, kept)
+        reply = client.advertise()
+        context.state[RECORD] = ConfigRecord({**kept, "client": client.save()})
+        return _reply(message, {"message": reply})
+
+    def _client(self, context: Context, kept: Mapping[str, Any]) -> Client:
+        plan = Plan.decode(value(kept, "plan", bytes, sender="server"))
+        user = str(context.node_id)
+        if user not in plan.users:
+            raise FaultyServerError("the plan does not have this node among its users")
+        named = _class_of(context).get("class")
+        if named is not None and plan.subgroups[plan.subgroup_of(user)].user_class != named:
+            raise FaultyServerError(f"the plan puts this node into another class than {named}, which it named")
+        round_id = RoundId(
+            session=value(kept, "session", bytes, sender="server"),
+            number=value(kept, "round", int, sender="server"),
+            model=value(kept, "model", bytes, sender="server"),
+        )
+        return Client(
+            plan,
+            user,
+            round_id,
+            identity=self.identity,
+            directory=self.directory,
+            trust_server=self.trust_server,
+            policy=self.policy,
+            release_log=FileReleaseLog(self.releases / user),
+        )
+
+    def _mask(
+        self,
+        client: Client,
+        data: bytes,
+        message: Message,
+        context: Context,
+        call_next: ClientAppCallable,
+        kept: Mapping[str, Any],
+    ) -> tuple[bytes, dict[str, Any]]:
+        """Phase 2: train on the model that the round is about, then mask what training changed."""
+        plan = Plan.decode(value(kept, "plan", bytes, sender="server"))
+        del message.content[RECORD]
+        _, before = arrays_of(message.content, "a train message")
+        if model_digest(before) != value(kept, "model", bytes, sender="server"):
+            raise FaultyServerError("the model to train is not the one that this round was opened for")
+        state = dict(context.state.config_records)
+        trained = call_next(message, context)
+        if trained.has_error():
+            raise UsageError(f"the train function failed: {trained.error.reason}")
+        context.state[RECORD] = state[RECORD]  # whatever the train function did to the state
+        _, after = arrays_of(trained.content, "a train reply")
+        layout = Layout.of(before)
+        vector = np.asarray(layout.flatten(after) - layout.flatten(before))
+        metrics = _metrics_of(trained)
+        weight = self._weight(plan, metrics, kept)
+        wanted = {name: float(_known(metrics, name)) for name in plan.metrics}
+        clear = {f"metric/{name}": float(_known(metrics, name)) for name in kept.get("clear-metrics", ())}
+        return client.mask(data, vector, weight=weight, metrics=wanted), clear
+
+    @staticmethod
+    def _weight(plan: Plan, metrics: Mapping[str, Any], kept: Mapping[str, Any]) -> int:
+        """This node's weight: its examples in units, at least one; 1 where the plan is unweighted."""
+        if plan.weight_bound == 1:
+            return 1
+        unit: int = value(kept, "weight-unit", int, sender="server")
+        examples = _known(metrics, value(kept, "weighted-by", str, sender="server"))
+        weight = max(1, round(examples / unit))
+        if weight > plan.weight_bound:
+            raise UsageError(
+                f"this node's weight is {weight}, the plan takes at most {plan.weight_bound}: give the SecureGrid a "
+                "larger weight_bound or weight_unit"
+            )
+        return weight
+
+
+def _class_of(context: Context) -> dict[str, Any]:
+    """What a node says of its link: its class, or its rate, or nothing."""
+    config = context.node_config
+    if "heterosag-class" in config:
+        return {"class": int(config["heterosag-class"])}
+    if "heterosag-rate" in config:
+        return {"rate": float(config["heterosag-rate"])}
+    return {}
+
+
+def _metrics_of(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for record in message.content.metric_records.values():
+        if isinstance(record, MetricRecord):
+            found |= dict(record)
+    return found
+
+
+def _known(metrics: Mapping[str, Any], name: str) -> float:
+    found = metrics.get(name)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise UsageError(f"the train function's metrics have no single number {name!r}, which the server asked for")
+    return found
+
+
+def _reply(message: Message, fields: Mapping[str, Any]) -> Message:
+    return Message(RecordDict({RECORD: ConfigRecord(dict(fields))}), reply_to=message)

@@ -1,0 +1,77 @@
+"""What both sides of a Flower round agree on: the stages, the record they travel in, and what a model is called.
+
+Every stage is an ordinary `train` message, because Flower routes a message before its mods see it. It carries one more
+record, `heterosag`; the stage `mask` carries the strategy's own content beside it. What users and server say to each
+other is the protocol's own messages, as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from heterosag.crypto.labels import digest
+from heterosag.errors import UsageError, WireError
+
+__all__ = ["HELLO", "RECORD", "arrays_of", "body_of", "is_train", "model_digest", "record_of", "value"]
+
+RECORD = "heterosag"
+HELLO = "hello"
+"""The stage before the protocol's phases in which a node names its class or its rate, once."""
+
+
+def is_train(message: Message) -> bool:
+    """Whether a message asks for training."""
+    return message.metadata.message_type.partition(".")[0] == "train"
+
+
+def record_of(message: Message) -> ConfigRecord | None:
+    """Our record in a message, None where there is none."""
+    found = message.content.config_records.get(RECORD)
+    return found if isinstance(found, ConfigRecord) else None
+
+
+def value(record: Mapping[str, Any], name: str, kind: type[Any], *, sender: str) -> Any:
+    """A field of a record, of the type that it must have."""
+    found = record.get(name)
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        raise WireError(f"the field {name!r} is missing or no {kind.__name__}", sender=sender)
+    return found
+
+
+def body_of(message: Message, *, sender: str) -> bytes:
+    """The protocol's message inside a Flower message."""
+    record = record_of(message)
+    if record is None:
+        raise WireError("the reply carries no heterosag record: its ClientApp has no heterosag mod", sender=sender)
+    found: bytes = value(record, "message", bytes, sender=sender)
+    return found
+
+
+def arrays_of(content: RecordDict, whose: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
+    """The one ArrayRecord of a message's content: its name, and its arrays."""
+    records = content.array_records
+    if len(records) != 1:
+        raise UsageError(f"{whose} must carry exactly one ArrayRecord, not {len(records)}")
+    name, record = next(iter(records.items()))
+    return name, {key: np.asarray(array.numpy()) for key, array in record.items()}
+
+
+def model_digest(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """What a model is called in a round's context: equal only for equal names, types, shapes and bytes."""
+    parts = [
+        digest("flower-array", name.encode(), array.dtype.str.encode(), repr(array.shape).encode(), array.tobytes())
+        for name, array in arrays.items()
+    ]
+    return digest("flower-model", *parts)
+
+
+def to_record(arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
+    """Arrays as Flower carries them."""
+    from flwr.app import Array
+
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})

@@ -1,0 +1,545 @@
+"""Flower, in this process: the mod and the grid through every stage and fault."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flower_nodes import FIRST_NODE, LocalGrid, Node, make_nodes, stage_of
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, FedProx, Krum
+
+from heterosag import Plan, aggregate
+from heterosag.errors import PlanError, UsageError
+from heterosag.flower import SecureGrid, mod
+from heterosag.protocol import Identity
+
+
+@pytest.fixture(autouse=True)
+def _identity_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Flower's runtime sets in a process before an app may make messages."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+LEVEL, HALF = 17, 0.5
+STEP = 2 * HALF / (LEVEL - 1)
+
+
+def arrays(seed: int = 0) -> dict[str, Any]:
+    """A model of mixed shapes and types."""
+    rng = np.random.default_rng(seed)
+    return {
+        "conv.weight": rng.normal(size=(3, 2, 4)).astype(np.float32),
+        "half": rng.normal(size=5).astype(np.float16),
+        "double": rng.normal(size=(2, 3)),
+        "steps": np.array(7, dtype=np.int64),
+    }
+
+
+def shift(node: int) -> float:
+    """A node's update: a step of the quantizer, so that rounding leaves no chance."""
+    return STEP * ((node - FIRST_NODE) // 1000 % 5 - 2)
+
+
+def train(node: int, before: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: array + np.asarray(shift(node) if array.dtype.kind == "f" else 0).astype(array.dtype)
+        for name, array in before.items()
+    }
+
+
+def record(values: dict[str, Any]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(value)) for name, value in values.items()})
+
+
+def messages(nodes: list[Node], model: dict[str, Any]) -> list[Message]:
+    content = RecordDict({"arrays": record(model), "config": ConfigRecord({"lr": 0.1})})
+    return [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.TRAIN) for node in nodes]
+
+
+OPTIONS: dict[str, Any] = {"subgroup_size": 3, "floor": 2}
+
+
+def grid_of(nodes: list[Node], fault: Any = None, **changes: Any) -> tuple[SecureGrid, LocalGrid]:
+    inside = LocalGrid(nodes, fault)
+    wishes: dict[str, Any] = {
+        "levels": [LEVEL], "value_range": HALF, "adapt_range": False, "options": OPTIONS, **changes,
+    }  # fmt: skip
+    return SecureGrid(inside, **wishes), inside
+
+
+def result_of(reply: Message) -> dict[str, Any]:
+    assert not reply.has_error(), reply.error.reason
+    return {name: array.numpy() for name, array in reply.content.array_records["arrays"].items()}
+
+
+def expected(nodes: list[int], model: dict[str, Any]) -> float:
+    del model
+    return float(np.mean([shift(node) for node in nodes]))
+
+
+# --- what comes back ------------------------------------------------------------------------------------------------
+
+
+def test_names_shapes_types_and_values_come_back(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train)
+    grid, inside = grid_of(nodes)
+    model = arrays()
+    (reply,) = grid.send_and_receive(messages(nodes, model))
+    found = result_of(reply)
+    mean = expected(list(inside.nodes), model)
+    assert list(found) == list(model)
+    for name, array in found.items():
+        assert array.dtype == model[name].dtype
+        assert array.shape == model[name].shape
+    assert np.allclose(found["conv.weight"], model["conv.weight"] + mean, atol=1e-6)
+    assert found["steps"] == 7
+    assert reply.content.metric_records["metrics"]["num-examples"] == 12
+    assert len(grid.rounds[0].survivors) == 12
+    assert grid.rounds[0].lost == {}
+
+
+def test_stages_are_as_few_as_security_allows(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, inside = grid_of(nodes)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    stages = list(dict.fromkeys(stage for stage, _ in inside.log))
+    assert stages == ["advertise", "share", "mask", "unmask"]
+    assert len(inside.log) == 4 * 6
+
+
+def test_bit_identical_with_the_embedded_engine(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train)
+    grid, inside = grid_of(nodes)
+    model = {"w": np.zeros(50, dtype=np.float32)}
+    list(grid.send_and_receive(messages(nodes, model)))
+    done = grid.rounds[0]
+    assert done.plan is not None
+    assert done.combined is not None
+    updates = {str(node): {"w": np.full(50, shift(node), dtype=np.float32)} for node in inside.nodes}
+    embedded = aggregate(done.plan, updates)
+    assert np.array_equal(embedded.vector, done.combined.vector)
+    for ours, theirs in zip(embedded.blocks, done.combined.blocks, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.subgroups == b.subgroups
+            assert np.array_equal(a.sums, b.sums)
+
+
+def test_weights_and_metrics_are_summed_securely(tmp_path: Path) -> None:
+    nodes = make_nodes(9, tmp_path, train, loss=0.25, secret=1.0)
+    grid, _ = grid_of(nodes, weight_bound=8, weight_unit=5, metrics=["loss"])
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    metrics = dict(reply.content.metric_records["metrics"])
+    assert metrics == {"num-examples": 90, "loss": pytest.approx(0.25, abs=1e-4)}
+
+
+def test_metrics_in_clear_only_by_name(tmp_path: Path) -> None:
+    nodes = make_nodes(9, tmp_path, train, loss=0.25, secret=1.0)
+    grid, _ = grid_of(nodes, clear_metrics=["loss"])
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert dict(reply.content.metric_records["metrics"]) == {"num-examples": 9, "loss": 0.25}
+
+
+def test_evaluate_passes_through(tmp_path: Path) -> None:
+    nodes = make_nodes(4, tmp_path, train)
+    grid, inside = grid_of(nodes)
+    sent = [
+        Message(RecordDict(), dst_node_id=node.context.node_id, message_type=MessageType.EVALUATE) for node in nodes
+    ]
+    replies = list(grid.send_and_receive(sent))
+    assert len(replies) == 4
+    assert {stage for stage, _ in inside.log} == {""}
+
+
+def test_messages_are_at_most_three_percent_above_the_packed_bytes(tmp_path: Path) -> None:
+    size = 79_510
+
+    def ones(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        return {"w": before["w"] + np.float32(shift(node))}
+
+    nodes = make_nodes(10, tmp_path, ones)
+    grid, _ = grid_of(nodes, levels=[12], options={"subgroup_size": 5, "floor": 2})
+    list(grid.send_and_receive(messages(nodes, {"w": np.zeros(size, dtype=np.float32)})))
+    done = grid.rounds[0]
+    assert done.plan is not None
+    packed = done.plan.vector_sizes()
+    for node, sent in done.received_bytes["mask"].items():
+        assert sent <= 1.03 * packed[done.plan.subgroup_of(str(node))]
+
+
+# --- strategies -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedAdam, FedProx])
+def test_strategies_run_on_it(strategy: Any, tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    options = {"proximal_mu": 0.1} if strategy is FedProx else {}
+    chosen = strategy(fraction_evaluate=0.5, min_available_nodes=6, **options)
+    model = {"w": np.zeros(30, dtype=np.float32)}
+    result = chosen.start(grid=grid, initial_arrays=record(model), num_rounds=2)
+    assert len(grid.rounds) == 2
+    assert all(not done.error for done in grid.rounds)
+    assert result.arrays["w"].numpy().shape == (30,)
+    if strategy is FedAvg:
+        mean = float(np.mean([shift(node.context.node_id) for node in nodes]))
+        assert np.allclose(result.arrays["w"].numpy(), 2 * mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", [FedMedian, Krum])
+def test_strategies_that_need_each_reply_are_refused(strategy: Any, tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, inside = grid_of(nodes)
+    options = {"num_malicious_nodes": 1} if strategy is Krum else {}
+    with pytest.raises(UsageError, match=r"rule='median'.* on the SecureGrid"):
+        strategy(min_available_nodes=6, **options).start(grid=grid, initial_arrays=record(arrays()), num_rounds=1)
+    assert inside.log == []
+
+
+def test_the_rule_on_the_grid_bears_a_liar(tmp_path: Path) -> None:
+    liar = FIRST_NODE
+
+    def some_lie(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        return {"w": before["w"] + np.float32(-0.5 if node == liar else 0.125)}
+
+    nodes = make_nodes(30, tmp_path, some_lie)
+    model = {"w": np.zeros(40, dtype=np.float32)}
+    grid, _ = grid_of(nodes, rule="median")
+    (reply,) = grid.send_and_receive(messages(nodes, model))
+    assert np.allclose(result_of(reply)["w"], 0.125, atol=1e-6)
+
+
+# --- plans ----------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_name_their_class_once(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-class": place % 2})
+    grid, inside = grid_of(nodes, levels=[5, 17])
+    for _ in range(2):
+        list(grid.send_and_receive(messages(nodes, arrays())))
+    assert sum(stage == "hello" for stage, _ in inside.log) == 12
+    plan = grid.rounds[1].plan
+    assert plan is not None
+    assert plan.classes == (6, 6)
+    for place, node in enumerate(nodes):
+        assert plan.subgroups[plan.subgroup_of(str(node.context.node_id))].user_class == place % 2
+
+
+def test_nodes_name_their_rate(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-rate": 0.5 + place})
+    grid, _ = grid_of(nodes, levels=[5, 17], rate_limits=[6.0])
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    plan = grid.rounds[0].plan
+    assert plan is not None
+    assert plan.classes == (6, 6)
+
+
+def test_a_node_that_names_nothing_is_left_out(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-class": 0} if place else {})
+    grid, _ = grid_of(nodes, levels=[5, 17])
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert "heterosag-class" in grid.rounds[0].lost[FIRST_NODE]
+    assert len(grid.rounds[0].survivors) == 11
+
+
+def test_a_changing_set_of_nodes_gets_a_new_plan(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    for chosen in (nodes, nodes, nodes[3:]):
+        (reply,) = grid.send_and_receive(messages(chosen, arrays()))
+        assert not reply.has_error()
+    plans = [done.plan for done in grid.rounds]
+    assert plans[0] == plans[1]
+    assert plans[2] is not None
+    assert len(plans[2].users) == 9
+
+
+def test_a_plan_given_is_used_or_refused(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    users = [str(node.context.node_id) for node in nodes]
+    plan = Plan.build([6], [LEVEL], 36, subgroup_size=3, floor=2, users=users, value_range=(-HALF, HALF))
+    grid, _ = grid_of(nodes, plan=plan)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert grid.rounds[0].plan == plan
+    (reply,) = grid.send_and_receive(messages(nodes[1:], arrays()))
+    assert "other nodes" in str(reply.error.reason)
+
+
+def test_the_range_follows_the_updates(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes, value_range=0.01, adapt_range=True)
+    for _ in range(3):
+        list(grid.send_and_receive(messages(nodes, arrays())))
+    widths = [done.plan.value_range[1] for done in grid.rounds if done.plan is not None]
+    assert widths[0] < widths[1] < widths[2]
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["silent", "error", "crash", "reborn"])
+@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "unmask"])
+def test_a_node_lost_at_any_stage(stage: str, what: str, tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train)
+    victim = nodes[4].context.node_id
+    broken = [True]
+
+    def fault(at: str, node: int, message: Message) -> str:
+        del message
+        return what if broken[0] and (at, node) == (stage, victim) else ""
+
+    grid, inside = grid_of(nodes, fault)
+    model = arrays()
+    (reply,) = grid.send_and_receive(messages(nodes, model))
+    found = result_of(reply)
+    kept = [node for node in inside.nodes if node != victim]
+    if stage == "unmask" or (stage, what) == ("advertise", "reborn"):
+        kept = list(inside.nodes)  # its vector had arrived; or nothing was lost yet
+    assert sorted(grid.rounds[0].survivors) == sorted(kept)
+    assert np.allclose(found["conv.weight"], model["conv.weight"] + expected(kept, model), atol=1e-6)
+    if (stage, what) != ("advertise", "reborn"):
+        assert grid.rounds[0].lost[victim].startswith(f"at {stage}")
+    broken[0] = False
+    (reply,) = grid.send_and_receive(messages(nodes, model))
+    assert len(grid.rounds[1].survivors) == 12, reply
+
+
+def test_too_many_lost_is_a_named_error_and_the_next_round_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    broken = [True]
+    grid, _ = grid_of(nodes, lambda stage, node, message: "silent" if broken[0] and stage == "mask" else "")
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert reply.has_error()
+    assert "TooFewSurvivorsError" in str(reply.error.reason)
+    assert grid.rounds[0].error == reply.error.reason
+    broken[0] = False
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+
+
+def test_a_failed_round_leaves_the_strategy_going(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    first = [True]
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        del node, message
+        return "silent" if first[0] and stage == "share" else ""
+
+    grid, inside = grid_of(nodes, fault)
+    strategy = FedAvg(min_available_nodes=6, fraction_evaluate=0.0)
+    original = strategy.configure_train
+
+    def configure(number: int, *rest: Any) -> Any:
+        first[0] = number == 1
+        return original(number, *rest)
+
+    strategy.configure_train = configure  # type: ignore[method-assign]
+    result = strategy.start(grid=grid, initial_arrays=record({"w": np.zeros(9, dtype=np.float32)}), num_rounds=2)
+    assert [bool(done.error) for done in grid.rounds] == [True, False]
+    assert result.arrays is not None
+    assert inside.log
+
+
+def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path) -> None:
+    def some_fail(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        if node == FIRST_NODE:
+            raise RuntimeError("out of memory")
+        return train(node, before)
+
+    nodes = make_nodes(9, tmp_path, some_fail)
+    grid, _ = grid_of(nodes)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert "out of memory" in grid.rounds[0].lost[FIRST_NODE]
+    assert "heterosag" not in nodes[0].context.state
+
+
+def test_a_node_without_the_mod_is_named(tmp_path: Path) -> None:
+    def secure(place: int) -> Any:
+        return None if place == 0 else mod(trust_server=True, release_log=tmp_path)
+
+    nodes = make_nodes(9, tmp_path, train, secure=secure)
+    grid, _ = grid_of(nodes)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert FIRST_NODE in grid.rounds[0].lost
+    assert FIRST_NODE not in grid.rounds[0].survivors
+
+
+# --- what a node refuses --------------------------------------------------------------------------------------------
+
+
+def ask(node: Node, model: dict[str, Any], **fields: Any) -> Message:
+    records: dict[str, Any] = {"arrays": record(model)}
+    if fields:
+        records["heterosag"] = ConfigRecord(fields)
+    message = Message(RecordDict(records), dst_node_id=node.context.node_id, message_type=MessageType.TRAIN)
+    message.metadata.__dict__["_message_id"] = "m"
+    return node.app(message, node.context)
+
+
+def test_a_server_without_the_grid_gets_nothing(tmp_path: Path) -> None:
+    (node,) = make_nodes(1, tmp_path, train)
+    reply = ask(node, arrays())
+    assert "asked to train in clear" in str(reply.error.reason)
+
+
+def test_nonsense_stages_are_refused(tmp_path: Path) -> None:
+    (node,) = make_nodes(1, tmp_path, train)
+    assert "no stage is called" in str(ask(node, arrays(), stage="dance").error.reason)
+    assert "without having advertised" in str(ask(node, arrays(), stage="mask", message=b"").error.reason)
+    assert "'stage' is missing" in str(ask(node, arrays(), message=b"").error.reason)
+    assert "'plan' is missing" in str(ask(node, arrays(), stage="advertise").error.reason)
+
+
+def test_without_identities_a_node_must_be_told_to_trust(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train, secure=lambda place: mod(release_log=tmp_path))
+    grid, _ = grid_of(nodes)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert reply.has_error()
+    assert "trust_server=True" in grid.rounds[0].lost[FIRST_NODE]
+
+
+def test_another_model_in_the_mask_stage_is_refused(tmp_path: Path) -> None:
+    nodes = make_nodes(9, tmp_path, train)
+    victim = nodes[2].context.node_id
+
+    def swap(stage: str, node: int, message: Message) -> str:
+        if (stage, node) == ("mask", victim):
+            message.content["arrays"] = record(arrays(seed=1))
+        return ""
+
+    grid, _ = grid_of(nodes, swap)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "not the one that this round was opened for" in grid.rounds[0].lost[victim]
+    assert victim not in grid.rounds[0].survivors
+
+
+def test_a_node_in_another_class_than_it_named_refuses(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train, config=lambda place: {"heterosag-class": 1})
+    grid, _ = grid_of(nodes)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "another class than 1" in grid.rounds[0].lost[FIRST_NODE]
+
+
+def test_weights_above_the_bound_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes, weight_bound=4)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "larger weight_bound or weight_unit" in grid.rounds[0].lost[FIRST_NODE]
+
+
+def test_a_metric_that_the_train_function_does_not_give_is_named(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes, metrics=["loss"])
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "no single number 'loss'" in grid.rounds[0].lost[FIRST_NODE]
+
+
+def test_a_restarted_node_never_releases_twice(tmp_path: Path) -> None:
+    """The unmask stage is sent, the node answers and dies before its context is saved, and is asked for less."""
+    from heterosag import wire
+
+    nodes = make_nodes(9, tmp_path, train)
+    victim = nodes[1]
+    kept: dict[str, Any] = {}
+
+    def spy(stage: str, node: int, message: Message) -> str:
+        if (stage, node) == ("unmask", victim.context.node_id):
+            kept["state"] = victim.context.state["heterosag"]
+            kept["message"] = message.content["heterosag"]["message"]
+        return ""
+
+    grid, _ = grid_of(nodes, spy)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "heterosag" not in victim.context.state
+    victim.context.state["heterosag"] = kept["state"]
+    plan = grid.rounds[0].plan
+    assert plan is not None
+    request = wire.decode(wire.UnmaskRequest, kept["message"], plan=plan)
+    drop = next(index for index in request.survivors if plan.users[index] != str(victim.context.node_id))
+    fewer = wire.UnmaskRequest(
+        request.version, request.context, [index for index in request.survivors if index != drop], []
+    )
+    reply = ask(victim, arrays(), stage="unmask", message=wire.encode(fewer))
+    assert "asked a second time" in str(reply.error.reason)
+
+
+def test_identities_add_the_agree_stage(tmp_path: Path) -> None:
+    identities = [Identity.generate() for _ in range(6)]
+    directory = {str(FIRST_NODE + 1000 * place): one.public for place, one in enumerate(identities)}
+
+    def secure(place: int) -> Any:
+        return mod(identity=identities[place], directory=directory, release_log=tmp_path)
+
+    nodes = make_nodes(6, tmp_path, train, secure=secure)
+    grid, inside = grid_of(nodes, directory=directory)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert list(dict.fromkeys(stage for stage, _ in inside.log))[3] == "agree"
+
+
+# --- misuse on the server's side ------------------------------------------------------------------------------------
+
+
+def test_misuse_of_the_grid_is_named(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    inside = LocalGrid(nodes)
+    for changes in ({"rate_limits": [1.0]}, {"value_range": 0}, {"weight_unit": 0}):
+        with pytest.raises(PlanError):
+            SecureGrid(inside, **changes)  # type: ignore[arg-type]
+    grid, _ = grid_of(nodes)
+    sent = messages(nodes, arrays())
+    with pytest.raises(UsageError, match="use send_and_receive"):
+        grid.push_messages(sent)
+    other = Message(RecordDict(), dst_node_id=FIRST_NODE, message_type=MessageType.EVALUATE)
+    with pytest.raises(UsageError, match="cannot be mixed"):
+        grid.send_and_receive([*sent, other])
+    assert list(grid.push_messages([other])) == ["evaluate"]
+    assert list(grid.pull_messages(["x"])) == []
+    assert list(grid.get_node_ids()) == [node.context.node_id for node in nodes]
+    grid.set_run("run")
+    assert grid.run == "run"
+    different = messages(nodes[:3], arrays()) + messages(nodes[3:], arrays(seed=1))
+    (reply,) = grid.send_and_receive(different)
+    assert "one model for all nodes" in str(reply.error.reason)
+
+
+def test_late_and_stray_replies_are_ignored(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, inside = grid_of(nodes)
+    plain = inside.send_and_receive
+
+    def noisy(sent: Any, *, timeout: float | None = None) -> Any:
+        replies = list(plain(sent, timeout=timeout))
+        stray = Message(RecordDict(), reply_to=replies[0])
+        stray.metadata.__dict__["_reply_to_message_id"] = "another"
+        return [stray, *replies]
+
+    inside.send_and_receive = noisy  # type: ignore[method-assign]
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert stage_of(messages(nodes, arrays())[0]) == ""
+
+
+def test_flower_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    import heterosag.flower
+
+    monkeypatch.setitem(sys.modules, "flwr.app", None)
+    with pytest.raises(UsageError, match=r"heterosag\[flower\]"):
+        heterosag.flower.__getattr__("mod")
+    with pytest.raises(AttributeError):
+        heterosag.flower.__getattr__("dance")
