@@ -1,6 +1,7 @@
 """Configuration, data, models, users and attacks of training."""
 
 import gzip
+import itertools
 import struct
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from heterosag.errors import PlanError, UsageError
 from heterosag.learn import attacks, data, models, users
 from heterosag.learn.config import TrainConfig, fields_of
 from heterosag.learn.data import DataSet
+from heterosag.learn.runs import Run
 from heterosag.learn.users import LocalTraining
 from heterosag.plan import Plan
+from heterosag.records import read_run
 
 
 def make_conv() -> nn.Module:
@@ -263,3 +266,51 @@ def test_what_attackers_send() -> None:
     assert np.allclose(hidden[0], honest.mean(axis=0) - honest.std(axis=0))
     assert np.array_equal(hidden[0], hidden[4])
     assert attacks.flip_labels(np.array([0, 3, 9]), 10).tolist() == [9, 6, 0]
+
+
+def test_users_of_unlike_sizes_train_as_each_alone() -> None:
+    """Groups of like size are only a matter of speed."""
+    found = data.load("digits")
+    sizes = [3, 100, 5, 90, 40, 7, 60, 2, 80, 11, 30, 4]
+    edges = np.cumsum([0, *sizes])
+    parts = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
+    training = LocalTraining(epochs=2, batch_size=0.3, learning_rate=0.1)
+    model = models.build("digits", "digits", 0)
+
+    def rngs() -> list[np.random.Generator]:
+        return [np.random.default_rng([0, user]) for user in range(len(parts))]
+
+    together = users.train_together(model, found, parts, training, rngs())
+    loop = users.train_loop(model, found, parts, training, rngs())
+    assert np.allclose(together, loop, atol=1e-5)
+
+
+def test_a_thinner_data_set(tmp_path: Path) -> None:
+    found = data.load("digits")
+    thin = data.thin(found, 50, np.random.default_rng(0))
+    assert len(thin.train_y) == len(thin.train_x) == 50
+    assert thin.test_x is found.test_x
+    assert data.thin(found, 0, np.random.default_rng(0)) is found
+    with pytest.raises(UsageError, match="1437 training samples"):
+        data.thin(found, 5000, np.random.default_rng(0))
+    config = TrainConfig(classes=(8,), levels=(4,), subgroup_size=4, rounds=1, train_samples=40, secure=False)
+    run = Run(config, tmp_path / "run")
+    assert sum(map(len, run.parts)) == 40
+    run.close()
+
+
+def test_training_that_diverges_is_named(tmp_path: Path) -> None:
+    config = TrainConfig(
+        classes=(8,), levels=(16,), subgroup_size=4, rounds=40, learning_rate=1e6, local_epochs=20, secure=False
+    )
+    with pytest.raises(UsageError, match=r"training diverged: .* lower learning_rate"):
+        Run(config, tmp_path / "run").train()
+
+
+def test_every_line_of_a_record_fingerprints_the_model(tmp_path: Path) -> None:
+    config = TrainConfig(classes=(8,), levels=(4,), subgroup_size=4, rounds=3, secure=False)
+    Run(config, tmp_path / "one").train()
+    Run(config, tmp_path / "two").train()
+    one, two = (read_run(tmp_path / name).rounds for name in ("one", "two"))
+    assert [line["model"] for line in one] == [line["model"] for line in two]
+    assert len({line["model"] for line in one}) == 3

@@ -11,7 +11,7 @@ forgot its side; every stage that fails answers with an error that says why and 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,19 +43,22 @@ def mod(
     trust_server: bool = False,
     policy: Policy | None = None,
     release_log: str | Path | None = None,
+    class_of: Callable[[Context], int] | None = None,
 ) -> Mod:
     """A mod for `ClientApp(mods=[...])` that aggregates what the app trains securely.
 
     identity, directory: this node's Ed25519 identity and everybody's public keys by node id, pinned by you; without
     them say trust_server=True. policy: what this node asks of a plan. release_log: a folder that outlives the node
-    (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home folder). The node's class or upload rate is read
-    from its node config, `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
+    (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home folder). class_of: the node's class from its
+    Context; without it the class or upload rate is read from its node config, `heterosag-class` (0 is the slowest) or
+    `heterosag-rate` (Mb/s).
     """
     node = _Node(
         identity=identity,
         directory=None if directory is None else {str(node): key for node, key in directory.items()},
         trust_server=trust_server,
         policy=policy,
+        class_of=class_of,
         releases=Path(release_log or os.environ.get("HETEROSAG_RELEASES") or Path.home() / ".local/state/heterosag"),
     )
 
@@ -87,6 +90,7 @@ class _Node:
     directory: dict[User, bytes] | None
     trust_server: bool
     policy: Policy | None
+    class_of: Callable[[Context], int] | None
     releases: Path
 
     def answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -98,7 +102,7 @@ class _Node:
             )
         stage = value(record, "stage", str, sender="server")
         if stage == HELLO:
-            return _reply(message, _class_of(context))
+            return _reply(message, self._link(context))
         if stage not in {phase.value for phase in Phase}:
             raise FaultyServerError(f"no stage is called {stage!r}")
         phase = Phase(stage)
@@ -135,7 +139,7 @@ class _Node:
         user = str(context.node_id)
         if user not in plan.users:
             raise FaultyServerError("the plan does not have this node among its users")
-        named = _class_of(context).get("class")
+        named = self._link(context).get("class")
         if named is not None and plan.subgroups[plan.subgroup_of(user)].user_class != named:
             raise FaultyServerError(f"the plan puts this node into another class than {named}, which it named")
         round_id = RoundId(
@@ -183,6 +187,17 @@ class _Node:
         clear = {f"metric/{name}": float(_known(metrics, name)) for name in kept.get("clear-metrics", ())}
         return client.mask(data, vector, weight=weight, metrics=wanted), clear
 
+    def _link(self, context: Context) -> dict[str, Any]:
+        """What this node says of its link: its class, or its rate, or nothing."""
+        config = context.node_config
+        if self.class_of is not None:
+            return {"class": int(self.class_of(context))}
+        if "heterosag-class" in config:
+            return {"class": int(config["heterosag-class"])}
+        if "heterosag-rate" in config:
+            return {"rate": float(config["heterosag-rate"])}
+        return {}
+
     @staticmethod
     def _weight(plan: Plan, metrics: Mapping[str, Any], kept: Mapping[str, Any]) -> int:
         """This node's weight: its examples in units, at least one; 1 where the plan is unweighted."""
@@ -197,16 +212,6 @@ class _Node:
                 "larger weight_bound or weight_unit"
             )
         return weight
-
-
-def _class_of(context: Context) -> dict[str, Any]:
-    """What a node says of its link: its class, or its rate, or nothing."""
-    config = context.node_config
-    if "heterosag-class" in config:
-        return {"class": int(config["heterosag-class"])}
-    if "heterosag-rate" in config:
-        return {"rate": float(config["heterosag-rate"])}
-    return {}
 
 
 def _metrics_of(message: Message) -> dict[str, Any]:

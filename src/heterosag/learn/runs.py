@@ -76,10 +76,13 @@ def _fingerprint(state: _State) -> bytes:
 class Run:
     """One training run in a folder: `Run(config, folder).train()`, or `Run.resume(folder).train()` to go on."""
 
-    def __init__(self, config: TrainConfig, folder: Path, *, resume: bool = False) -> None:
+    def __init__(
+        self, config: TrainConfig, folder: Path, *, resume: bool = False, data_set: data.DataSet | None = None
+    ) -> None:
         self.config = config
         self.folder = folder
-        self.data = data.thin(data.load(config.data, config.data_dir), config.train_samples, self._rng("samples"))
+        whole = data_set or data.load(config.data, config.data_dir)
+        self.data = data.thin(whole, config.train_samples, self._rng("samples"))
         self.model = models.build(config.model, config.data, config.seed)
         vector = users.flatten(self.model)
         self.plan = build_plan(config, vector.size)
@@ -103,9 +106,9 @@ class Run:
             (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
 
     @classmethod
-    def resume(cls, folder: Path) -> Run:
-        """The run of a folder, from its last checkpoint on."""
-        return cls(TrainConfig.from_dict(read_run(folder).config), folder, resume=True)
+    def resume(cls, folder: Path, *, data_set: data.DataSet | None = None) -> Run:
+        """The run of a folder, from its last checkpoint on. `data_set` saves reading it again."""
+        return cls(TrainConfig.from_dict(read_run(folder).config), folder, resume=True, data_set=data_set)
 
     @property
     def rounds_done(self) -> int:
@@ -227,6 +230,11 @@ class Run:
             [self._rng("batches", number, user) for user in members],
             labels=labels,
         )
+        if not np.isfinite(updates).all():
+            first = members[int(np.flatnonzero(~np.isfinite(updates).all(axis=1))[0])]
+            raise UsageError(
+                f"training diverged: the update of user {first} in round {number} is not finite; lower learning_rate"
+            )
         if hostile:
             rng = self._rng("attack", number)
             updates[hostile] = attacks.tamper(config.attack, updates[hostile], config.attack_strength, rng)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from heterosag.errors import UsageError
 from heterosag.learn.config import TrainConfig
+from heterosag.learn.data import DataSet, load
 from heterosag.learn.runs import Run
 from heterosag.records import RECORD, RunRecord, read_run
 from heterosag.reproduce.outcome import Scale, Series
@@ -66,15 +68,21 @@ def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
 
 def _run(config: TrainConfig, folder: Path) -> RunRecord:
     if not (folder / RECORD).exists():
-        Run(config, folder).train()
+        Run(config, folder, data_set=_data(config.data, config.data_dir)).train()
         return read_run(folder)
     record = read_run(folder)
     if _essence(record.config) != _essence(config.to_dict()):
         raise UsageError(f"{folder} holds a run of other settings: give another --out, or delete that folder")
     if record.end is None:
-        Run.resume(folder).train()
+        Run.resume(folder, data_set=_data(config.data, config.data_dir)).train()
         record = read_run(folder)
     return record
+
+
+@lru_cache(maxsize=1)
+def _data(name: str, folder: str) -> DataSet:
+    """Read once for the runs that follow each other on it; nobody writes into a data set."""
+    return load(name, folder)
 
 
 def _essence(config: dict[str, Any]) -> dict[str, Any]:

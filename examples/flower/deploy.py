@@ -1,0 +1,129 @@
+"""A real deployment on loopback: a SuperLink, SuperNodes in processes of their own, one killed, one malicious.
+
+`python deploy.py` starts everything, runs the app, kills a node in the middle of the second round, prints accuracy and
+bytes, and leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BIN = Path(sys.executable).parent
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+class Deployment:
+    """Processes that end together."""
+
+    def __init__(self, home: Path, nodes: int) -> None:
+        self.home = home
+        self.nodes = nodes
+        self.environment = {**os.environ, **QUIET, "FLWR_HOME": str(home), "HETEROSAG_RELEASES": str(home / "releases")}
+        self.port, *self.node_ports = free_ports(nodes + 1)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *words: str) -> None:
+        with (self.home / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(BIN / words[0]), *words[1:]],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+            )
+
+    def start_all(self) -> None:
+        local = f"127.0.0.1:{self.port}"
+        (self.home / "config.toml").write_text(f'[superlink.loopback]\naddress = "{local}"\ninsecure = true\n')
+        link = ("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(self.port))
+        self.start("superlink", *link, "--disable-runtime-dependency-installation")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    break
+            time.sleep(0.5)
+        for place in range(self.nodes):
+            config = f"partition-id={place} num-partitions={self.nodes}"
+            if place == self.nodes - 1:
+                config += " malicious=true"
+            words = ("flower-supernode", "--insecure", "--superlink", local, "--host", "127.0.0.1")
+            self.start(f"node-{place}", *words, "--port", str(self.node_ports[place]), "--node-config", config)
+
+    def kill(self, name: str) -> None:
+        """Kill a process and what it started, at once."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def kill_all(self) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+
+
+def run(nodes: int, rounds: int, home: Path) -> dict[str, object]:
+    result = home / "result.json"
+    deployment = Deployment(home, nodes)
+    client: subprocess.Popen[str] | None = None
+    settings = f'nodes={nodes} rounds={rounds} stage-timeout=90.0 result="{result}"'
+    try:
+        deployment.start_all()
+        words = [str(BIN / "flwr"), "run", str(HERE), "loopback", "--run-config", settings, "--stream"]
+        client = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=deployment.environment
+        )
+        assert client.stdout is not None
+        for line in client.stdout:
+            print(line, end="", flush=True)
+            if f"[ROUND 2/{rounds}]" in line:
+                print("killing node 1", flush=True)
+                deployment.kill("node-1")
+        client.wait()
+    finally:
+        if client is not None:
+            client.kill()
+        deployment.kill_all()
+    found: dict[str, object] = json.loads(result.read_text(encoding="utf-8"))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run the app on a SuperLink and SuperNodes on this machine.")
+    parser.add_argument("--nodes", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind then either
+    with tempfile.TemporaryDirectory() as home:
+        found = run(given.nodes, given.rounds, Path(home))
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A Flower app: PyTorch on scikit-learn's digits, aggregated by HeteroSAg."""

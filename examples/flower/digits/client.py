@@ -1,0 +1,43 @@
+"""The ClientApp: an ordinary train function, and one mod."""
+
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from digits.task import accuracy, load_part, make_model, train
+from heterosag.flower import mod
+
+
+def _part(context: Context) -> tuple[int, int]:
+    return int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
+
+
+def _class_of(context: Context) -> int:
+    """Two classes of links: the first half of the nodes is slow."""
+    part, parts = _part(context)
+    return int(2 * part >= parts)
+
+
+app = ClientApp(mods=[mod(trust_server=True, class_of=_class_of)])  # the one line; give identities instead of trust
+
+
+@app.train()
+def train_model(message: Message, context: Context) -> Message:
+    model = make_model()
+    before = message.content["arrays"].to_torch_state_dict()
+    model.load_state_dict(before)
+    x, y = load_part(*_part(context))
+    loss = train(model, x, y)
+    state = model.state_dict()
+    if context.node_config.get("malicious", False):  # a node that sends thirty times its update, the wrong way
+        state = {name: before[name] - 30 * (value - before[name]) for name, value in state.items()}
+    metrics = MetricRecord({"num-examples": len(y), "loss": loss})
+    return Message(RecordDict({"arrays": ArrayRecord(state), "metrics": metrics}), reply_to=message)
+
+
+@app.evaluate()
+def evaluate_model(message: Message, context: Context) -> Message:
+    model = make_model()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    x, y = load_part(*_part(context))
+    metrics = MetricRecord({"num-examples": len(y), "accuracy": accuracy(model, x, y)})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)

@@ -1,0 +1,62 @@
+"""The ServerApp: Flower's FedAvg, and one wrapper around its grid."""
+
+import json
+import time
+from pathlib import Path
+
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from digits.task import accuracy, load_part, make_model
+from heterosag.flower import SecureGrid
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    nodes = int(config["nodes"])
+    secure = SecureGrid(  # the other line
+        grid,
+        levels=[int(level) for level in str(config["levels"]).split(",")],  # one for each class of links
+        rule=str(config["rule"]),
+        value_range=0.5,
+        timeouts=float(config["stage-timeout"]),
+        options={"subgroup_size": 2, "floor": 2, "min_robustness": 0.0},
+    )
+    x, y = load_part(nodes, nodes)
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        model = make_model()
+        model.load_state_dict(arrays.to_torch_state_dict())
+        del number
+        return MetricRecord({"accuracy": accuracy(model, x, y)})
+
+    while len(list(grid.get_node_ids())) < nodes:
+        time.sleep(1)
+    strategy = FedAvg(min_train_nodes=2, min_available_nodes=2, fraction_evaluate=0.0)  # later rounds take who is left
+    result = strategy.start(
+        grid=secure,
+        initial_arrays=ArrayRecord(make_model().state_dict()),
+        num_rounds=int(config["rounds"]),
+        evaluate_fn=evaluate,
+    )
+    found = {
+        "accuracy": [float(metrics["accuracy"]) for metrics in result.evaluate_metrics_serverapp.values()],
+        "rounds": [
+            {
+                "nodes": len(done.nodes),
+                "survivors": len(done.survivors),
+                "lost": {str(node): why for node, why in done.lost.items()},
+                "error": done.error,
+                "bytes_up": sum(sum(by.values()) for by in done.received_bytes.values()),
+                "bytes_down": sum(sum(by.values()) for by in done.sent_bytes.values()),
+            }
+            for done in secure.rounds
+        ],
+    }
+    print(json.dumps(found, indent=2))
+    if config["result"]:
+        Path(str(config["result"])).write_text(json.dumps(found), encoding="utf-8")
