@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test check bench docs-data reproduction clean help
+.PHONY: demo test test-all check bench docs-data reproduction clean help
 
 help:
 	@echo "make demo     a federated training run with dropouts and liars, and its report"
 	@echo "make test     every test"
+	@echo "make test-all  and those that take minutes"
 	@echo "make check    lint, types, layer contract"
 	@echo "make bench    ratios measured in one run, into bench/latest.json"
 	@echo "make docs-data  regenerate the figures and summaries that the documents quote"
@@ -25,7 +26,10 @@ demo: $(VENV)/training
 	@$(BIN)/heterosag report runs/demo/heterosag runs/demo/fedavg --out runs/demo/report.html
 
 test: $(VENV)/everything $(VENV)/browser
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow"
+
+test-all: test
+	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/everything
 	$(BIN)/ruff check .

@@ -88,11 +88,11 @@ class Deployment:
             self.kill(name)
 
 
-def run(nodes: int, rounds: int, home: Path) -> dict[str, object]:
+def run(nodes: int, rounds: int, home: Path, timeout: float = 60.0) -> dict[str, object]:
     result = home / "result.json"
     deployment = Deployment(home, nodes)
     client: subprocess.Popen[str] | None = None
-    settings = f'nodes={nodes} rounds={rounds} stage-timeout=90.0 result="{result}"'
+    settings = f'nodes={nodes} rounds={rounds} stage-timeout={timeout} result="{result}"'
     try:
         deployment.start_all()
         words = [str(BIN / "flwr"), "run", str(HERE), "loopback", "--run-config", settings, "--stream"]
@@ -103,8 +103,9 @@ def run(nodes: int, rounds: int, home: Path) -> dict[str, object]:
         for line in client.stdout:
             print(line, end="", flush=True)
             if f"[ROUND 2/{rounds}]" in line:
-                print("killing node 1", flush=True)
-                deployment.kill("node-1")
+                victim = f"node-{2 * nodes // 3}"
+                print(f"killing {victim}", flush=True)
+                deployment.kill(victim)
         client.wait()
     finally:
         if client is not None:
@@ -116,7 +117,7 @@ def run(nodes: int, rounds: int, home: Path) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run the app on a SuperLink and SuperNodes on this machine.")
-    parser.add_argument("--nodes", type=int, default=12)
+    parser.add_argument("--nodes", type=int, default=11)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind then either

@@ -299,12 +299,17 @@ def test_a_thinner_data_set(tmp_path: Path) -> None:
     run.close()
 
 
-def test_training_that_diverges_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("range_rule", ["adaptive", "minmax"])
+def test_training_that_diverges_is_a_dropout_and_named(range_rule: str, tmp_path: Path) -> None:
     config = TrainConfig(
-        classes=(8,), levels=(16,), subgroup_size=4, rounds=40, learning_rate=1e6, local_epochs=20, secure=False
-    )
-    with pytest.raises(UsageError, match=r"training diverged: .* lower learning_rate"):
-        Run(config, tmp_path / "run").train()
+        classes=(8,), levels=(16,), subgroup_size=4, rounds=2, learning_rate=1e38, local_epochs=3, secure=False,
+        range_rule=range_rule,
+    )  # fmt: skip
+    Run(config, tmp_path / "run").train()
+    lines = read_run(tmp_path / "run").rounds
+    assert len(lines) == 2
+    assert lines[0]["diverged"] > 0
+    assert "diverged: lower learning_rate" in lines[0]["error"]["message"]
 
 
 def test_every_line_of_a_record_fingerprints_the_model(tmp_path: Path) -> None:

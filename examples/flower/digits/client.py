@@ -3,7 +3,6 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from digits.task import accuracy, load_part, make_model, train
 from heterosag.flower import mod
 
 
@@ -22,6 +21,8 @@ app = ClientApp(mods=[mod(trust_server=True, class_of=_class_of)])  # the one li
 
 @app.train()
 def train_model(message: Message, context: Context) -> Message:
+    from digits.task import load_part, make_model, train  # PyTorch, which the other stages of a round do not need
+
     model = make_model()
     before = message.content["arrays"].to_torch_state_dict()
     model.load_state_dict(before)
@@ -36,6 +37,8 @@ def train_model(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate_model(message: Message, context: Context) -> Message:
+    from digits.task import accuracy, load_part, make_model
+
     model = make_model()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     x, y = load_part(*_part(context))

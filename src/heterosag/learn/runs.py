@@ -149,8 +149,11 @@ class Run:
         plan, members = self._cohort(number)
         updates = self._updates(number, members)
         trained = time.perf_counter()
-        plan = plan.with_value_range(self._range(updates, members))
+        whole = [place for place, row in enumerate(updates) if np.isfinite(row).all()]
+        diverged = [user for place, user in enumerate(members) if place not in set(whole)]
+        plan = plan.with_value_range(self._range(updates[whole], [members[place] for place in whole]))
         dropped, missed = self._dropouts(number, plan, members)
+        dropped |= dict.fromkeys(diverged, Phase.MASK.value)  # a client refuses to send what is not a number
         line: dict[str, Any] = {
             "round": number,
             "learning_rate": self.config.learning_rate_at(number),
@@ -158,13 +161,16 @@ class Run:
             "participants": len(members),
             "dropped": {phase.value: sum(p == phase.value for p in dropped.values()) for phase in Phase},
             "missed_deadline": missed,
+            "diverged": len(diverged),
             "error": None,
         }
         liars = [user for user in self.attackers if user in set(members)]
         try:
+            if not whole:
+                raise TooFewSurvivorsError("floor", "nobody has an update to send")
             result = aggregate(
                 plan,
-                dict(zip(members, updates, strict=True)),
+                {members[place]: updates[place] for place in whole},
                 rule=self.config.rule,
                 dropped=dropped,
                 identities=self._identities,
@@ -175,7 +181,8 @@ class Run:
                 round_id=RoundId(session=self._session, number=number, model=_fingerprint(self._state)),
             )
         except (TooFewSurvivorsError, FaultyBlockError) as error:
-            line |= {"error": {"kind": type(error).__name__, "message": str(error)}, **_NOTHING}
+            why = f"; training of {len(diverged)} users diverged: lower learning_rate" if diverged else ""
+            line |= {"error": {"kind": type(error).__name__, "message": f"{error}{why}"}, **_NOTHING}
             after = replace(self._state, round=number)
         else:
             line |= self._describe(plan, result)
@@ -230,11 +237,6 @@ class Run:
             [self._rng("batches", number, user) for user in members],
             labels=labels,
         )
-        if not np.isfinite(updates).all():
-            first = members[int(np.flatnonzero(~np.isfinite(updates).all(axis=1))[0])]
-            raise UsageError(
-                f"training diverged: the update of user {first} in round {number} is not finite; lower learning_rate"
-            )
         if hostile:
             rng = self._rng("attack", number)
             updates[hostile] = attacks.tamper(config.attack, updates[hostile], config.attack_strength, rng)
@@ -244,8 +246,9 @@ class Run:
         """The value range of a round: the state's, or for `minmax` that of the honest updates, seen in clear."""
         if self.config.range_rule == "minmax":
             honest = updates[[place for place, user in enumerate(members) if user not in set(self.attackers)]]
-            low, high = float(honest.min()), float(honest.max())
-            return (low, high) if low < high else (low, low + 1e-6)
+            if honest.size:
+                low, high = float(honest.min()), float(honest.max())
+                return (low, high) if low < high else (low, low + 1e-6)
         return (-self._state.half_width, self._state.half_width)
 
     def _follow(self, clipped: float) -> float:

@@ -1,0 +1,78 @@
+"""The Flower example as a user runs it: in simulation, and (in `make test-all`) deployed on loopback."""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("ray")
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "flower"
+
+
+@pytest.fixture(scope="module")
+def deploy() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("deploy", EXAMPLE / "deploy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A Flower home of its own; whatever a run leaves behind in it is ended."""
+    yield tmp_path
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes()
+            if f"FLWR_HOME={tmp_path}".encode() in environment:
+                os.kill(int(process.name), signal.SIGKILL)
+        except (OSError, ProcessLookupError):
+            continue
+
+
+def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None:
+    result = home / "result.json"
+    settings = f'rounds=2 nodes=10 rule="mean" result="{result}"'
+    words = [
+        str(Path(sys.executable).parent / "flwr"), "run", str(EXAMPLE), "local", "--stream", "--run-config", settings,
+        "--federation-config", "num-supernodes=10 client-resources-num-cpus=1",
+    ]  # fmt: skip
+    environment = {
+        **os.environ, **deploy.QUIET, "FLWR_HOME": str(home), "HETEROSAG_RELEASES": str(home / "releases"),
+    }  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert result.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads(result.read_text(encoding="utf-8"))
+    assert [entry["survivors"] for entry in found["rounds"]] == [10, 10]
+    assert found["accuracy"][-1] > 0.7 > found["accuracy"][0]
+    assert "secure round 2: 10 of 10 nodes survived" in re.sub(r"\x1b\[\d+m", "", done.stdout)
+
+
+@pytest.mark.slow
+def test_the_example_deployed(home: Path, deploy: types.ModuleType) -> None:
+    """SuperLink and eleven SuperNodes: one lies, one is killed in the middle of the second round."""
+    found = deploy.run(11, 3, home)
+    rounds = found["rounds"]
+    assert len(rounds[0]["lost"]) == 0
+    assert rounds[0]["survivors"] == 11
+    assert rounds[1]["survivors"] == 10
+    assert len(rounds[1]["lost"]) == 1
+    assert not any(entry["error"] for entry in rounds)
+    assert found["accuracy"][-1] > 0.6
+    assert all(entry["bytes_up"] > 0 for entry in rounds)
+    left = subprocess.run(["pgrep", "-f", str(home)], capture_output=True, text=True, check=False).stdout
+    assert left == ""
