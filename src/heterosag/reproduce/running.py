@@ -20,6 +20,7 @@ from heterosag.reproduce.settings import Setting
 __all__ = ["Finished", "Job", "accuracy", "accuracy_series", "run_all"]
 
 _SECURE_ROUNDS = {Scale.TINY: 1, Scale.QUICK: 1, Scale.FULL: 5}
+_SECURE_SETTINGS = {Scale.TINY: 2, Scale.QUICK: 2, Scale.FULL: None}  # so many of an item's settings; None: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +37,24 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A setting with its record, and the first rounds once more with real cryptography."""
+    """A setting with its record, and the first rounds once more with real cryptography (None where left out)."""
 
     setting: Setting
     record: RunRecord
-    secure: RunRecord
+    secure: RunRecord | None
+
+    @property
+    def secure_rounds(self) -> int:
+        """How many rounds were repeated with real cryptography."""
+        return 0 if self.secure is None else len(self.secure.rounds)
 
     @property
     def same_bits(self) -> bool:
-        """Whether the secure rounds left the very models of the plain ones."""
+        """Whether there were secure rounds and they left the very models of the plain ones."""
+        if self.secure is None or not self.secure.rounds:
+            return False
         pairs = zip(self.record.rounds, self.secure.rounds, strict=False)
-        return bool(self.secure.rounds) and all(plain["model"] == secure["model"] for plain, secure in pairs)
+        return all(plain["model"] == secure["model"] for plain, secure in pairs)
 
 
 def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
@@ -56,9 +64,12 @@ def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
         place = job.folder / "runs" / job.scale / item / setting.name
         began = time.perf_counter()
         record = _run(setting.config, place)
-        rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
-        checked = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
-        secure = _run(checked, place.with_name(f"{setting.name}-secure"))
+        secure = None
+        limit = _SECURE_SETTINGS[job.scale]
+        if limit is None or number <= limit:
+            rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
+            checked = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
+            secure = _run(checked, place.with_name(f"{setting.name}-secure"))
         found.append(Finished(setting=setting, record=record, secure=secure))
         spent = time.perf_counter() - began
         reached = accuracy(record)
