@@ -146,6 +146,21 @@ def test_a_restored_state_of_old_does_not_release_twice(tmp_path: Path) -> None:
         second.unmask(fewer)
 
 
+def test_a_restored_state_of_old_does_not_mask_twice(tmp_path: Path) -> None:
+    """A node that is killed after it sent its vector trains again: other values under the same masks would show the
+    difference of the two."""
+    world = World(small_plan())
+    world.clients[0] = world.make_client(0, release_log=FileReleaseLog(tmp_path))
+    inbox = world.run("advertise", "share")[0]
+    old = world.clients[0].save()
+    world.clients[0].mask(inbox, world.updates[0])
+    second = world.make_client(0, release_log=FileReleaseLog(tmp_path))
+    second.restore(old)
+    with pytest.raises(FaultyServerError, match="asked a second time"):
+        second.mask(inbox, world.updates[1])
+    assert second.phase is ClientPhase.DEAD
+
+
 def _claim(folder: Path, value: bytes, results: "multiprocessing.Queue[str]") -> None:
     try:
         FileReleaseLog(folder).claim(b"context", "unmask", value)

@@ -32,7 +32,7 @@ from heterosag.protocol.phases import Phase
 from heterosag.ranges import clipped_share, follow
 from heterosag.records import FORMAT, RunWriter, read_run
 
-__all__ = ["CHECKPOINT", "Run", "build_plan"]
+__all__ = ["CHECKPOINT", "Run", "build_plan", "split"]
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -59,6 +59,17 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
     )
 
 
+def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, list[npt.NDArray[np.int64]]]:
+    """The data that a run of this configuration trains on, and every user's samples of it."""
+    thin = data.thin(data_set, config.train_samples, _generator(config, "samples"))
+    rng = _generator(config, "partition")
+    return thin, data.partition(thin.train_y, config.users, config.partition, rng, alpha=config.alpha)
+
+
+def _generator(config: TrainConfig, purpose: str, number: int = 0, user: int = 0) -> np.random.Generator:
+    return np.random.default_rng([config.seed, _PURPOSES.index(purpose), number, user])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
     """What goes on from round to round, and into a checkpoint."""
@@ -81,14 +92,10 @@ class Run:
     ) -> None:
         self.config = config
         self.folder = folder
-        whole = data_set or data.load(config.data, config.data_dir)
-        self.data = data.thin(whole, config.train_samples, self._rng("samples"))
+        self.data, self.parts = split(config, data_set or data.load(config.data, config.data_dir))
         self.model = models.build(config.model, config.data, config.seed)
         vector = users.flatten(self.model)
         self.plan = build_plan(config, vector.size)
-        self.parts = data.partition(
-            self.data.train_y, config.users, config.partition, self._rng("partition"), alpha=config.alpha
-        )
         count = config.attackers if config.attack != "none" else 0
         self.attackers = attacks.choose_attackers(self.plan, count, config.placement, self._rng("attackers"))
         spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
@@ -311,7 +318,7 @@ class Run:
     # --- generators and checkpoints -----------------------------------------------------------------------------
 
     def _rng(self, purpose: str, number: int = 0, user: int = 0) -> np.random.Generator:
-        return np.random.default_rng([self.config.seed, _PURPOSES.index(purpose), number, user])
+        return _generator(self.config, purpose, number, user)
 
     def _save(self) -> None:
         """Write the checkpoint beside the old one, then put it in its place."""

@@ -170,7 +170,8 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Sha
 def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog) -> tuple[Masked, bytes]:
     """Phase 2: check who shared and what they sealed, then mask what `fill` encodes and send it packed.
 
-    A round is masked once, under one list of sharers, and with identities that list is signed for: see
+    A round is masked once: one vector under one list of sharers, claimed in the log before it is given out, because two
+    vectors under the same masks would show their difference. With identities the list is signed for: see
     `sign_survivors`.
 
     `fill` is called only when every check has passed: a server that shows a list without this user's block peers gets
@@ -182,22 +183,24 @@ def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: R
     sharers = _check_set(base, inbox.sharers, frozenset(state.mask_keys), "the list of users who shared")
     held, complaints = _open_shares(state, inbox, sharers)
     context = sharers_context(state.context, inbox.sharers)
-    log.claim(base.context, "mask", context)
     cells = base.plan.cells(base.plan.seats[base.user])
     lanes = fill()
     masks.apply(lanes, _masks_of(state, sharers, context))
     masks.reduce(lanes, cells)
-    message = wire.MaskedVector(
-        version=wire.WIRE_VERSION,
-        context=context,
-        user=base.user,
-        signature=b""
-        if base.identity is None
-        else base.identity.sign("masked", context, labels.index_bytes(base.user)),
-        complaints=complaints,
-        vector=memoryview(masks.to_bytes(lanes, cells)),
+    message = wire.encode(
+        wire.MaskedVector(
+            version=wire.WIRE_VERSION,
+            context=context,
+            user=base.user,
+            signature=b""
+            if base.identity is None
+            else base.identity.sign("masked", context, labels.index_bytes(base.user)),
+            complaints=complaints,
+            vector=memoryview(masks.to_bytes(lanes, cells)),
+        )
     )
-    return Masked(base=base, context=context, sharers=sharers, held=held), wire.encode(message)
+    log.claim(base.context, "mask", labels.digest("masked-vector", message))
+    return Masked(base=base, context=context, sharers=sharers, held=held), message
 
 
 def sign_survivors(state: Masked, data: bytes, log: ReleaseLog) -> tuple[Masked, bytes]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from heterosag.errors import UsageError
@@ -62,9 +63,12 @@ def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int
         began = time.perf_counter()
         summary = run_item(item, job)
         done.append(summary)
+        if item.walk_through:
+            _walk(console, summary)
         for verdict in summary.outcome.verdicts:
             style = _STYLES[verdict.holds.value]
-            console.print(f"  [{style}]{verdict.holds.value:6}[/{style}] {verdict.claim}: {verdict.found}", markup=True)
+            words = escape(f"{verdict.claim}: {verdict.found}")
+            console.print(f"  [{style}]{verdict.holds.value:6}[/{style}] {words}", markup=True)
         console.print(f"  {time.perf_counter() - began:.0f} s")
     from heterosag.reproduce.page import lead, write_all
 
@@ -74,6 +78,17 @@ def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int
         print(json.dumps({"page": str(page), "items": [_judged(summary) for summary in done]}, indent=2))
         return
     console.print(f"{lead(summaries)} page: {page}")
+
+
+def _walk(console: Console, summary: Summary) -> None:
+    """An example step by step: its text and its tables."""
+    for paragraph in summary.outcome.text:
+        console.print(escape(paragraph))
+    for found in summary.outcome.tables:
+        table = Table(*found.head, title=escape(found.title), title_justify="left")
+        for row in found.rows:
+            table.add_row(*(escape(cell) for cell in row))
+        console.print(table)
 
 
 def _judged(summary: Summary) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from itertools import combinations, product
 
 import numpy as np
+import numpy.typing as npt
 
 from heterosag.design import Design
 from heterosag.embedded import aggregate
 from heterosag.plan import Plan
 from heterosag.quantize import dequantize
+from heterosag.recipe import PlannedBlock
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.result import BlockSum
@@ -34,6 +36,8 @@ def examples_1_2(job: Job) -> Outcome:
         for one, two, mask in product(range(2), range(2), range(3))
     ]
     right = sum(row[5] == row[0] + row[1] for row in same)
+    sent = {one: sorted(row[3] for row in same if row[0] == one) for one in range(2)}
+    silent = sent[0] == sent[1] and len(set(sent[0])) == 3
     unlike = [
         (one, two, mask, (one + mask) % 2, (two - mask) % 4, (one + mask) % 2 + (two - mask) % 4)
         for one, two, mask in product(range(2), range(4), range(2))
@@ -41,7 +45,7 @@ def examples_1_2(job: Job) -> Outcome:
     printed = next(row for row in unlike if row[:3] == (1, 3, 1))
     wrong = sum(row[5] != row[0] + row[1] for row in unlike)
     three = [
-        (inputs, masks, (sent := _sent(inputs, masks)), sum(sent) % 6)
+        (inputs, masks, (coded := _sent(inputs, masks)), sum(coded) % 6)
         for inputs, masks in product(product(range(2), range(3), range(3)), _MASKS)
     ]
     distorted = sum(total != sum(inputs) for inputs, _, _, total in three)
@@ -68,6 +72,14 @@ def examples_1_2(job: Job) -> Outcome:
                 paper="always",
                 found=f"{right} of {len(same)}",
                 holds=Holds.of(right == len(same)),
+            ),
+            Verdict(
+                claim="Section 1.1: a masked message says nothing of its input (mutual information zero)",
+                paper="always",
+                found="zero by counting, for truly random masks" if silent else "not zero",
+                holds=Holds.of(silent, False),
+                note="with keys agreed on by Diffie-Hellman and masks expanded by a generator, as in the paper's steps "
+                "and in ours, hiding is computational",
             ),
             Verdict(
                 claim="Example 1b: different moduli decode 2 instead of 4",
@@ -132,7 +144,8 @@ def examples_3_4(job: Job) -> Outcome:
         text=(
             "Example 3: 15 users in five groups with 2, 6, 8, 10 and 12 levels, ten elements in five segments, real "
             "keys and masks; the second user of group 0 vanishes before it sends its vector. The server decodes for "
-            f"group 0: {'; '.join(_names(block) for block in shown)}. Only the last is of group 0 alone.",
+            f"group 0: {'; '.join(_names(block) for block in shown)}; of group 0 alone segment "
+            f"{', '.join(map(str, alone))}.",
             "Example 4: user 0 of group 0 multiplies its update by -40 and does not clip. It spoils the blocks "
             f"{', '.join(_place(segment, groups) for segment, groups in touched)} (the paper's list ends with a "
             "misprint: the star of group 0 is in segment 4), one in each segment. The median stays within "
@@ -167,6 +180,21 @@ def examples_3_4(job: Job) -> Outcome:
                 head=("segment", "what is decoded", "survivors", "levels", "sum of levels", "mean of the values"),
                 rows=tuple(_row(plan, block) for block in shown),
             ),
+            Table(
+                name="medians",
+                title="Example 4, first element of each segment: block means, their median and mean, the honest mean",
+                head=("segment", "blocks and their means", "median", "mean", "honest"),
+                rows=tuple(
+                    (
+                        str(index),
+                        "; ".join(f"{_groups(block)} {_values(plan, block)[0]:+.2f}" for block in blocks),
+                        f"{attacked.vector[plan.segments[index].start]:+.2f}",
+                        f"{averaged.vector[plan.segments[index].start]:+.2f}",
+                        f"{truth[plan.segments[index].start]:+.2f}",
+                    )
+                    for index, blocks in enumerate(attacked.blocks)
+                ),
+            ),
         ),
         plots=(
             picture_of(plan.design, "coloured", "Example 3: what is coloured alike is coded and decoded together"),
@@ -176,16 +204,26 @@ def examples_3_4(job: Job) -> Outcome:
     )
 
 
+def _planned(plan: Plan, block: BlockSum) -> PlannedBlock:
+    return next(one for one in plan.segments[block.segment].blocks if one.subgroups == block.subgroups)
+
+
+def _values(plan: Plan, block: BlockSum) -> npt.NDArray[np.float64]:
+    return dequantize(block.sums, block.weight, _planned(plan, block).level, plan.value_range)
+
+
+def _groups(block: BlockSum) -> str:
+    return "+".join(f"U{group}" for group in block.subgroups)
+
+
 def _row(plan: Plan, block: BlockSum) -> tuple[str, ...]:
-    planned = next(one for one in plan.segments[block.segment].blocks if one.subgroups == block.subgroups)
-    means = dequantize(block.sums, block.weight, planned.level, plan.value_range)
     return (
         str(block.segment),
         _names(block),
         str(block.survivors),
-        str(planned.level),
+        str(_planned(plan, block).level),
         " ".join(map(str, block.sums)),
-        " ".join(f"{value:+.2f}" for value in means),
+        " ".join(f"{value:+.2f}" for value in _values(plan, block)),
     )
 
 

@@ -96,13 +96,13 @@ def inversion(job: Job) -> Outcome:
             f"{count} users in {_SUBGROUPS} subgroups of {_SIZE}, one picture of the embedded digits each, one step of "
             f"training on the small model, {_LEVEL:,} levels so that only the design protects, {trials} draws. A "
             "guess is chosen by somebody who knows the picture, so these are upper bounds on what the server sees.",
-            "Reading: `multigroup` shows the server whole updates of four users, and nearly every picture. The paper's "
-            "design and `perfect` mix every segment (but one, for the paper's) with one other subgroup, a different "
-            "one each time: that doubles the users in a sum and takes the parts apart, and it helps, but with one "
-            "picture a user and subgroups of four much still shows. Inference robustness says in how many segments one "
-            "and the same set is decoded; it does not say that a sum of eight hides its parts. Larger subgroups do: "
+            f"The server's view of a subgroup is four users alone under `multigroup` ({shown['multigroup']:.0%} of the "
+            "pictures shown); the paper's design and `perfect` mix every segment (but one, for the paper's) with one "
+            f"other subgroup, a different one each time ({shown['paper-composite']:.0%} and {shown['perfect']:.0%}). "
+            "Inference robustness says in how many segments one and the same set is decoded; it does not say that a "
+            "sum of eight hides its parts. With larger subgroups under `perfect`: "
             + ", ".join(f"{one.shown:.0%} of the pictures with subgroups of {size}" for size, one in larger.items())
-            + " under `perfect`.",
+            + ".",
         ),
         verdicts=(
             Verdict(
@@ -117,7 +117,7 @@ def inversion(job: Job) -> Outcome:
                 found=", ".join(f"{name} {shown[name]:.0%} and {area[name]:.2f}" for name in _DESIGNS)
                 + " (pictures shown, membership area)",
                 holds=Holds.of(ordered, shown["perfect"] < 0.5 * shown["multigroup"]),
-                note="each design shows less than the one before it, but not by half" if ordered else "",
+                note="read as: each design shows less than the one before it, and `perfect` at most half of multigroup",
             ),
         ),
         tables=(

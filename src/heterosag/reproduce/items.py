@@ -11,8 +11,9 @@ from pathlib import Path
 from heterosag.errors import UsageError
 from heterosag.reproduce.outcome import Outcome, Scale, Summary, load, save
 from heterosag.reproduce.running import Job
+from heterosag.reproduce.settings import data_for
 
-__all__ = ["ITEMS", "Item", "choose", "known_summaries", "run_item"]
+__all__ = ["ITEMS", "Item", "choose", "command_of", "known_summaries", "run_item"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,11 @@ class Item:
     quick: float
     full: float
     data: str = ""
+
+    @property
+    def walk_through(self) -> bool:
+        """Whether its steps are the point, and are printed."""
+        return self.name.startswith(("example", "appendix"))
 
     def estimate(self, scale: Scale) -> float:
         """Seconds, on two cores."""
@@ -141,14 +147,25 @@ def run_item(item: Item, job: Job) -> Summary:
         item=item.name,
         title=item.title,
         place=item.place,
-        command=f"heterosag reproduce {item.name} --scale {job.scale} --seed {job.seed}",
+        command=command_of(item, job),
         seed=job.seed,
         scale=job.scale,
         duration_seconds=round(_spent(job, item.name, time.perf_counter() - began), 1),
         outcome=outcome,
     )
-    save(summary, job.folder / "summaries")
+    folder = job.folder / "summaries"
+    known = folder / f"{item.name}.json"
+    if job.scale is not Scale.FULL and known.exists() and load(known).scale is Scale.FULL:
+        job.say(f"{item.name}: the summary at full scale in {folder} is kept; give another --out to keep both")
+    else:
+        save(summary, folder)
     return summary
+
+
+def command_of(item: Item, job: Job) -> str:
+    """The command that gives this summary; DATA stands for the folder of the paper's data, where it was read."""
+    read = item.data and data_for(job.scale, item.data, job.data_dir) == item.data
+    return f"heterosag reproduce {item.name} --scale {job.scale} --seed {job.seed}{' --data-dir DATA' if read else ''}"
 
 
 def _spent(job: Job, item: str, now: float) -> float:
@@ -156,8 +173,8 @@ def _spent(job: Job, item: str, now: float) -> float:
     from heterosag.records import read_run
 
     places = sorted((job.folder / "runs" / job.scale / item).glob("*/record.jsonl"))
-    ends = [read_run(place.parent).end for place in places]
-    return max(now, sum(float(end["seconds"]) for end in ends if end is not None))
+    lines = [line for place in places for line in read_run(place.parent).rounds]
+    return max(now, sum(sum(line["seconds"].values()) for line in lines))
 
 
 def known_summaries(folder: Path) -> list[Summary]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +13,12 @@ from typing import Any
 from heterosag.errors import UsageError
 from heterosag.learn.config import TrainConfig
 from heterosag.learn.data import DataSet, load
-from heterosag.learn.runs import Run
+from heterosag.learn.runs import CHECKPOINT, Run
 from heterosag.records import RECORD, RunRecord, read_run
 from heterosag.reproduce.outcome import Scale, Series
 from heterosag.reproduce.settings import Setting
 
-__all__ = ["Finished", "Job", "accuracy", "accuracy_series", "run_all"]
+__all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "run_all"]
 
 _SECURE_ROUNDS = {Scale.TINY: 1, Scale.QUICK: 1, Scale.FULL: 5}
 _SECURE_SETTINGS = {Scale.TINY: 2, Scale.QUICK: 2, Scale.FULL: None}  # so many of an item's settings; None: all
@@ -78,20 +79,22 @@ def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
 
 
 def _run(config: TrainConfig, folder: Path) -> RunRecord:
+    if (folder / RECORD).exists() and not (folder / CHECKPOINT).exists():
+        shutil.rmtree(folder)  # stopped before its first checkpoint: nothing to go on from
     if not (folder / RECORD).exists():
-        Run(config, folder, data_set=_data(config.data, config.data_dir)).train()
+        Run(config, folder, data_set=read_data(config.data, config.data_dir)).train()
         return read_run(folder)
     record = read_run(folder)
     if _essence(record.config) != _essence(config.to_dict()):
         raise UsageError(f"{folder} holds a run of other settings: give another --out, or delete that folder")
     if record.end is None:
-        Run.resume(folder, data_set=_data(config.data, config.data_dir)).train()
+        Run.resume(folder, data_set=read_data(config.data, config.data_dir)).train()
         record = read_run(folder)
     return record
 
 
 @lru_cache(maxsize=1)
-def _data(name: str, folder: str) -> DataSet:
+def read_data(name: str, folder: str) -> DataSet:
     """Read once for the runs that follow each other on it; nobody writes into a data set."""
     return load(name, folder)
 

@@ -200,6 +200,10 @@ def mnist_byzantine(scale: Scale, seed: int, data_dir: str) -> list[Setting]:
         if attack != "none":
             better = replace(config, design="perfect")
             found.append(Setting(name=f"{attack}-perfect", label="perfect, median", config=better, panel=panel))
+    for attack, strength in (("sign-flip", 10.0), ("sign-flip", 15.0), ("gaussian", 1.0)):
+        weaker = _fedavg(_byzantine(base, attack, attackers, strength=strength))
+        label = f"FedAvg, {attack} {strength:g}"
+        found.append(Setting(name=f"{attack}-{strength:g}-fedavg", label=label, config=weaker, panel="strengths"))
     strong = _byzantine(base, "sign-flip", attackers, strength=20.0)
     panel = "sign-flip, 20 times"
     found.append(Setting(name="strong-median", label="HeteroSAg, median", config=strong, panel=panel))
