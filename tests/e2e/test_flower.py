@@ -141,10 +141,16 @@ def test_weights_and_metrics_are_summed_securely(tmp_path: Path) -> None:
 
 
 def test_metrics_in_clear_only_by_name(tmp_path: Path) -> None:
-    nodes = make_nodes(9, tmp_path, train, loss=0.25, secret=1.0)
+    """Asked for by name on the grid, and agreed to by name on the node: the others refuse."""
+
+    def secure(place: int) -> Any:
+        return mod(trust_server=True, release_log=tmp_path, clear_metrics=["loss"] if place else [])
+
+    nodes = make_nodes(9, tmp_path, train, secure=secure, loss=0.25, secret=1.0)
     grid, _ = grid_of(nodes, clear_metrics=["loss"])
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
-    assert dict(reply.content.metric_records["metrics"]) == {"num-examples": 9, "loss": 0.25}
+    assert dict(reply.content.metric_records["metrics"]) == {"num-examples": 8, "loss": 0.25}
+    assert "'loss' in clear" in grid.rounds[0].lost[FIRST_NODE]
 
 
 def test_evaluate_passes_through(tmp_path: Path) -> None:
@@ -265,12 +271,17 @@ def test_a_changing_set_of_nodes_gets_a_new_plan(tmp_path: Path) -> None:
 def test_a_plan_given_is_used_or_refused(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path, train)
     users = [str(node.context.node_id) for node in nodes]
-    plan = Plan.build([6], [LEVEL], 36, subgroup_size=3, floor=2, users=users, value_range=(-HALF, HALF))
-    grid, _ = grid_of(nodes, plan=plan)
+    plan = Plan.build([6], [LEVEL], 36, subgroup_size=3, floor=2, users=users, value_range=(-0.75, 0.75))
+    grid = SecureGrid(LocalGrid(nodes), plan=plan, adapt_range=False)
     list(grid.send_and_receive(messages(nodes, arrays())))
     assert grid.rounds[0].plan == plan
     (reply,) = grid.send_and_receive(messages(nodes[1:], arrays()))
     assert "other nodes" in str(reply.error.reason)
+    (reply,) = grid.send_and_receive(messages(nodes, {"w": np.zeros(9, dtype=np.float32)}))
+    assert "the plan given is for 36 elements" in str(reply.error.reason) or "36" in str(reply.error.reason)
+    for more in ({"metrics": ["loss"]}, {"weight_bound": 4}, {"options": {"floor": 2}}):
+        with pytest.raises(PlanError, match="a plan given has its own"):
+            SecureGrid(LocalGrid(nodes), plan=plan, **more)  # type: ignore[arg-type]
 
 
 def test_the_range_follows_the_updates(tmp_path: Path) -> None:
@@ -427,10 +438,136 @@ def test_another_model_in_the_mask_stage_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_node_in_another_class_than_it_named_refuses(tmp_path: Path) -> None:
-    nodes = make_nodes(6, tmp_path, train, config=lambda place: {"heterosag-class": 1})
-    grid, _ = grid_of(nodes)
+    """The server asked, and then plans as if a node had said something else."""
+    nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-class": place % 2})
+    grid, _ = grid_of(nodes, levels=[5, 17])
+    grid._classes = {node.context.node_id: int(place >= 6) for place, node in enumerate(nodes)}
     list(grid.send_and_receive(messages(nodes, arrays())))
-    assert "another class than 1" in grid.rounds[0].lost[FIRST_NODE]
+    assert "another class than 1" in grid.rounds[0].lost[nodes[1].context.node_id]
+    assert nodes[0].context.node_id not in grid.rounds[0].lost
+
+
+def test_a_class_without_nodes_and_classes_nobody_asked_for(tmp_path: Path) -> None:
+    nodes = make_nodes(9, tmp_path, train, config=lambda place: {"heterosag-class": 1})
+    for levels in ([5, 17], [17]):
+        grid, _ = grid_of(nodes, levels=levels)
+        (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+        assert not reply.has_error()
+        assert len(grid.rounds[0].survivors) == 9
+
+
+@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "unmask"])
+def test_a_node_that_sends_garbage_is_lost_alone(stage: str, tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train)
+    liar = nodes[4].context.node_id
+    grid, inside = grid_of(nodes)
+    plain = inside.send_and_receive
+
+    def garbled(sent: Any, *, timeout: float | None = None) -> Any:
+        listed = list(sent)
+        stages = {message.metadata.dst_node_id: stage_of(message) for message in listed}
+        replies = list(plain(listed, timeout=timeout))
+        for reply in replies:
+            if not reply.has_error() and reply.metadata.src_node_id == liar and stages[liar] == stage:
+                reply.content["heterosag"] = ConfigRecord({"message": b"x"})
+        return replies
+
+    inside.send_and_receive = garbled  # type: ignore[method-assign]
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert grid.rounds[0].lost[liar].startswith(f"at {stage}")
+    assert (liar in grid.rounds[0].survivors) == (stage == "unmask")
+
+
+def test_another_configuration_for_one_node_is_refused(tmp_path: Path) -> None:
+    """A learning rate of zero for everybody else would leave the victim's update alone in its block."""
+    nodes = make_nodes(9, tmp_path, train)
+    victim = nodes[2].context.node_id
+
+    def change(stage: str, node: int, message: Message) -> str:
+        if stage == "mask" and node == victim:
+            message.content["config"] = ConfigRecord({"lr": 0.0})
+        return ""
+
+    grid, _ = grid_of(nodes, change)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "model or configuration is not the one" in grid.rounds[0].lost[victim]
+
+
+def test_other_terms_for_one_node_are_another_context(tmp_path: Path) -> None:
+    """Weight 1000 for the victim and 1 for the others would show its update in the high digits of the sum."""
+    nodes = make_nodes(9, tmp_path, train)
+    victim = nodes[2].context.node_id
+
+    def change(stage: str, node: int, message: Message) -> str:
+        if stage == "advertise" and node == victim:
+            record = message.content["heterosag"]
+            message.content["heterosag"] = ConfigRecord({**record, "weight-unit": 1})
+        return ""
+
+    grid, _ = grid_of(nodes, change, weight_bound=8, weight_unit=5)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "model or configuration is not the one" in grid.rounds[0].lost[victim]
+    assert victim not in grid.rounds[0].survivors
+
+
+@pytest.mark.parametrize("stage", ["share", "mask"])
+def test_a_stage_sent_twice_is_answered_once(stage: str, tmp_path: Path) -> None:
+    """Flower may run two messages at once, each from the state before: other shares or values would give away the
+    difference."""
+    rng = np.random.default_rng(0)
+
+    def restless(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        del node  # no two trainings end alike
+        return {name: array + rng.normal(0, 0.1, array.shape).astype(array.dtype) for name, array in before.items()}
+
+    nodes = make_nodes(9, tmp_path, restless)
+    victim = nodes[1]
+    second: list[Message] = []
+
+    def twice(at: str, node: int, message: Message) -> str:
+        if (at, node) == (stage, victim.context.node_id):
+            before = RecordDict({"heterosag": ConfigRecord(dict(victim.context.state["heterosag"]))})
+            content = RecordDict(dict(message.content))
+            copy = Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
+            copy.metadata.__dict__["_message_id"] = "copy"
+            victim.app(copy, victim.context)
+            victim.context.state = before
+            again = Message(RecordDict(dict(message.content)), dst_node_id=node, message_type=MessageType.TRAIN)
+            again.metadata.__dict__["_message_id"] = "again"
+            second.append(victim.app(again, victim.context))
+        return "silent" if at == stage and node == victim.context.node_id else ""
+
+    grid, _ = grid_of(nodes, twice)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "asked a second time" in str(second[0].error.reason)
+
+
+def test_a_node_outside_the_directory_is_left_out(tmp_path: Path) -> None:
+    identities = [Identity.generate() for _ in range(7)]
+    directory = {str(FIRST_NODE + 1000 * place): one.public for place, one in enumerate(identities) if place < 6}
+
+    def secure(place: int) -> Any:
+        if place == 6:
+            return mod(trust_server=True, release_log=tmp_path)
+        return mod(identity=identities[place], directory=directory, release_log=tmp_path)
+
+    nodes = make_nodes(7, tmp_path, train, secure=secure)
+    grid, _ = grid_of(nodes, directory=directory)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert len(grid.rounds[0].survivors) == 6
+    assert "no key in the directory" in grid.rounds[0].lost[nodes[6].context.node_id]
+
+
+def test_clipping_for_differential_privacy_is_refused(tmp_path: Path) -> None:
+    from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping as Clipping
+
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    strategy = Clipping(FedAvg(min_available_nodes=6), 0.1, 1.0, 6)
+    with pytest.raises(UsageError, match="needs every client's own reply"):
+        strategy.start(grid=grid, initial_arrays=record(arrays()), num_rounds=1)
 
 
 def test_weights_above_the_bound_are_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -496,9 +633,17 @@ def test_identities_add_the_agree_stage(tmp_path: Path) -> None:
 def test_misuse_of_the_grid_is_named(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path, train)
     inside = LocalGrid(nodes)
-    for changes in ({"rate_limits": [1.0]}, {"value_range": 0}, {"weight_unit": 0}):
+    for changes in (
+        {"rate_limits": [1.0]}, {"levels": [2, 4, 8], "rate_limits": [2.0, 1.0]}, {"value_range": 0},
+        {"weight_unit": 0}, {"quantile": 1.0}, {"options": {"users": ["1"]}},
+    ):  # fmt: skip
         with pytest.raises(PlanError):
             SecureGrid(inside, **changes)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="timeouts are for the stages"):
+        SecureGrid(inside, timeouts={"dance": 1.0})
+    unknown = SecureGrid(inside, options={"dance": 1})
+    (reply,) = unknown.send_and_receive(messages(nodes, arrays()))
+    assert "does not know all of it" in str(reply.error.reason)
     grid, _ = grid_of(nodes)
     sent = messages(nodes, arrays())
     with pytest.raises(UsageError, match="use send_and_receive"):
@@ -513,7 +658,7 @@ def test_misuse_of_the_grid_is_named(tmp_path: Path) -> None:
     assert grid.run == "run"
     different = messages(nodes[:3], arrays()) + messages(nodes[3:], arrays(seed=1))
     (reply,) = grid.send_and_receive(different)
-    assert "one model for all nodes" in str(reply.error.reason)
+    assert "one model and one configuration" in str(reply.error.reason)
 
 
 def test_late_and_stray_replies_are_ignored(tmp_path: Path) -> None:

@@ -565,22 +565,18 @@ def test_every_survivors_signature_is_asked_for() -> None:
         refuses(world, 0, "agree", bad, match)
 
 
-def test_a_round_is_masked_once_across_restarts() -> None:
-    """Same round, same log, a fresh client: it would mask under another context, and the log refuses."""
+def test_a_round_is_shared_once_across_restarts() -> None:
+    """Same round, same log, a fresh client with other keys: the log refuses before anything is shared or masked."""
     log = MemoryReleaseLog()
-    world = masking()
-    world.clients[0] = world.make_client(0, release_log=log)
-    again = World(small_plan())
-    for each in (world, again):
-        each.clients[0] = each.make_client(0, release_log=log)
-        each.server = type(each.server)(each.plan, ROUND)
-        each.waiting = dict.fromkeys(each.plan.users, b"")
-        for user in range(1, 12):
-            each.clients[user] = each.make_client(user)
-        each.run("advertise", "share")
-    world.answer("mask", 0)
-    with pytest.raises(FaultyServerError, match="asked a second time"):
-        again.answer("mask", 0)
+    for first in (True, False):
+        world = World(small_plan())
+        world.clients[0] = world.make_client(0, release_log=log)
+        world.run("advertise")
+        if first:
+            world.answer("share", 0)
+            continue
+        with pytest.raises(FaultyServerError, match="asked a second time, for something else, to share"):
+            world.answer("share", 0)
 
 
 def test_what_has_been_released_is_forgotten() -> None:

@@ -3,6 +3,7 @@
 import multiprocessing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rounds import ROUND, World, small_plan
 
@@ -12,6 +13,8 @@ from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId
 from heterosag.protocol.phases import ClientPhase
 from heterosag.releases import FileReleaseLog
+from heterosag.result import combine
+from heterosag.robust import find_rule
 
 
 def reborn(world: World, user: int) -> None:
@@ -35,9 +38,11 @@ def test_a_round_of_clients_reborn_between_all_messages(signed: bool) -> None:
     assert survivors == tuple(user for user in range(12) if user != 5)
     plain = aggregate(world.plan, world.updates, secure=False, dropped={5: "mask"}, rounding_seed=1)
     assert plain.survivors == survivors
-    assert [block.survivors for segment in world.server.decoded.segments for block in segment] == [
-        block.survivors for segment in plain.blocks for block in segment
-    ]
+    decoded = [block for segment in world.server.decoded.segments for block in segment]
+    assert [block.survivors for block in decoded] == [block.survivors for segment in plain.blocks for block in segment]
+    assert all(block.fault is None for block in decoded)
+    rough = combine(world.plan, world.server.decoded, find_rule("mean")).vector
+    assert np.abs(rough - world.updates[[user for user in range(12) if user != 5]].mean(axis=0)).max() < 1.0
 
 
 def test_a_restored_client_answers_a_duplicate_alike_and_refuses_another_message() -> None:
@@ -93,6 +98,7 @@ def test_states_with_a_right_digest_and_wrong_contents_are_refused() -> None:
         ({"kind": "agreed"}, "no state is called"),
         ({"kind": "shared"}, "no state is called"),
         ({"phase": 3}, "not a saved client"),
+        ({"phase": "asleep"}, "not a saved client"),
     ]
     for change, problem in changes:
         wrong = msgspec.msgpack.encode(body | change)
@@ -161,6 +167,19 @@ def test_a_restored_state_of_old_does_not_mask_twice(tmp_path: Path) -> None:
     assert second.phase is ClientPhase.DEAD
 
 
+def test_a_restored_state_of_old_does_not_share_twice(tmp_path: Path) -> None:
+    """Fresh polynomials under the same sealing keys and nonces would show the difference of the shares."""
+    world = World(small_plan())
+    world.clients[0] = world.make_client(0, release_log=FileReleaseLog(tmp_path))
+    roster = world.run("advertise")[0]
+    old = world.clients[0].save()
+    world.clients[0].share(roster)
+    second = world.make_client(0, release_log=FileReleaseLog(tmp_path))
+    second.restore(old)
+    with pytest.raises(FaultyServerError, match="asked a second time"):
+        second.share(roster)
+
+
 def _claim(folder: Path, value: bytes, results: "multiprocessing.Queue[str]") -> None:
     try:
         FileReleaseLog(folder).claim(b"context", "unmask", value)
@@ -200,4 +219,4 @@ def test_a_whole_round_with_logs_and_saved_states(tmp_path: Path) -> None:
         )
     world.run("advertise", "share", "mask", "unmask")
     assert len(world.server.decoded.survivors) == 6
-    assert all(len(list((tmp_path / str(user)).iterdir())) == 2 for user in plan.users)
+    assert all(len(list((tmp_path / str(user)).iterdir())) == 3 for user in plan.users)  # share, mask, unmask

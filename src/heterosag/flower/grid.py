@@ -9,6 +9,7 @@ that the strategy logs it and goes on with the next round.
 from __future__ import annotations
 
 import inspect
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,18 +25,32 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from heterosag.arrays import Layout
-from heterosag.errors import HeteroSagError, PlanError, UsageError, WireError
-from heterosag.flower.stages import HELLO, RECORD, arrays_of, body_of, is_train, model_digest, record_of, to_record
+from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
+from heterosag.flower.stages import HELLO, RECORD, arrays_of, body_of, is_train, record_of, round_digest, to_record
 from heterosag.plan import Plan, User
 from heterosag.protocol import RoundId, Server
 from heterosag.protocol.phases import Phase
 from heterosag.ranges import clipped_share, follow
-from heterosag.result import Combined, combine
+from heterosag.result import BlockSum, Combined, combine
 from heterosag.robust import find_rule
 
 __all__ = ["Round", "SecureGrid"]
 
-_NEED_EACH_REPLY = ("Krum", "MultiKrum", "Bulyan", "FedMedian", "FedTrimmedAvg", "QFedAvg", "FedXgbBagging")
+_NEED_EACH_REPLY = (
+    "Krum",
+    "MultiKrum",
+    "Bulyan",
+    "FedMedian",
+    "FedTrimmedAvg",
+    "QFedAvg",
+    "FedXgbBagging",
+    "FedXgbCyclic",
+    "DifferentialPrivacyServerSideFixedClipping",
+    "DifferentialPrivacyServerSideAdaptiveClipping",
+    "DifferentialPrivacyClientSideAdaptiveClipping",
+)
+_STAGES = {HELLO, *(phase.value for phase in Phase)}
+_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "weight_bound", "metrics", "value_range"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +74,12 @@ class SecureGrid(Grid):
     plan: the plan of all nodes of a train message, users by node id as text; or leave it out and the grid plans: nodes
     name their class or rate in their first message, `levels` has one quantizer level for each class, `rate_limits` the
     rates in Mb/s between classes, and `options` goes to `Plan.build`. rule: how block means are combined (mean, median,
-    trimmed_mean). value_range: half width of the (first) range of an update's elements; it follows `quantile` of them
-    unless adapt_range=False. weight_bound, weight_unit: weights are examples in units, at most weight_bound; 1 means
-    unweighted, and each doubling costs a bit a parameter. metrics: names that are averaged over everybody; all others
-    are dropped, but for `clear_metrics`, which nodes send in clear. directory: every node's public key, which turns
-    identities on. timeouts: seconds for each stage, by its name, or one number.
+    trimmed_mean). value_range: half width of the (first) range of an update's elements (default: the plan's, or 0.1);
+    it follows `quantile` of them unless adapt_range=False. weight_bound, weight_unit: weights are examples in units, at
+    most weight_bound; 1 means unweighted, and each doubling costs a bit a parameter. metrics: names that are averaged
+    over everybody; all others are dropped, but for `clear_metrics`, which nodes that agree to it send in clear.
+    directory: every node's public key, which turns identities on. timeouts: seconds for each stage, by its name, or
+    one number.
     """
 
     def __init__(
@@ -74,7 +90,7 @@ class SecureGrid(Grid):
         levels: Sequence[int] = (16,),
         rate_limits: Sequence[float] = (),
         rule: str = "mean",
-        value_range: float = 0.1,
+        value_range: float | None = None,
         adapt_range: bool = True,
         quantile: float = 0.999,
         weight_bound: int = 1,
@@ -86,12 +102,24 @@ class SecureGrid(Grid):
         timeouts: float | Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if plan is None and len(rate_limits) not in (0, len(levels) - 1):
-            raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} limits between their rates")
+        if plan is None and (
+            len(rate_limits) not in (0, len(levels) - 1) or list(rate_limits) != sorted(set(rate_limits))
+        ):
+            raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} rising limits between them")
+        if value_range is None:
+            value_range = 0.1 if plan is None else max(map(abs, plan.value_range))
         if not value_range > 0:
             raise PlanError("value_range", f"is a half width above 0, not {value_range!r}")
         if weight_unit < 1:
             raise PlanError("weight_bound", f"weight_unit is at least 1, not {weight_unit!r}")
+        if not 0 < quantile < 1:
+            raise PlanError("value_range", f"quantile is a share between 0 and 1, not {quantile!r}")
+        if isinstance(timeouts, Mapping) and set(timeouts) - _STAGES:
+            raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
+        if plan is not None and (weight_bound != 1 or metrics or options):
+            raise PlanError("plan", "a plan given has its own weight_bound, metrics and options: leave them out here")
+        if set(options or {}) & _OWN_OPTIONS:
+            raise PlanError("options", f"{sorted(set(options or {}) & _OWN_OPTIONS)} are arguments of the grid itself")
         self._grid = grid
         self._given = plan
         self._levels = tuple(levels)
@@ -107,7 +135,7 @@ class SecureGrid(Grid):
         self._options = dict(options or {})
         self._session = token_bytes(16)
         self._classes: dict[int, int] = {}
-        self._plan: Plan | None = None
+        self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
         self.rounds: list[Round] = []
 
     # --- what passes through ------------------------------------------------------------------------------------
@@ -180,17 +208,22 @@ class SecureGrid(Grid):
         self._ask_classes(work, timeout)
         plan = self._plan_for(work, layout.dimension)
         work.plan = plan
-        round_id = RoundId(session=self._session, number=work.number, model=model_digest(arrays))
-        server = Server(plan, round_id, directory=self._directory)
         bound, unit, weighted_by = plan.weight_bound, self._weighting[1], self._weighting[2]
+        terms = {
+            "weighted-by": weighted_by,
+            "weight-unit": unit,
+            "clear-metrics": list(self._clear),
+            "classes": self._named_classes(work),
+        }
+        content = next(iter(work.messages.values())).content
+        round_id = RoundId(session=self._session, number=work.number, model=round_digest(content, terms))
+        server = Server(plan, round_id, directory=self._directory)
         opening = {
             "plan": plan.encode(),
             "session": round_id.session,
             "round": round_id.number,
             "model": round_id.model,
-            "weighted-by": weighted_by,
-            "weight-unit": unit,
-            "clear-metrics": list(self._clear),
+            **terms,
         }
         outgoing: dict[Any, bytes] = dict.fromkeys(plan.users, b"")
         for phase in Phase:
@@ -201,28 +234,28 @@ class SecureGrid(Grid):
             for node, reply in replies.items():
                 self._receive(work, server, node, reply, phase)
             outgoing = server.close()
+            if phase is not Phase.UNMASK:
+                for node in replies.keys() - {int(user) for user in outgoing}:
+                    work.lost.setdefault(node, f"at {phase.value}: left out, so that the others are a legal set")
         combined = combine(plan, server.decoded, self._rule)
         self._follow(plan, combined)
         vector = layout.flatten(arrays).astype(np.float64) + combined.vector
-        weight = sum(block.weight for block in combined.blocks[0]) * (unit if bound > 1 else 1)
+        weight = min(_sound_weight(segment) for segment in combined.blocks) * (unit if bound > 1 else 1)
         metrics: dict[str, Any] = {weighted_by: weight, **combined.metrics, **work.clear_metrics(combined.survivors)}
         self.rounds.append(work.finish(survivors=combined.survivors, combined=combined))
         return RecordDict({name: to_record(layout.restore(vector)), "metrics": MetricRecord(metrics)})
 
     def _receive(self, work: _Work, server: Server, node: int, reply: Message, phase: Phase) -> None:
         """Give the server a node's reply; what it refuses is a lost node with a reason."""
-        refused = len(server.refusals)
         try:
             data = body_of(reply, sender=str(node))
-        except WireError as error:
-            work.lost[node] = f"before {phase.value}: {error}"
+            work.received.setdefault(phase.value, {})[node] = len(data)
+            server.receive(str(node), data)
+        except (FaultyUserError, WireError) as error:
+            work.lost[node] = f"at {phase.value}: {error}"
             return
-        work.received.setdefault(phase.value, {})[node] = len(data)
         if phase is Phase.MASK:
             work.keep_clear(node, record_of(reply) or {}, self._clear)
-        server.receive(str(node), data)
-        if len(server.refusals) > refused:
-            work.lost[node] = f"at {phase.value}: {server.refusals[-1].problem}"
 
     def _stage(
         self, work: _Work, stage: str, outgoing: Mapping[Any, bytes], extra: Mapping[str, Any], timeout: float | None
@@ -299,30 +332,44 @@ class SecureGrid(Grid):
         if self._given is not None:
             if {str(node) for node in work.messages} != set(map(str, self._given.users)):
                 raise PlanError("users", "the plan given is for other nodes than those of the train messages")
-            return self._given if self._quantile is None else self._given.with_value_range(span)
+            if self._given.dimension != dimension:
+                raise PlanError(
+                    "dimension", f"the plan given has {self._given.dimension}, the model {dimension} elements"
+                )
+            return self._given.with_value_range(span)
         members: list[list[str]] = [[] for _ in self._levels]
         for node in sorted(work.messages):
-            if node in self._classes:
+            if self._directory is not None and str(node) not in self._directory:
+                work.lost[node] = "has no key in the directory"
+            elif node in self._classes:
                 members[self._classes[node]].append(str(node))
         users = tuple(user for group in members for user in group)
-        if self._plan is None or self._plan.users != users or self._plan.dimension != dimension:
+        if (users, dimension) not in self._plans:
             kept = [(len(group), level) for group, level in zip(members, self._levels, strict=True) if group]
             wishes = {
                 "subgroup_size": min(8, max(len(users) // 4, 3)),
-                "floor": 2,
                 "weight_bound": self._weighting[0],
                 "metrics": self._metrics,
                 "assignment_seed": token_bytes(16),
                 **self._options,
             }
-            if self._plan is not None:
+            if self._plans:
                 log(INFO, "the nodes changed: a new plan, and so a new epoch, for %d nodes", len(users))
-            self._plan = Plan.build(
-                [count for count, _ in kept], [level for _, level in kept], dimension, users=users, **wishes
-            )
-            for note in self._plan.notes:
+            sizes, levels = [count for count, _ in kept], [level for _, level in kept]
+            try:
+                plan = Plan.build(sizes, levels, dimension, users=users, **wishes)
+            except TypeError as error:
+                raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None
+            for note in plan.notes:
                 log(INFO, "\tplan: %s", note)
-        return self._plan.with_value_range(span)
+            self._plans[users, dimension] = plan
+        return self._plans[users, dimension].with_value_range(span)
+
+    def _named_classes(self, work: _Work) -> list[int]:
+        """The classes in the plan, as nodes name them: those that have nodes; none where nobody was asked."""
+        if self._given is not None or len(self._levels) == 1:
+            return []
+        return sorted({self._classes[node] for node in work.messages if node in self._classes})
 
     def _follow(self, plan: Plan, combined: Combined) -> None:
         if self._quantile is not None:
@@ -343,7 +390,7 @@ class _Work:
 
     def keep_clear(self, node: int, record: Mapping[str, Any], names: Sequence[str]) -> None:
         found = {name: record.get(f"metric/{name}") for name in names}
-        self.clear[node] = {name: value for name, value in found.items() if isinstance(value, float)}
+        self.clear[node] = {n: value for n, value in found.items() if isinstance(value, float) and math.isfinite(value)}
 
     def clear_metrics(self, survivors: Iterable[Any]) -> dict[str, float]:
         """The plain mean of what survivors sent in clear."""
@@ -368,18 +415,18 @@ class _Work:
 
 
 def _one_model(messages: Iterable[Message]) -> tuple[str, dict[str, npt.NDArray[Any]]]:
-    """The model of the train messages, which must be one and the same."""
-    found: dict[bytes, tuple[str, dict[str, npt.NDArray[Any]]]] = {}
-    seen: dict[int, bytes] = {}
-    for message in messages:
-        key = id(next(iter(message.content.array_records.values()), None))
-        if key not in seen:
-            name, arrays = arrays_of(message.content, "a train message")
-            seen[key] = model_digest(arrays)
-            found[seen[key]] = name, arrays
-    if len(found) != 1:
-        raise UsageError("a secure round needs one model for all nodes: these train messages carry different ones")
-    return next(iter(found.values()))
+    """The model of the train messages, whose whole content must be one and the same."""
+    contents = {id(message.content): message.content for message in messages}
+    if len({round_digest(content, {}) for content in contents.values()}) != 1:
+        raise UsageError(
+            "a secure round needs one model and one configuration for all nodes: these train messages differ"
+        )
+    return arrays_of(next(iter(contents.values())), "a train message")
+
+
+def _sound_weight(blocks: Sequence[BlockSum]) -> int:
+    """The summed weight of a segment's sound blocks."""
+    return sum(block.weight for block in blocks if block.fault is None)
 
 
 def _directory(given: Mapping[str, bytes] | None) -> dict[User, bytes] | None:
@@ -388,6 +435,9 @@ def _directory(given: Mapping[str, bytes] | None) -> dict[User, bytes] | None:
 
 def _refuse_strategy(caller: Any) -> None:
     """Refuse a strategy that looks at each client's reply: behind this grid there is only the aggregate."""
+    inner = getattr(caller, "strategy", None)
+    if inner is not None:
+        _refuse_strategy(inner)
     for kind in type(caller).__mro__:
         if kind.__name__ in _NEED_EACH_REPLY and kind.__module__.startswith("flwr."):
             raise UsageError(

@@ -1,8 +1,9 @@
 """The client mod: a node's side of the protocol around the user's own train function.
 
-A node may run in a new process for every message, so the client is saved in the run's Context between stages and erased
-when the round ends, however it ends. Because Flower saves the Context only after a reply is sent, "released once" rests
-on a release log on the node's disk instead.
+A node may run in a new process for every message, so the client is saved in the run's Context between stages. It is
+erased with the node's last answer of a round or its first failure, at the latest when the next round opens. Because
+Flower saves the Context only after a reply is sent, and may run two messages at once, "shared, masked and released
+once" rests on a release log on the node's disk instead.
 
 Guarantees: a train message without our stages is refused, so that an update never leaves in clear because the server
 forgot its side; every stage that fails answers with an error that says why and erases the round's secrets.
@@ -11,7 +12,7 @@ forgot its side; every stage that fails answers with an error that says why and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from flwr.common.constant import ErrorCode
 from heterosag.arrays import Layout
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, HeteroSagError, UsageError
-from heterosag.flower.stages import HELLO, RECORD, arrays_of, is_train, model_digest, record_of, value
+from heterosag.flower.stages import HELLO, RECORD, TERMS, arrays_of, is_train, record_of, round_digest, value
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, RoundId
 from heterosag.protocol.client import Policy
@@ -33,7 +34,7 @@ from heterosag.releases import FileReleaseLog
 
 __all__ = ["mod"]
 
-_ROUND = ("plan", "session", "round", "model", "weighted-by", "weight-unit", "clear-metrics")
+_ROUND = ("plan", "session", "round", "model", *TERMS)
 
 
 def mod(
@@ -44,6 +45,7 @@ def mod(
     policy: Policy | None = None,
     release_log: str | Path | None = None,
     class_of: Callable[[Context], int] | None = None,
+    clear_metrics: Sequence[str] = (),
 ) -> Mod:
     """A mod for `ClientApp(mods=[...])` that aggregates what the app trains securely.
 
@@ -51,7 +53,7 @@ def mod(
     them say trust_server=True. policy: what this node asks of a plan. release_log: a folder that outlives the node
     (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home folder). class_of: the node's class from its
     Context; without it the class or upload rate is read from its node config, `heterosag-class` (0 is the slowest) or
-    `heterosag-rate` (Mb/s).
+    `heterosag-rate` (Mb/s). clear_metrics: names of metrics that this node gives in clear if the server asks.
     """
     node = _Node(
         identity=identity,
@@ -59,6 +61,7 @@ def mod(
         trust_server=trust_server,
         policy=policy,
         class_of=class_of,
+        clear_metrics=frozenset(clear_metrics),
         releases=Path(release_log or os.environ.get("HETEROSAG_RELEASES") or Path.home() / ".local/state/heterosag"),
     )
 
@@ -91,6 +94,7 @@ class _Node:
     trust_server: bool
     policy: Policy | None
     class_of: Callable[[Context], int] | None
+    clear_metrics: frozenset[str]
     releases: Path
 
     def answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -139,9 +143,14 @@ class _Node:
         user = str(context.node_id)
         if user not in plan.users:
             raise FaultyServerError("the plan does not have this node among its users")
-        named = self._link(context).get("class")
-        if named is not None and plan.subgroups[plan.subgroup_of(user)].user_class != named:
-            raise FaultyServerError(f"the plan puts this node into another class than {named}, which it named")
+        named, classes = self._link(context).get("class"), list(kept.get("classes", ()))
+        if named is not None and classes:  # the server asked: these are the classes, as nodes name them, in the plan's
+            mine = plan.subgroups[plan.subgroup_of(user)].user_class
+            if mine >= len(classes) or classes[mine] != named:
+                raise FaultyServerError(f"the plan puts this node into another class than {named}, which it named")
+        refused = sorted(set(kept.get("clear-metrics", ())) - self.clear_metrics)
+        if refused:
+            raise FaultyServerError(f"asked for the metric {refused[0]!r} in clear, which this node does not give so")
         round_id = RoundId(
             session=value(kept, "session", bytes, sender="server"),
             number=value(kept, "round", int, sender="server"),
@@ -171,8 +180,8 @@ class _Node:
         plan = Plan.decode(value(kept, "plan", bytes, sender="server"))
         del message.content[RECORD]
         _, before = arrays_of(message.content, "a train message")
-        if model_digest(before) != value(kept, "model", bytes, sender="server"):
-            raise FaultyServerError("the model to train is not the one that this round was opened for")
+        if round_digest(message.content, kept) != value(kept, "model", bytes, sender="server"):
+            raise FaultyServerError("the model or configuration is not the one that this round was opened for")
         state = dict(context.state.config_records)
         trained = call_next(message, context)
         if trained.has_error():

@@ -17,11 +17,25 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from heterosag.crypto.labels import digest
 from heterosag.errors import UsageError, WireError
 
-__all__ = ["HELLO", "RECORD", "arrays_of", "body_of", "is_train", "model_digest", "record_of", "value"]
+__all__ = [
+    "HELLO",
+    "RECORD",
+    "TERMS",
+    "arrays_of",
+    "body_of",
+    "is_train",
+    "record_of",
+    "round_digest",
+    "to_record",
+    "value",
+]
 
 RECORD = "heterosag"
 HELLO = "hello"
 """The stage before the protocol's phases in which a node names its class or its rate, once."""
+
+TERMS = ("weighted-by", "weight-unit", "clear-metrics", "classes")
+"""What the server says of a round beside plan and content; bound into its context with them."""
 
 
 def is_train(message: Message) -> bool:
@@ -61,13 +75,26 @@ def arrays_of(content: RecordDict, whose: str) -> tuple[str, dict[str, npt.NDArr
     return name, {key: np.asarray(array.numpy()) for key, array in record.items()}
 
 
-def model_digest(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """What a model is called in a round's context: equal only for equal names, types, shapes and bytes."""
-    parts = [
-        digest("flower-array", name.encode(), array.dtype.str.encode(), repr(array.shape).encode(), array.tobytes())
-        for name, array in arrays.items()
-    ]
-    return digest("flower-model", *parts)
+def round_digest(content: Mapping[str, Any], terms: Mapping[str, Any]) -> bytes:
+    """What a round is about, in its context: everything that the train function will see, and the round's terms.
+
+    Equal only if all of it is, so that a server cannot have one node train on another model, with another learning rate
+    or under another weight than the rest: their contexts would differ, and nothing of theirs could be combined.
+    """
+    parts = [digest("flower-terms", repr([(name, terms.get(name)) for name in TERMS]).encode())]
+    for name in sorted(set(content) - {RECORD}):
+        record = content[name]
+        if isinstance(record, ArrayRecord):
+            parts += [_array_digest(name, key, np.asarray(array.numpy())) for key, array in record.items()]
+        else:
+            words = repr((name, type(record).__name__, sorted(dict(record).items())))
+            parts.append(digest("flower-record", words.encode()))
+    return digest("flower-round", *parts)
+
+
+def _array_digest(record: str, name: str, array: npt.NDArray[Any]) -> bytes:
+    about = repr((record, name, array.dtype.str, array.shape)).encode()
+    return digest("flower-array", about, np.ascontiguousarray(array).tobytes())
 
 
 def to_record(arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:

@@ -102,8 +102,7 @@ class Client(Secret):
         """Go on where a saved client stopped; this one, made with the same arguments, must be fresh."""
         if self.phase is not ClientPhase.FRESH or self._replies:
             raise UsageError("only a fresh client can take the place of a saved one")
-        self._state, phase, self._replies = saved.load(data, self._base)
-        self.phase = ClientPhase(phase)
+        self._state, self.phase, self._replies = saved.load(data, self._base)
 
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
         """Phase 0. `secrets` is for test vectors; they come from the system's entropy unless given."""
@@ -113,7 +112,8 @@ class Client(Secret):
         """Phase 1: answer the roster."""
 
         def step(state: Any) -> tuple[Any, bytes]:
-            return steps.share(state, message, polynomials or Polynomials.draw(state.base.plan, state.secrets))
+            drawn = polynomials or Polynomials.draw(state.base.plan, state.secrets)
+            return steps.share(state, message, drawn, self._log)
 
         return self._step("share", message, step)
 

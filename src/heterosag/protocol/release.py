@@ -1,6 +1,6 @@
 """The release log: what a client has given out, so that it never gives out something else under the same context.
 
-Masking a vector happens once a round, signing a survivor set and releasing shares once per context. The client claims
+Sharing and masking happen once a round, signing a survivor set and releasing shares once per context. The client claims
 each in its log before it answers; a log that outlives the process (a network node keeps one in a file) makes that hold
 across restarts.
 """

@@ -20,6 +20,7 @@ from heterosag.crypto.keys import RoundSecrets, mask_private_key
 from heterosag.crypto.labels import DIGEST_SIZE, digest
 from heterosag.crypto.secrecy import Secret
 from heterosag.errors import UsageError, WireError
+from heterosag.protocol.phases import ClientPhase
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared
 
 __all__ = ["Replies", "load", "save"]
@@ -88,7 +89,7 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
     return digest("saved-client", body) + body
 
 
-def load(data: bytes, base: Fresh) -> tuple[State, str, Replies]:
+def load(data: bytes, base: Fresh) -> tuple[State, ClientPhase, Replies]:
     """State, phase and replies of the client that `base` describes."""
     check, body = data[:DIGEST_SIZE], data[DIGEST_SIZE:]
     try:
@@ -99,7 +100,7 @@ def load(data: bytes, base: Fresh) -> tuple[State, str, Replies]:
             raise UsageError(f"this saved client has format {saved.format}, not {_FORMAT}")
         if (saved.context, saved.user) != (base.context, base.user):
             raise UsageError("this saved client belongs to another plan, user, session, round or model")
-        return _state(saved, base), saved.phase, saved.replies
+        return _state(saved, base), ClientPhase(saved.phase), saved.replies
     except (msgspec.DecodeError, WireError, TypeError, ValueError) as error:
         raise UsageError(f"this is not a saved client: {error}") from None
 

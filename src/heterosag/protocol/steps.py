@@ -123,8 +123,12 @@ def advertise(state: Fresh, secrets: RoundSecrets) -> tuple[Advertised, bytes]:
     return Advertised(base=state, secrets=secrets), wire.encode(message)
 
 
-def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Shared, bytes]:
-    """Phase 1: check the roster, then seal a pair of shares for every holder."""
+def share(state: Advertised, data: bytes, polynomials: Polynomials, log: ReleaseLog) -> tuple[Shared, bytes]:
+    """Phase 1: check the roster, then seal a pair of shares for every holder.
+
+    A round is shared once, claimed in the log before it is given out: other shares under the same sealing keys would
+    show the difference of the two.
+    """
     base = state.base
     roster = wire.decode(wire.Roster, data, plan=base.plan, sender="server")
     _same_context(roster.context, base.context)
@@ -164,7 +168,9 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials) -> tuple[Sha
         seals=seals,
         own=own,
     )
-    return shared, wire.encode(message)
+    encoded = wire.encode(message)
+    log.claim(base.context, "share", labels.digest("sealed-shares", encoded))
+    return shared, encoded
 
 
 def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog) -> tuple[Masked, bytes]:

@@ -185,9 +185,8 @@ def comparison(job: Job) -> Outcome:
     return Outcome(
         text=(
             f"{users} users, {size:,} elements at {_LEVEL} levels, HeteroSAg in the paper's design and in ours with "
-            f"{subgroups} subgroups of 8, measured in one real round each with a tenth of the users dropping out. BREA, "
-            "not coded here, "
-            "is compared by the cost formulas of section 1.2 alone, constants left out as the paper does.",
+            f"{subgroups} subgroups of 8, measured in one real round each with a tenth of the users dropping out. "
+            "BREA, not coded here, is compared by the cost formulas of section 1.2 alone, constants left out as there.",
         ),
         verdicts=(
             Verdict(
