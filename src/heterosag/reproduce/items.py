@@ -150,7 +150,7 @@ def run_item(item: Item, job: Job) -> Summary:
         command=command_of(item, job),
         seed=job.seed,
         scale=job.scale,
-        duration_seconds=round(_spent(job, item.name, time.perf_counter() - began), 1),
+        duration_seconds=round(_spent(job, item.name, time.perf_counter() - began), 3),
         outcome=outcome,
     )
     folder = job.folder / "summaries"
