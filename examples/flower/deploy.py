@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -78,17 +79,19 @@ class Deployment:
 
     def kill(self, name: str) -> None:
         """Kill a process and what it started, at once."""
+        print(f"killing {name}", flush=True)
         process = self.processes.pop(name)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def kill_all(self) -> None:
-        for name in list(self.processes):
+        """End everything, the SuperLink last."""
+        for name in reversed(list(self.processes)):
             self.kill(name)
 
 
-def run(nodes: int, rounds: int, home: Path, timeout: float = 60.0) -> dict[str, object]:
+def run(nodes: int, rounds: int, home: Path, timeout: float = 60.0, delay: float = 12.0) -> dict[str, object]:
     result = home / "result.json"
     deployment = Deployment(home, nodes)
     client: subprocess.Popen[str] | None = None
@@ -103,9 +106,8 @@ def run(nodes: int, rounds: int, home: Path, timeout: float = 60.0) -> dict[str,
         for line in client.stdout:
             print(line, end="", flush=True)
             if f"[ROUND 2/{rounds}]" in line:
-                victim = f"node-{2 * nodes // 3}"
-                print(f"killing {victim}", flush=True)
-                deployment.kill(victim)
+                later = threading.Timer(delay, deployment.kill, [f"node-{2 * nodes // 3}"])
+                later.start()  # some stages into the round
         client.wait()
     finally:
         if client is not None:

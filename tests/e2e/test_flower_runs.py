@@ -1,5 +1,6 @@
 """The Flower example as a user runs it: in simulation, and (in `make test-all`) deployed on loopback."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,13 +37,19 @@ def deploy() -> types.ModuleType:
 def home(tmp_path: Path) -> Iterator[Path]:
     """A Flower home of its own; whatever a run leaves behind in it is ended."""
     yield tmp_path
+    for process in _living(tmp_path):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _living(home: Path) -> list[int]:
+    """Processes that belong to a Flower home: it is in the environment of all that its commands start."""
+    found = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes()
-            if f"FLWR_HOME={tmp_path}".encode() in environment:
-                os.kill(int(process.name), signal.SIGKILL)
-        except (OSError, ProcessLookupError):
-            continue
+        with contextlib.suppress(OSError):
+            if f"FLWR_HOME={home}".encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
 
 
 def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None:
@@ -74,5 +82,7 @@ def test_the_example_deployed(home: Path, deploy: types.ModuleType) -> None:
     assert not any(entry["error"] for entry in rounds)
     assert found["accuracy"][-1] > 0.6
     assert all(entry["bytes_up"] > 0 for entry in rounds)
-    left = subprocess.run(["pgrep", "-f", str(home)], capture_output=True, text=True, check=False).stdout
-    assert left == ""
+    deadline = time.monotonic() + 15
+    while _living(home) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert _living(home) == []
