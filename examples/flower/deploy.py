@@ -120,7 +120,7 @@ def run(nodes: int, rounds: int, home: Path, timeout: float = 60.0, delay: float
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run the app on a SuperLink and SuperNodes on this machine.")
     parser.add_argument("--nodes", type=int, default=11)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind then either
     with tempfile.TemporaryDirectory() as home:

@@ -73,14 +73,14 @@ def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None
 @pytest.mark.slow
 def test_the_example_deployed(home: Path, deploy: types.ModuleType) -> None:
     """SuperLink and eleven SuperNodes: one lies, one is killed in the middle of the second round."""
-    found = deploy.run(11, 3, home)
+    found = deploy.run(11, 2, home)
     rounds = found["rounds"]
     assert len(rounds[0]["lost"]) == 0
     assert rounds[0]["survivors"] == 11
-    assert rounds[1]["survivors"] == 10
-    assert len(rounds[1]["lost"]) == 1
+    assert rounds[1]["survivors"] in (9, 10)  # its partner in a subgroup of two may be alone, and is left out with it
+    assert 1 <= len(rounds[1]["lost"]) <= 2
     assert not any(entry["error"] for entry in rounds)
-    assert found["accuracy"][-1] > 0.6
+    assert found["accuracy"][-1] > found["accuracy"][0] + 0.2
     assert all(entry["bytes_up"] > 0 for entry in rounds)
     deadline = time.monotonic() + 15
     while _living(home) and time.monotonic() < deadline:
