@@ -274,11 +274,17 @@ def test_mistakes_of_the_command_line(tmp_path: Path) -> None:
     assert "cannot read the record" in run("report", "nowhere", cwd=tmp_path, expect=2).stderr
 
 
+def _as_on_a_terminal() -> None:
+    """A shell without job control has its background jobs, and all they start, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_is_clean_and_the_run_goes_on(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "heterosag", "train", *FLAGS.split(), "--rounds", "400", "--out", "a"]
     process = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
-    )
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
+        preexec_fn=_as_on_a_terminal,
+    )  # fmt: skip
     record = tmp_path / "a" / "record.jsonl"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (record.exists() and record.read_text().count("\n") > 3):
