@@ -39,13 +39,20 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
+def environment(home: Path) -> dict[str, str]:
+    """What Flower's commands see: a home of their own, no network beyond loopback, and each other."""
+    path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
+    own = {"PATH": path, "FLWR_HOME": str(home), "HETEROSAG_RELEASES": str(home / "releases")}
+    return {**os.environ, **QUIET, **own}
+
+
 class Deployment:
     """Processes that end together."""
 
     def __init__(self, home: Path, nodes: int) -> None:
         self.home = home
         self.nodes = nodes
-        self.environment = {**os.environ, **QUIET, "FLWR_HOME": str(home), "HETEROSAG_RELEASES": str(home / "releases")}
+        self.environment = environment(home)
         self.port, *self.node_ports = free_ports(nodes + 1)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 

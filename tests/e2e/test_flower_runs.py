@@ -59,9 +59,7 @@ def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None
         str(Path(sys.executable).parent / "flwr"), "run", str(EXAMPLE), "local", "--stream", "--run-config", settings,
         "--federation-config", "num-supernodes=10 client-resources-num-cpus=1",
     ]  # fmt: skip
-    environment = {
-        **os.environ, **deploy.QUIET, "FLWR_HOME": str(home), "HETEROSAG_RELEASES": str(home / "releases"),
-    }  # fmt: skip
+    environment = deploy.environment(home)
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert result.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads(result.read_text(encoding="utf-8"))
