@@ -1,4 +1,4 @@
-"""The Flower example as a user runs it: in simulation, and (in `make test-all`) deployed on loopback."""
+"""The Flower example as a user runs it, in `make test-all`: in simulation, and deployed on loopback."""
 
 import contextlib
 import importlib.util
@@ -52,6 +52,7 @@ def _living(home: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None:
     result = home / "result.json"
     settings = f'rounds=2 nodes=10 rule="mean" result="{result}"'
