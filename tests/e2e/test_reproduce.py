@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from browser import open_page
 
 from heterosag.errors import UsageError
 from heterosag.learn.runs import Run
@@ -214,17 +215,9 @@ def test_one_folder_holds_everything(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine: install it to check the page in a browser")
     summaries = [run(name, tmp_path) for name in ("examples-3-4", "theorem-1")]
     path = page.write_all(summaries, tmp_path)
-    words = [
-        chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom", path.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = open_page(path, tmp_path / "profile")
     assert done.stdout.count("<svg") == 3
     assert "CONSOLE" not in done.stderr
 

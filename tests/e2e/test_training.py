@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("safetensors")
+
+from browser import open_page
 
 from heterosag.errors import UsageError
 from heterosag.learn.config import TrainConfig
@@ -212,18 +213,10 @@ def test_a_page_needs_rounds_and_a_place(tmp_path: Path) -> None:
 
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
     """Headless Chromium loads it without a word on its console, with its five figures and the design drawn."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine: install it to check the page in a browser")
     train(tmp_path / "one", rounds=2)
     page = tmp_path / "page.html"
     write_page([read_run(tmp_path / "one")], page)
-    command = [
-        chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom", page.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = open_page(page, tmp_path / "profile")
     assert done.stdout.count("<svg") == 6
     assert "CONSOLE" not in done.stderr
 

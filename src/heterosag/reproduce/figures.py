@@ -50,10 +50,13 @@ def _lines(plot: Plot) -> Figure:
         for one in series:
             colour = COLOURS[labels.index(one.label) % len(COLOURS)]
             mark = "o" if one.points or len(one.x) <= 12 else None
-            style = "" if one.points else "--" if one.dashed else "-"
-            axes.plot(one.x, one.y, style, color=colour, lw=1.5, marker=mark, ms=3.5, label=one.label)
+            style = "none" if one.points else "--" if one.dashed else "-"
+            axes.plot(one.x, one.y, linestyle=style, color=colour, lw=1.5, marker=mark, ms=3.5, label=one.label)
         if plot.log_x:
             axes.set_xscale("log")
+            _name_ticks(axes, series)
+        else:
+            axes.locator_params(axis="x", integer=True)
         if plot.log_y:
             axes.set_yscale("log")
         axes.set_title(name, fontsize=10)
@@ -65,6 +68,14 @@ def _lines(plot: Plot) -> Figure:
     handles = {h.get_label(): h for axes in grid for h in axes.get_legend_handles_labels()[0]}
     _legend(figure, [handles[label] for label in labels], columns=2 if columns == 1 else 3)
     return figure
+
+
+def _name_ticks(axes: Axes, series: list[Series]) -> None:
+    """On a logarithmic axis with few points, ticks where the points are; Matplotlib's own overlap within a decade."""
+    places = sorted({x for one in series for x in one.x})
+    if len(places) <= 8:
+        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.set_xticks([], minor=True)
 
 
 def _legend(figure: Figure, handles: list[Any], *, columns: int) -> None:
