@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 
 help:
 	@echo "make demo     a federated training run with dropouts and liars, and its report"
-	@echo "make test     every test"
+	@echo "make test     the tests"
 	@echo "make test-all  and those that take minutes"
 	@echo "make check    lint, types, layer contract"
 	@echo "make bench    ratios measured in one run, into bench/latest.json"

@@ -109,14 +109,20 @@ def train_together(
     `labels`, where given, replace the users' own (an array as long as the training labels for each user).
     """
     layers = _linear_layers(model)
-    updates = np.empty((len(parts), sum(parameter.numel() for parameter in model.parameters())), dtype=np.float32)
-    for group in _alike([len(part) for part in parts]):
+
+    def train(group: list[int]) -> Vectors:
         some = [parts[user] for user in group], training, [rngs[user] for user in group]
         theirs = None if labels is None else [labels[user] for user in group]
         if layers is not None:
-            updates[group] = _train_layers(layers, data, *some, theirs)
-        else:
-            updates[group] = _train_stacked(model, data, *some, theirs)
+            return _train_layers(layers, data, *some, theirs)
+        return _train_stacked(model, data, *some, theirs)
+
+    groups = list(_alike([len(part) for part in parts]))
+    if len(groups) == 1:
+        return train(groups[0])
+    updates = np.empty((len(parts), sum(parameter.numel() for parameter in model.parameters())), dtype=np.float32)
+    for group in groups:
+        updates[group] = train(group)
     return updates
 
 
