@@ -1,4 +1,4 @@
-"""The command line: `heterosag plan`, `round`, `train`, `report` and `reproduce`.
+"""The command line: `heterosag plan`, `round`, `train`, `report`, `reproduce` and `identity`.
 
 Heavy imports happen inside the commands, so that `heterosag --help` stays quick.
 """
@@ -201,6 +201,19 @@ def report(
     console = Console(highlight=False)
     console.print(compare_runs(found))
     console.print(f"report: {out}")
+
+
+@app.command()
+def identity(
+    key_file: Annotated[Path, typer.Argument(help="A private key's file: Ed25519, or the key of a Flower node.")],
+    make: Annotated[bool, typer.Option("--make", help="Make a fresh key in a new file first.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Print the public key of an identity, for everybody's directory."""
+    from heterosag.keyfiles import load_identity, make_identity
+
+    public = (make_identity if make else load_identity)(key_file).public.hex()
+    typer.echo(json.dumps({"public": public}) if as_json else public)
 
 
 @app.command()

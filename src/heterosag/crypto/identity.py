@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from heterosag.crypto.labels import digest
+from heterosag.crypto.labels import derive, digest
 from heterosag.crypto.secrecy import Secret
-from heterosag.errors import WireError
+from heterosag.errors import UsageError, WireError
 
 __all__ = ["SIGNATURE_SIZE", "Identity", "verify"]
 
 SIGNATURE_SIZE = 64
+_SCALAR_SIZE = 66  # of the largest NIST curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,31 @@ class Identity(Secret):
     def from_private_bytes(cls, data: bytes) -> Identity:
         """An identity from the 32 bytes of its private key, as a deployment provisions it."""
         return cls(Ed25519PrivateKey.from_private_bytes(data))
+
+    @classmethod
+    def from_key_file(cls, data: bytes) -> Identity:
+        """An identity from a private key in PEM or OpenSSH form, without a passphrase.
+
+        An Ed25519 key is the identity. From a NIST curve's key, which Flower's nodes authenticate with, an Ed25519 key
+        of its own is derived: the same key file always gives the same identity, which tells nothing about the key.
+        """
+        load = serialization.load_ssh_private_key if b"OPENSSH" in data else serialization.load_pem_private_key
+        try:
+            key = load(data, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise UsageError("not a private key in PEM or OpenSSH form, or one with a passphrase") from None
+        if isinstance(key, Ed25519PrivateKey):
+            return cls(key)
+        if not isinstance(key, EllipticCurvePrivateKey):
+            raise UsageError("an identity needs an Ed25519 key, or one of a NIST curve to derive it from")
+        number = key.private_numbers().private_value
+        seed = derive("identity", number.to_bytes(_SCALAR_SIZE, "big"), key.curve.name.encode())
+        return cls.from_private_bytes(seed)
+
+    def to_key_file(self) -> bytes:
+        """The private key in PEM form, for a file that only its owner may read."""
+        form, cipher = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return self._key.private_bytes(serialization.Encoding.PEM, form, cipher)
 
     @property
     def public(self) -> bytes:

@@ -1,0 +1,81 @@
+"""Key files: what is read, what is made, what is refused."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from typer.testing import CliRunner
+
+from heterosag.cli import app
+from heterosag.errors import UsageError
+from heterosag.keyfiles import load_directory, load_identity, make_identity
+
+
+def write_key(
+    path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, form: str, password: bytes = b""
+) -> Path:
+    cipher = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, getattr(serialization.PrivateFormat, form), cipher))
+    return path
+
+
+def test_a_key_made_is_the_key_loaded_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    made = make_identity(tmp_path / "key")
+    assert load_identity(tmp_path / "key").public == made.public
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+    with pytest.raises(UsageError, match="cannot make the key file"):
+        make_identity(tmp_path / "key")
+    assert load_identity(tmp_path / "key").public == made.public
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1, ec.SECP384R1, ec.SECP521R1])
+def test_a_flower_nodes_key_gives_one_identity_whatever_its_form(curve: type[ec.EllipticCurve], tmp_path: Path) -> None:
+    key = ec.generate_private_key(curve())
+    forms = ("OpenSSH", "PKCS8", "TraditionalOpenSSL")
+    found = {load_identity(write_key(tmp_path / form, key, form)).public for form in forms}
+    other = load_identity(write_key(tmp_path / "other", ec.generate_private_key(curve()), "OpenSSH")).public
+    assert len(found) == 1
+    assert other not in found
+
+
+def test_what_is_no_key_is_refused_by_name(tmp_path: Path) -> None:
+    locked = write_key(tmp_path / "locked", ec.generate_private_key(ec.SECP256R1()), "PKCS8", b"secret")
+    other = write_key(tmp_path / "rsa", rsa.generate_private_key(65537, 2048), "PKCS8")
+    (tmp_path / "text").write_text("OPENSSH, nearly")
+    (tmp_path / "huge").write_bytes(b"x" * 100_000)
+    for path, words in (
+        (locked, "passphrase"),
+        (other, "Ed25519 key"),
+        (tmp_path / "text", "not a private key"),
+        (tmp_path / "huge", "too large"),
+        (tmp_path / "none", "cannot read"),
+    ):
+        with pytest.raises(UsageError, match=words) as caught:
+            load_identity(path)
+        assert str(path) in str(caught.value)
+
+
+def test_directories_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "known.json"
+    path.write_text(json.dumps({"7": "ab" * 32}))
+    assert load_directory(path) == {"7": b"\xab" * 32}
+    for text, words in (
+        ("[]", "not a JSON object"),
+        ("{", "not a JSON object"),
+        ('{"7": 3}', "not a JSON object"),
+        ('{"7": "xy"}', "not a JSON object"),
+        ('{"7": "abcd"}', "has not 32 bytes"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=words):
+            load_directory(path)
+
+
+def test_the_command_prints_the_public_key(tmp_path: Path) -> None:
+    made = CliRunner().invoke(app, ["identity", str(tmp_path / "key"), "--make"])
+    again = CliRunner().invoke(app, ["identity", str(tmp_path / "key"), "--json"])
+    assert json.loads(again.stdout) == {"public": made.stdout.strip()}
+    assert made.stdout.strip() == load_identity(tmp_path / "key").public.hex()
