@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import masking, sharing, startup, training
+from bench import flower, masking, sharing, startup, training
 
-SUITES = (startup, masking, sharing, training)
+SUITES = (startup, masking, sharing, training, flower)
 
 
 def main() -> None:

@@ -1,0 +1,175 @@
+"""Flower's own SecAgg+ in this process: its real client mod and its real workflow through a Grid that only calls.
+
+Nothing of the peer is written anew here. Users vanish between share and mask, the only place where it survives them.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+
+import flwr.compat.common.recorddict_compat as compat
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.client.mod import secaggplus_mod
+from flwr.common import Code, FitIns, FitRes, Parameters, Status, ndarrays_to_parameters
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
+from flwr.server.compat.legacy_context import LegacyContext
+from flwr.server.workflow import SecAggPlusWorkflow
+from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD
+from flwr.server.workflow.constant import Key as WorkflowKey
+from flwr.server.workflow.secure_aggregation.secaggplus_workflow import WorkflowState
+from flwr.supercore.task_identity import TaskIdentity
+
+from heterosag.flower.rounds import wire_size
+
+STAGES = {
+    Stage.SETUP: "advertise",
+    Stage.SHARE_KEYS: "share",
+    Stage.COLLECT_MASKED_VECTORS: "mask",
+    Stage.UNMASK: "unmask",
+}
+"""The peer's stages by the names of ours."""
+
+
+def be_a_task() -> None:
+    """What Flower's runtime sets in a process before an app may make messages."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        setattr(TaskIdentity, name, 1)
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+
+
+@dataclass(kw_only=True)
+class Cost:
+    """What a round cost: by stage the mean seconds and largest bytes of a node, the server's seconds, and the error."""
+
+    node_seconds: dict[str, float] = field(default_factory=dict)
+    node_bytes: dict[str, int] = field(default_factory=dict)
+    server_seconds: dict[str, float] = field(default_factory=dict)
+    error: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.node_seconds.values())
+
+    @property
+    def sent(self) -> int:
+        return sum(self.node_bytes.values())
+
+    @property
+    def server(self) -> float:
+        return sum(self.server_seconds.values())
+
+
+class _Proxy:
+    def __init__(self, node: int) -> None:
+        self.node_id, self.cid = node, str(node)
+
+
+class _Manager:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def num_available(self) -> int:
+        return self.count
+
+
+class _Strategy:
+    """All nodes in every round; keeps what the server decoded."""
+
+    def __init__(self, nodes: list[int]) -> None:
+        self.nodes = nodes
+        self.decoded: Any = None
+
+    def configure_fit(self, *_: Any) -> list[tuple[_Proxy, FitIns]]:
+        return [(_Proxy(node), FitIns(Parameters([], "numpy.ndarray"), {})) for node in self.nodes]
+
+    def aggregate_fit(self, _: int, results: Any, failures: Any) -> tuple[Any, dict[str, Any]]:
+        del failures
+        self.decoded = results[0][1].parameters
+        return self.decoded, {}
+
+
+class _Grid:
+    """Calls the client mod and takes its time."""
+
+    def __init__(self, updates: dict[int, npt.NDArray[np.float32]], lost: set[int]) -> None:
+        self.updates, self.lost = updates, lost
+        self.homes = {
+            node: Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={}) for node in updates
+        }
+        self.seconds: dict[str, list[float]] = {}
+        self.bytes: dict[str, int] = {}
+        self.inside = 0.0
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        del timeout
+        start = time.perf_counter()
+        replies = [self._carry(message) for message in messages]
+        self.inside += time.perf_counter() - start
+        return replies
+
+    def _carry(self, sent: Message) -> Message:
+        node = sent.metadata.dst_node_id
+        message = Message(copy.deepcopy(sent.content), dst_node_id=node, message_type=sent.metadata.message_type)
+        stage = STAGES[str(message.content.config_records[RECORD_KEY_CONFIGS][Key.STAGE])]
+        if stage == "mask" and node in self.lost:
+            return Message(Error(5, "lost"), reply_to=message)
+        training = 0.0
+
+        def train(to_train: Message, own: Context) -> Message:
+            nonlocal training
+            del own
+            start = time.perf_counter()
+            done = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([self.updates[node]]), 1000, {})
+            answer = Message(compat.fitres_to_recorddict(done, False), reply_to=to_train)
+            training = time.perf_counter() - start
+            return answer
+
+        start = time.perf_counter()
+        reply = secaggplus_mod(message, self.homes[node], train)
+        self.seconds.setdefault(stage, []).append(time.perf_counter() - start - training)
+        self.bytes[stage] = max(self.bytes.get(stage, 0), wire_size(reply))
+        return reply
+
+
+def run(updates: npt.NDArray[np.float32], lost: int, *, neighbours: int | None = None) -> Cost:
+    """A round of the peer. neighbours: shares a user hands out (its sparse graph); None is the complete graph."""
+    be_a_task()
+    count = len(updates)
+    nodes = [100 + place for place in range(count)]
+    strategy = _Strategy(nodes)
+    grid = _Grid(dict(zip(nodes, updates, strict=True)), set(nodes[:lost]))
+    home = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
+    context = LegacyContext(home, strategy=strategy, client_manager=_Manager(count))  # type: ignore[arg-type]
+    context.state[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
+    context.state[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(Parameters([], "numpy.ndarray"), True)
+    workflow = SecAggPlusWorkflow(num_shares=neighbours or 1.0, reconstruction_threshold=0.51)
+    state = WorkflowState()
+    cost = Cost()
+    steps: dict[str, Callable[..., bool]] = {
+        "advertise": workflow.setup_stage,
+        "share": workflow.share_keys_stage,
+        "mask": workflow.collect_masked_vectors_stage,
+        "unmask": workflow.unmask_stage,
+    }
+    for stage, step in steps.items():
+        grid.inside, start = 0.0, time.perf_counter()
+        if not step(grid, context, state):
+            raise RuntimeError(f"the peer's round ended at {stage}")
+        cost.server_seconds[stage] = time.perf_counter() - start - grid.inside
+    cost.node_seconds = {stage: float(np.mean(times)) for stage, times in grid.seconds.items()}
+    cost.node_bytes = dict(grid.bytes)
+    decoded = compat.parameters_to_arrayrecord(strategy.decoded, True).to_numpy_ndarrays()[0]
+    cost.error = float(np.abs(decoded - updates[lost:].astype(np.float64).mean(axis=0)).max())
+    return cost
