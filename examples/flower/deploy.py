@@ -1,6 +1,6 @@
 """A real deployment on loopback: a SuperLink, SuperNodes in processes of their own, one killed, one malicious.
 
-`python deploy.py` starts everything, runs the app, kills a node in the middle of the second round, prints accuracy and
+`python deploy.py` starts everything, runs the app, kills a node in the middle of the last round, prints accuracy and
 bytes, and leaves no process behind.
 """
 
@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -98,30 +97,38 @@ class Deployment:
             self.kill(name)
 
 
-def run(nodes: int, rounds: int, home: Path, timeout: float = 60.0, delay: float = 12.0) -> dict[str, object]:
+def loopback_bytes() -> int:
+    """All that has crossed this machine's loopback so far, where the system counts it."""
+    counter = Path("/sys/class/net/lo/statistics/tx_bytes")
+    return int(counter.read_text()) if counter.exists() else 0
+
+
+def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0) -> dict[str, object]:
     result = home / "result.json"
     deployment = Deployment(home, nodes)
-    client: subprocess.Popen[str] | None = None
+    victim = f"node-{2 * nodes // 3}"
     settings = f'nodes={nodes} rounds={rounds} stage-timeout={timeout} result="{result}"'
     try:
         deployment.start_all()
         words = [str(BIN / "flwr"), "run", str(HERE), "loopback", "--run-config", settings, "--stream"]
+        before, last = loopback_bytes(), False
         client = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=deployment.environment
         )
-        assert client.stdout is not None
-        for line in client.stdout:
-            print(line, end="", flush=True)
-            if f"[ROUND 2/{rounds}]" in line:
-                later = threading.Timer(delay, deployment.kill, [f"node-{2 * nodes // 3}"])
-                later.start()  # some stages into the round
-        client.wait()
+        with client:
+            assert client.stdout is not None
+            try:
+                for line in client.stdout:
+                    print(line, end="", flush=True)
+                    last = last or f"[ROUND {rounds}/{rounds}]" in line
+                    if last and victim in deployment.processes and "share: asking" in line:
+                        deployment.kill(victim)
+            finally:
+                client.kill()
     finally:
-        if client is not None:
-            client.kill()
         deployment.kill_all()
     found: dict[str, object] = json.loads(result.read_text(encoding="utf-8"))
-    return found
+    return found | {"loopback_bytes": loopback_bytes() - before}
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """What a run leaves behind: a folder with its configuration, its plan, and an append-only record.
 
 `record.jsonl` has one JSON object a line: first the run (kind "run"), then a line a round (kind "round"), at last the
-end (kind "end"). Lines are written whole and flushed, so that a killed run leaves a readable record; a last line that
+end (kind "end"). A round that is judged only later has a line more (kind "evaluation"), which the reader puts into the
+round's. Lines are written whole and flushed, so that a killed run leaves a readable record; a last line that
 was cut off is ignored by the reader.
 """
 
@@ -9,16 +10,36 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from heterosag.errors import UsageError
+from heterosag.plan import Plan, User
+from heterosag.ranges import clipped_share
+from heterosag.result import Combined
 
-__all__ = ["RECORD", "RunRecord", "RunWriter", "read_run"]
+__all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "read_run"]
 
 RECORD = "record.jsonl"
 FORMAT = 1
+
+FAILED: dict[str, Any] = {
+    "survivors": 0,
+    "inference_robustness": None,
+    "byzantine_tolerance": None,
+    "faulty_blocks": 0,
+    "refusals": 0,
+    "clipped_share": None,
+    "aggregate_error": None,
+    "sent_bytes": {},
+    "upload_seconds": [],
+    "round_seconds": 0.0,
+    "user_seconds": {},
+    "server_seconds": {},
+}
+"""What a round that failed has to say for itself; a round that did not replaces all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +87,34 @@ class RunWriter:
         """Keep the run's line and its first rounds: what came after the checkpoint is done again."""
         lines = _lines(path)
         kept = [
-            line for line in lines if line["kind"] == "run" or (line["kind"] == "round" and line["round"] <= rounds)
+            line
+            for line in lines
+            if line["kind"] == "run" or (line["kind"] in ("round", "evaluation") and line["round"] <= rounds)
         ]
         fresh = path.with_suffix(".tmp")
         fresh.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
         fresh.replace(path)
+
+
+def describe_round(
+    plan: Plan, combined: Combined, sent: Mapping[str, Mapping[User, int]], seats: Mapping[User, int], classes: int
+) -> dict[str, Any]:
+    """What every engine says of a round that ended well. `seats` are the survivors' classes, `sent` bytes by phase."""
+    return {
+        "survivors": len(combined.survivors),
+        "inference_robustness": combined.inference_robustness,
+        "byzantine_tolerance": combined.byzantine_tolerance,
+        "faulty_blocks": len(combined.faulty_blocks),
+        "clipped_share": clipped_share(plan, combined),
+        "sent_bytes": {
+            phase: [_mean([size for user, size in by.items() if seats.get(user) == index]) for index in range(classes)]
+            for phase, by in sent.items()
+        },
+    }
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values) if values else 0.0
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -80,11 +124,16 @@ def read_run(folder: Path) -> RunRecord:
     if not head or head[0].get("format") != FORMAT:
         raise UsageError(f"{folder / RECORD} does not begin with a run of format {FORMAT}")
     ends = [line for line in lines if line["kind"] == "end"]
+    judged: dict[Any, dict[str, Any]] = {}
+    for line in lines:
+        if line["kind"] == "evaluation":
+            found = {name: value for name, value in line.items() if name in ("accuracy", "loss")}
+            judged[line.get("round")] = judged.get(line.get("round"), {}) | found
     return RunRecord(
         folder=folder,
         config=head[0]["config"],
         plan=head[0]["plan"],
-        rounds=tuple(line for line in lines if line["kind"] == "round"),
+        rounds=tuple(line | judged.get(line["round"], {}) for line in lines if line["kind"] == "round"),
         end=ends[-1] if ends else None,
     )
 

@@ -1,5 +1,6 @@
 """Flower, in this process: the mod and the grid through every stage and fault."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,17 @@ import pytest
 pytest.importorskip("flwr")
 
 from flower_nodes import FIRST_NODE, LocalGrid, Node, make_nodes, stage_of
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, FedProx, Krum
 
 from heterosag import Plan, aggregate
 from heterosag.errors import PlanError, UsageError
 from heterosag.flower import SecureGrid, mod
+from heterosag.keyfiles import load_identity, make_identity
 from heterosag.protocol import Identity
+from heterosag.records import read_run
+from heterosag.report.page import make_page
+from heterosag.report.runs import summarise_run
 
 
 @pytest.fixture(autouse=True)
@@ -688,3 +693,154 @@ def test_flower_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
         heterosag.flower.__getattr__("mod")
     with pytest.raises(AttributeError):
         heterosag.flower.__getattr__("dance")
+
+
+# --- records, sizes, identities in files --------------------------------------------------------------------------
+
+
+def test_a_run_leaves_the_record_that_every_engine_leaves(tmp_path: Path) -> None:
+    def fault(stage: str, node: int, message: Message) -> str:
+        return "silent" if (stage, node) == ("share", FIRST_NODE) else ""
+
+    nodes = make_nodes(12, tmp_path / "log", train)
+    grid, _ = grid_of(nodes, fault, record=tmp_path / "run", rule="median")
+    evaluate = grid.recorded(lambda number, model: MetricRecord({"accuracy": 0.1 * number, "loss": 2.0 - number}))
+    strategy = FedAvg(fraction_evaluate=0.0)
+    initial = record({"w": np.zeros(30, dtype=np.float32)})
+    strategy.start(grid=grid, initial_arrays=initial, num_rounds=2, evaluate_fn=evaluate)
+    grid.close()
+    run = read_run(tmp_path / "run")
+    assert run.config["engine"] == "flower"
+    assert run.config["classes"] == [12]
+    assert [line["accuracy"] for line in run.rounds] == [0.1, 0.2]
+    assert [line["loss"] for line in run.rounds] == [1.0, 0.0]
+    assert [line["survivors"] for line in run.rounds] == [11, 11]
+    assert all(line["dropped"]["share"] == 1 for line in run.rounds)
+    assert run.rounds[0]["sent_bytes"]["mask"][0] > 0
+    assert set(run.rounds[0]["user_seconds"]) == {"advertise", "share", "mask", "unmask"}
+    assert run.end is not None
+    assert run.end["rounds"] == 2
+    found = summarise_run(run)
+    assert found["accuracy"] == 0.2
+    assert found["aggregate_error"] is None
+    assert "Accuracy over rounds" in make_page([run])
+
+
+def test_a_round_that_fails_and_one_that_nobody_judges_are_recorded(tmp_path: Path) -> None:
+    down = [True]
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        return "silent" if down[0] else ""
+
+    nodes = make_nodes(12, tmp_path / "log", train, config=lambda place: {"heterosag-class": place % 2})
+    grid, _ = grid_of(
+        nodes, fault, levels=[3, LEVEL], record=tmp_path / "run", options={**OPTIONS, "min_robustness": 0}
+    )
+    list(grid.send_and_receive(messages(nodes, arrays())))  # no plan: nobody named its class
+    down[0] = False
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    grid.close()
+    run = read_run(tmp_path / "run")
+    assert [line["error"] is None for line in run.rounds] == [False, True]
+    assert run.rounds[0]["dropped"]["hello"] == 12
+    assert run.config["classes"] == [6, 6]
+    assert [line["accuracy"] for line in run.rounds] == [None, None]
+    assert run.rounds[1]["sent_bytes"]["mask"][1] > run.rounds[1]["sent_bytes"]["mask"][0]
+    page = make_page([run])
+    assert "rounds (failed)" in page
+    assert "nan" not in page.lower().replace("financ", "")
+
+
+def test_what_nodes_say_of_the_model_is_recorded(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path / "log", train)
+    grid, _ = grid_of(nodes, record=tmp_path / "run")
+    FedAvg().start(grid=grid, initial_arrays=record({"w": np.zeros(30, dtype=np.float32)}), num_rounds=1)
+    grid.close()
+    assert read_run(tmp_path / "run").rounds[0]["accuracy"] == 0.5
+
+
+def test_bytes_on_the_wire_are_all_that_flower_carries(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    model = {"w": np.zeros(20_000, dtype=np.float32)}
+    list(grid.send_and_receive(messages(nodes, model)))
+    done = grid.rounds[0]
+    for stage, sizes in done.received_bytes.items():
+        for node, size in sizes.items():
+            assert size < done.wire_received[stage][node] < 1.03 * size + 800
+    assert min(done.wire_sent["mask"].values()) > 80_000  # the model, in clear
+    assert max(done.wire_sent["share"].values()) < 80_000
+
+
+def test_identities_from_the_files_that_the_node_config_names(tmp_path: Path) -> None:
+    """Half of the nodes have Ed25519 keys, half the keys that Flower's nodes authenticate with."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    keys = []
+    for place in range(6):
+        path = tmp_path / f"{place}.key"
+        if place % 2:
+            make_identity(path)
+        else:
+            form, cipher = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+            key = ec.generate_private_key(ec.SECP384R1())
+            path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, cipher))
+        keys.append(path)
+    known = {str(FIRST_NODE + 1000 * place): load_identity(path).public for place, path in enumerate(keys)}
+    (tmp_path / "known.json").write_text(json.dumps({node: key.hex() for node, key in known.items()}))
+
+    def config(place: int) -> dict[str, Any]:
+        return {"heterosag-key": str(keys[place]), "heterosag-directory": str(tmp_path / "known.json")}
+
+    nodes = make_nodes(6, tmp_path, train, config=config, secure=lambda place: mod(release_log=tmp_path / "log"))
+    grid, inside = grid_of(nodes, directory=known)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    result_of(reply)
+    assert "agree" in {stage for stage, _ in inside.log}
+    assert len(grid.rounds[0].survivors) == 6
+    nodes[0].context.node_config["heterosag-key"] = str(keys[1])  # somebody else's
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert nodes[0].context.node_id in grid.rounds[1].lost
+
+
+def test_whole_runs_agree_with_the_embedded_engine_within_two_points(tmp_path: Path) -> None:
+    """The same local training on both engines; only the quantizer's coins differ."""
+    sklearn = pytest.importorskip("sklearn.datasets")
+    x, y = sklearn.load_digits(return_X_y=True)
+    x = np.hstack([x / 16.0, np.ones((len(y), 1))])
+    hot, count, rounds = np.eye(10)[y], 12, 6
+
+    def scores(weights: Any, rows: Any) -> Any:
+        z = np.exp(x[rows] @ weights - (x[rows] @ weights).max(axis=1, keepdims=True))
+        return z / z.sum(axis=1, keepdims=True)
+
+    def learn(place: int, weights: Any) -> Any:
+        rows = np.arange(place, 1400, count)
+        for _ in range(20):
+            weights = weights - 0.5 * x[rows].T @ (scores(weights, rows) - hot[rows]) / len(rows)
+        return weights
+
+    def judge(weights: Any) -> float:
+        return float((scores(weights, slice(1400, None)).argmax(axis=1) == y[1400:]).mean())
+
+    def train_node(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        return {"w": learn((node - FIRST_NODE) // 1000, before["w"])}
+
+    nodes = make_nodes(count, tmp_path, train_node)
+    grid, _ = grid_of(nodes, levels=[65], rule="median")
+    strategy = FedAvg(fraction_evaluate=0.0, min_available_nodes=count)
+    result = strategy.start(grid=grid, initial_arrays=record({"w": np.zeros((65, 10))}), num_rounds=rounds)
+    on_flower = result.arrays["w"].numpy()
+
+    plan = grid.rounds[0].plan
+    assert plan is not None
+    embedded = np.zeros((65, 10))
+    for number in range(rounds):
+        updates = {user: {"w": learn((int(user) - FIRST_NODE) // 1000, embedded) - embedded} for user in plan.users}
+        embedded = embedded + aggregate(plan, updates, rule="median", rounding_seed=number).aggregate["w"]
+    assert judge(on_flower) > 0.8
+    assert abs(judge(on_flower) - judge(embedded)) <= 0.02
+    assert not np.array_equal(on_flower, embedded)
+    scale = np.sqrt(np.mean(embedded**2))
+    assert np.sqrt(np.mean((on_flower - embedded) ** 2)) < 0.1 * scale

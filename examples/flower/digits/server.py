@@ -14,6 +14,10 @@ from heterosag.flower import SecureGrid
 app = ServerApp()
 
 
+def total(sizes: dict[str, dict[int, int]]) -> int:
+    return sum(sum(by.values()) for by in sizes.values())
+
+
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
@@ -25,6 +29,7 @@ def main(grid: Grid, context: Context) -> None:
         value_range=0.5,
         timeouts=float(config["stage-timeout"]),
         options={"subgroup_size": 2, "floor": 2, "min_robustness": 0.0},
+        record=str(config["record"]) or None,
     )
     x, y = load_part(nodes, nodes)
 
@@ -41,8 +46,9 @@ def main(grid: Grid, context: Context) -> None:
         grid=secure,
         initial_arrays=ArrayRecord(make_model().state_dict()),
         num_rounds=int(config["rounds"]),
-        evaluate_fn=evaluate,
+        evaluate_fn=secure.recorded(evaluate),
     )
+    secure.close()
     found = {
         "accuracy": [float(metrics["accuracy"]) for metrics in result.evaluate_metrics_serverapp.values()],
         "rounds": [
@@ -51,8 +57,10 @@ def main(grid: Grid, context: Context) -> None:
                 "survivors": len(done.survivors),
                 "lost": {str(node): why for node, why in done.lost.items()},
                 "error": done.error,
-                "bytes_up": sum(sum(by.values()) for by in done.received_bytes.values()),
-                "bytes_down": sum(sum(by.values()) for by in done.sent_bytes.values()),
+                "protocol_bytes_up": total(done.received_bytes),
+                "wire_bytes_up": total(done.wire_received),
+                "wire_bytes_down": total(done.wire_sent),
+                "seconds": done.seconds,
             }
             for done in secure.rounds
         ],

@@ -9,11 +9,11 @@ that the strategy logs it and goes on with the next round.
 from __future__ import annotations
 
 import inspect
-import math
+import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
+from pathlib import Path
 from secrets import token_bytes
 from typing import Any
 
@@ -26,6 +26,8 @@ from flwr.serverapp import Grid
 
 from heterosag.arrays import Layout
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
+from heterosag.flower.record import Recorder
+from heterosag.flower.rounds import Round, Work, wire_size
 from heterosag.flower.stages import HELLO, RECORD, arrays_of, body_of, is_train, record_of, round_digest, to_record
 from heterosag.plan import Plan, User
 from heterosag.protocol import RoundId, Server
@@ -53,21 +55,6 @@ _STAGES = {HELLO, *(phase.value for phase in Phase)}
 _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "weight_bound", "metrics", "value_range"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """What a secure round was: who was asked, who survived, what was lost and why."""
-
-    number: int
-    nodes: tuple[int, ...]
-    survivors: tuple[int, ...] = ()
-    lost: dict[int, str] = field(default_factory=dict)
-    error: str = ""
-    plan: Plan | None = None
-    combined: Combined | None = None
-    sent_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
-    received_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
-
-
 class SecureGrid(Grid):
     """A Grid whose train messages are aggregated securely.
 
@@ -79,7 +66,8 @@ class SecureGrid(Grid):
     most weight_bound; 1 means unweighted, and each doubling costs a bit a parameter. metrics: names that are averaged
     over everybody; all others are dropped, but for `clear_metrics`, which nodes that agree to it send in clear.
     directory: every node's public key, which turns identities on. timeouts: seconds for each stage, by its name, or
-    one number.
+    one number. record: a folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation
+    into it, and `close` ends it.
     """
 
     def __init__(
@@ -101,6 +89,7 @@ class SecureGrid(Grid):
         directory: Mapping[str, bytes] | None = None,
         timeouts: float | Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
+        record: str | Path | None = None,
     ) -> None:
         if plan is None and (
             len(rate_limits) not in (0, len(levels) - 1) or list(rate_limits) != sorted(set(rate_limits))
@@ -125,6 +114,7 @@ class SecureGrid(Grid):
         self._levels = tuple(levels)
         self._rate_limits = tuple(rate_limits)
         self._rule = find_rule(rule)
+        self._recorder = None if record is None else Recorder(Path(record), rule, directory is not None)
         self._half_width = value_range
         self._quantile = quantile if adapt_range else None
         self._weighting = (weight_bound, weight_unit, weighted_by)
@@ -176,33 +166,63 @@ class SecureGrid(Grid):
         """A secure round for train messages, one reply for all of them; other messages pass through."""
         listed = list(messages)
         if not any(is_train(message) for message in listed):
-            return self._grid.send_and_receive(listed, timeout=timeout)
+            replies = list(self._grid.send_and_receive(listed, timeout=timeout))
+            if self._recorder is not None:
+                self._recorder.note_replies(len(self.rounds), replies)
+            return replies
         if not all(is_train(message) for message in listed):
             raise UsageError("train messages cannot be mixed with others in one call")
         frame = inspect.currentframe()
         _refuse_strategy(frame.f_back.f_locals.get("self") if frame is not None and frame.f_back is not None else None)
         return [self._secure(listed, timeout)]
 
+    # --- the record ---------------------------------------------------------------------------------------------
+
+    def recorded(self, evaluate: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
+        """The same `evaluate_fn`, whose accuracy and loss go into the record beside the round that they judge."""
+
+        def evaluate_and_note(number: int, arrays: Any) -> Any:
+            found = evaluate(number, arrays)
+            if self._recorder is not None and found is not None:
+                self._recorder.note_evaluation(len(self.rounds), found)
+            return found
+
+        return evaluate_and_note
+
+    def close(self) -> None:
+        """End the record; the grid inside stays open."""
+        if self._recorder is not None:
+            self._recorder.close(len(self.rounds))
+
+    def _keep(self, done: Round) -> None:
+        self.rounds.append(done)
+        if self._recorder is not None:
+            known = self._given is None and len(self._levels) > 1
+            self._recorder.note_round(done, self._classes if known else None, len(self._levels) if known else None)
+
     # --- a round ------------------------------------------------------------------------------------------------
 
     def _secure(self, messages: list[Message], timeout: float | None) -> Message:
-        number = len(self.rounds) + 1
-        work = _Work(number=number, messages={message.metadata.dst_node_id: message for message in messages})
+        number, began = len(self.rounds) + 1, time.perf_counter()
+        work = Work(number=number, messages={message.metadata.dst_node_id: message for message in messages})
         try:
-            content = self._aggregate(work, timeout)
+            content, combined = self._aggregate(work, timeout)
         except HeteroSagError as error:
             reason = f"{type(error).__name__}: {error}"
             log(WARNING, "secure round %d failed: %s", number, reason)
             for node, why in work.lost.items():
                 log(WARNING, "\t> node %d was lost: %s", node, why)
-            self.rounds.append(work.finish(error=reason))
+            self._keep(work.finish(time.perf_counter() - began, error=reason))
             return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=messages[0])
-        log(INFO, "secure round %d: %d of %d nodes survived", number, len(self.rounds[-1].survivors), len(messages))
+        seconds = time.perf_counter() - began
+        self._keep(work.finish(seconds, survivors=combined.survivors, combined=combined))
+        alive = len(combined.survivors)
+        log(INFO, "secure round %d: %d of %d nodes survived, %.1f s", number, alive, len(messages), seconds)
         for node, why in work.lost.items():
             log(INFO, "\t> node %d was lost: %s", node, why)
         return Message(content, reply_to=messages[0])
 
-    def _aggregate(self, work: _Work, timeout: float | None) -> RecordDict:
+    def _aggregate(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined]:
         name, arrays = _one_model(work.messages.values())
         layout = Layout.of(arrays)
         self._ask_classes(work, timeout)
@@ -231,37 +251,43 @@ class SecureGrid(Grid):
                 continue
             extra = opening if phase is Phase.ADVERTISE else {}
             replies = self._stage(work, phase.value, outgoing, extra, timeout)
+            began = time.perf_counter()
             for node, reply in replies.items():
                 self._receive(work, server, node, reply, phase)
+            work.refusals = len(server.refusals)
             outgoing = server.close()
+            work.server_seconds[phase.value] = time.perf_counter() - began
             if phase is not Phase.UNMASK:
                 for node in replies.keys() - {int(user) for user in outgoing}:
-                    work.lost.setdefault(node, f"at {phase.value}: left out, so that the others are a legal set")
+                    work.lose(node, phase.value, "left out, so that the others are a legal set")
+        began = time.perf_counter()
         combined = combine(plan, server.decoded, self._rule)
+        work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
         self._follow(plan, combined)
         vector = layout.flatten(arrays).astype(np.float64) + combined.vector
         weight = min(_sound_weight(segment) for segment in combined.blocks) * (unit if bound > 1 else 1)
         metrics: dict[str, Any] = {weighted_by: weight, **combined.metrics, **work.clear_metrics(combined.survivors)}
-        self.rounds.append(work.finish(survivors=combined.survivors, combined=combined))
-        return RecordDict({name: to_record(layout.restore(vector)), "metrics": MetricRecord(metrics)})
+        return RecordDict({name: to_record(layout.restore(vector)), "metrics": MetricRecord(metrics)}), combined
 
-    def _receive(self, work: _Work, server: Server, node: int, reply: Message, phase: Phase) -> None:
+    def _receive(self, work: Work, server: Server, node: int, reply: Message, phase: Phase) -> None:
         """Give the server a node's reply; what it refuses is a lost node with a reason."""
         try:
             data = body_of(reply, sender=str(node))
             work.received.setdefault(phase.value, {})[node] = len(data)
             server.receive(str(node), data)
         except (FaultyUserError, WireError) as error:
-            work.lost[node] = f"at {phase.value}: {error}"
+            work.lose(node, phase.value, str(error))
             return
         if phase is Phase.MASK:
             work.keep_clear(node, record_of(reply) or {}, self._clear)
 
     def _stage(
-        self, work: _Work, stage: str, outgoing: Mapping[Any, bytes], extra: Mapping[str, Any], timeout: float | None
+        self, work: Work, stage: str, outgoing: Mapping[Any, bytes], extra: Mapping[str, Any], timeout: float | None
     ) -> dict[int, Message]:
         """Send a stage to its nodes and collect what comes back in time; the others are lost, with the reason."""
         sent: dict[int, Message] = {}
+        content = next(iter(work.messages.values())).content
+        model = sum(map(wire_size, content.values())) if stage == Phase.MASK.value else 0  # the same for all
         for user, data in outgoing.items():
             node = int(user)
             original = work.messages[node]
@@ -274,6 +300,8 @@ class SecureGrid(Grid):
                 group_id=original.metadata.group_id,
             )
             work.sent.setdefault(stage, {})[node] = len(data)
+            work.wire_sent.setdefault(stage, {})[node] = wire_size(record) + model
+        log(INFO, "\t%s: asking %d nodes", stage, len(sent))
         replies = list(self._grid.send_and_receive(list(sent.values()), timeout=self._timeout(stage, timeout)))
         by_message = {message.metadata.message_id: node for node, message in sent.items()}
         found: dict[int, Message] = {}
@@ -282,11 +310,13 @@ class SecureGrid(Grid):
             if node_id is None:
                 continue  # a reply to something else, or too late
             if reply.has_error():
-                work.lost[node_id] = f"at {stage}: {reply.error.reason}"
+                work.lose(node_id, stage, reply.error.reason or "an error without a reason")
             else:
                 found[node_id] = reply
+                work.wire_received.setdefault(stage, {})[node_id] = wire_size(reply)
+                work.note_seconds(stage, node_id, record_of(reply))
         for node in sent.keys() - found.keys() - work.lost.keys():
-            work.lost[node] = f"at {stage}: no reply in time"
+            work.lose(node, stage, "no reply in time")
         return {node: found[node] for node in sent if node in found}
 
     def _timeout(self, stage: str, whole: float | None) -> float | None:
@@ -296,7 +326,7 @@ class SecureGrid(Grid):
 
     # --- plans --------------------------------------------------------------------------------------------------
 
-    def _ask_classes(self, work: _Work, timeout: float | None) -> None:
+    def _ask_classes(self, work: Work, timeout: float | None) -> None:
         """Have nodes that are new here name their class or rate; one class needs no asking."""
         if self._given is not None:
             return
@@ -311,7 +341,7 @@ class SecureGrid(Grid):
             try:
                 self._classes[node] = self._class_of(record_of(reply) or {}, str(node))
             except WireError as error:
-                work.lost[node] = f"at {HELLO}: {error}"
+                work.lose(node, HELLO, str(error))
 
     def _class_of(self, record: Mapping[str, Any], node: str) -> int:
         named = record.get("class")
@@ -326,7 +356,7 @@ class SecureGrid(Grid):
             sender=node,
         )
 
-    def _plan_for(self, work: _Work, dimension: int) -> Plan:
+    def _plan_for(self, work: Work, dimension: int) -> Plan:
         """The plan given, or one for these nodes: kept while nodes and model stay the same, made anew otherwise."""
         span = (-self._half_width, self._half_width)
         if self._given is not None:
@@ -340,7 +370,7 @@ class SecureGrid(Grid):
         members: list[list[str]] = [[] for _ in self._levels]
         for node in sorted(work.messages):
             if self._directory is not None and str(node) not in self._directory:
-                work.lost[node] = "has no key in the directory"
+                work.lose(node, Phase.ADVERTISE.value, "has no key in the directory")
             elif node in self._classes:
                 members[self._classes[node]].append(str(node))
         users = tuple(user for group in members for user in group)
@@ -365,7 +395,7 @@ class SecureGrid(Grid):
             self._plans[users, dimension] = plan
         return self._plans[users, dimension].with_value_range(span)
 
-    def _named_classes(self, work: _Work) -> list[int]:
+    def _named_classes(self, work: Work) -> list[int]:
         """The classes in the plan, as nodes name them: those that have nodes; none where nobody was asked."""
         if self._given is not None or len(self._levels) == 1:
             return []
@@ -374,44 +404,6 @@ class SecureGrid(Grid):
     def _follow(self, plan: Plan, combined: Combined) -> None:
         if self._quantile is not None:
             self._half_width = follow(self._half_width, clipped_share(plan, combined), self._quantile)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Work:
-    """A round while it runs."""
-
-    number: int
-    messages: dict[int, Message]
-    plan: Plan | None = None
-    lost: dict[int, str] = field(default_factory=dict)
-    clear: dict[int, dict[str, float]] = field(default_factory=dict)
-    sent: dict[str, dict[int, int]] = field(default_factory=dict)
-    received: dict[str, dict[int, int]] = field(default_factory=dict)
-
-    def keep_clear(self, node: int, record: Mapping[str, Any], names: Sequence[str]) -> None:
-        found = {name: record.get(f"metric/{name}") for name in names}
-        self.clear[node] = {n: value for n, value in found.items() if isinstance(value, float) and math.isfinite(value)}
-
-    def clear_metrics(self, survivors: Iterable[Any]) -> dict[str, float]:
-        """The plain mean of what survivors sent in clear."""
-        columns: dict[str, list[float]] = {}
-        for user in survivors:
-            for name, value in self.clear.get(int(user), {}).items():
-                columns.setdefault(name, []).append(value)
-        return {name: float(np.mean(values)) for name, values in columns.items()}
-
-    def finish(self, *, survivors: Iterable[Any] = (), combined: Combined | None = None, error: str = "") -> Round:
-        return Round(
-            number=self.number,
-            nodes=tuple(self.messages),
-            survivors=tuple(int(user) for user in survivors),
-            lost=self.lost,
-            error=error,
-            plan=self.plan,
-            combined=combined,
-            sent_bytes=self.sent,
-            received_bytes=self.received,
-        )
 
 
 def _one_model(messages: Iterable[Message]) -> tuple[str, dict[str, npt.NDArray[Any]]]:

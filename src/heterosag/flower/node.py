@@ -12,6 +12,7 @@ forgot its side; every stage that fails answers with an error that says why and 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from heterosag.arrays import Layout
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, HeteroSagError, UsageError
 from heterosag.flower.stages import HELLO, RECORD, TERMS, arrays_of, is_train, record_of, round_digest, value
+from heterosag.keyfiles import load_directory, load_identity
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, RoundId
 from heterosag.protocol.client import Policy
@@ -49,8 +51,10 @@ def mod(
 ) -> Mod:
     """A mod for `ClientApp(mods=[...])` that aggregates what the app trains securely.
 
-    identity, directory: this node's Ed25519 identity and everybody's public keys by node id, pinned by you; without
-    them say trust_server=True. policy: what this node asks of a plan. release_log: a folder that outlives the node
+    identity, directory: this node's identity and everybody's public keys by node id, pinned by you. Left out, they are
+    read from the files that the node config names, `heterosag-key` (an Ed25519 key, or the key of the SuperNode's own
+    authentication) and `heterosag-directory` (JSON: node ids and public keys in hex); without any say
+    trust_server=True. policy: what this node asks of a plan. release_log: a folder that outlives the node
     (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home folder). class_of: the node's class from its
     Context; without it the class or upload rate is read from its node config, `heterosag-class` (0 is the slowest) or
     `heterosag-rate` (Mb/s). clear_metrics: names of metrics that this node gives in clear if the server asks.
@@ -68,8 +72,21 @@ def mod(
     def aggregate_securely(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         if not is_train(message):
             return call_next(message, context)
+        began, training = time.perf_counter(), 0.0
+
+        def train(to_train: Message, own: Context) -> Message:
+            nonlocal training
+            start = time.perf_counter()
+            try:
+                return call_next(to_train, own)
+            finally:
+                training += time.perf_counter() - start
+
         try:
-            return node.answer(message, context, call_next)
+            reply = node.answer(message, context, train)
+            record = reply.content.config_records[RECORD]
+            record["seconds"] = max(time.perf_counter() - began - training, 0.0)  # for the record; training left out
+            return reply
         except HeteroSagError as error:
             _erase(context)
             reason = f"{type(error).__name__}: {error}"
@@ -156,12 +173,13 @@ class _Node:
             number=value(kept, "round", int, sender="server"),
             model=value(kept, "model", bytes, sender="server"),
         )
+        identity, directory = self._identity(context)
         return Client(
             plan,
             user,
             round_id,
-            identity=self.identity,
-            directory=self.directory,
+            identity=identity,
+            directory=directory,
             trust_server=self.trust_server,
             policy=self.policy,
             release_log=FileReleaseLog(self.releases / user),
@@ -195,6 +213,16 @@ class _Node:
         wanted = {name: float(_known(metrics, name)) for name in plan.metrics}
         clear = {f"metric/{name}": float(_known(metrics, name)) for name in kept.get("clear-metrics", ())}
         return client.mask(data, vector, weight=weight, metrics=wanted), clear
+
+    def _identity(self, context: Context) -> tuple[Identity | None, dict[User, bytes] | None]:
+        """Who this node is and whom it knows: as the app says, or from the files that the node config names."""
+        identity, directory = self.identity, self.directory
+        key, known = context.node_config.get("heterosag-key"), context.node_config.get("heterosag-directory")
+        if identity is None and key is not None:
+            identity = load_identity(Path(str(key)))
+        if directory is None and known is not None:
+            directory = load_directory(Path(str(known)))
+        return identity, directory
 
     def _link(self, context: Context) -> dict[str, Any]:
         """What this node says of its link: its class, or its rate, or nothing."""

@@ -29,8 +29,8 @@ from heterosag.learn.users import LocalTraining
 from heterosag.plan import Plan, User
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.phases import Phase
-from heterosag.ranges import clipped_share, follow
-from heterosag.records import FORMAT, RunWriter, read_run
+from heterosag.ranges import follow
+from heterosag.records import FAILED, FORMAT, RunWriter, describe_round, read_run
 
 __all__ = ["CHECKPOINT", "Run", "build_plan", "split"]
 
@@ -189,7 +189,7 @@ class Run:
             )
         except (TooFewSurvivorsError, FaultyBlockError) as error:
             why = f"; training of {len(diverged)} users diverged: lower learning_rate" if diverged else ""
-            line |= {"error": {"kind": type(error).__name__, "message": f"{error}{why}"}, **_NOTHING}
+            line |= {"error": {"kind": type(error).__name__, "message": f"{error}{why}"}, **FAILED}
             after = replace(self._state, round=number)
         else:
             line |= self._describe(plan, result)
@@ -287,7 +287,6 @@ class Run:
 
     def _describe(self, plan: Plan, result: Result) -> dict[str, Any]:
         """The measured part of a round's line."""
-        combined = result.combined
         upload, download = _bytes(plan, result)
         seat = {user: plan.subgroups[plan.subgroup_of(user)].user_class for user in result.survivors}
         model = plan.dimension * _FLOAT_SIZE
@@ -299,16 +298,8 @@ class Run:
         classes = range(len(self.config.classes))
         phases = result.traffic.sent or {"mask": {user: upload[user] for user in result.survivors}}
         return {
-            "survivors": len(combined.survivors),
-            "inference_robustness": combined.inference_robustness,
-            "byzantine_tolerance": combined.byzantine_tolerance,
-            "faulty_blocks": len(combined.faulty_blocks),
+            **describe_round(plan, result.combined, phases, seat, len(classes)),
             "refusals": len(result.refusals),
-            "clipped_share": clipped_share(plan, combined),
-            "sent_bytes": {
-                phase: [_mean([size for user, size in by.items() if seat.get(user) == index]) for index in classes]
-                for phase, by in phases.items()
-            },
             "upload_seconds": [max((up[u] for u in up if seat[u] == index), default=0.0) for index in classes],
             "round_seconds": max(up[user] + down[user] for user in up),
             "user_seconds": result.traffic.user_seconds,
@@ -347,22 +338,6 @@ class Run:
         return state
 
 
-_NOTHING: dict[str, Any] = {
-    "survivors": 0,
-    "inference_robustness": None,
-    "byzantine_tolerance": None,
-    "faulty_blocks": 0,
-    "refusals": 0,
-    "clipped_share": None,
-    "aggregate_error": None,
-    "sent_bytes": {},
-    "upload_seconds": [],
-    "round_seconds": 0.0,
-    "user_seconds": {},
-    "server_seconds": {},
-}
-
-
 def _bytes(plan: Plan, result: Result) -> tuple[dict[User, int], dict[User, int]]:
     """Bytes that each survivor sent and received; the plain engine moves none, so its vectors count as packed."""
     if not result.traffic.sent:
@@ -374,7 +349,3 @@ def _bytes(plan: Plan, result: Result) -> tuple[dict[User, int], dict[User, int]
         for table in (result.traffic.sent, result.traffic.received)
     )
     return sent, received
-
-
-def _mean(values: list[int]) -> float:
-    return sum(values) / len(values) if values else 0.0

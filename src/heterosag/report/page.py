@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ def _figures(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
         _figure(
             "Accuracy over communication time",
             "The same over the time that uploads and downloads take at the classes' rates; a round takes as long as "
-            "its slowest user.",
+            "its slowest user. For a run on Flower: over the time that its rounds took, training included.",
             _accuracy_time(runs),
         ),
         _figure("Bytes a user sends in a round", "By class, slowest link first, all phases together.", _bytes(runs)),
@@ -90,15 +91,18 @@ def _lines(runs: Sequence[RunRecord]) -> Any:
 def _accuracy_rounds(runs: Sequence[RunRecord]) -> Figure:
     figure, axes = _axes()
     for run, colour in _lines(runs):
-        axes.plot(
-            [r["round"] for r in run.rounds], [100 * r["accuracy"] for r in run.rounds], color=colour, label=run.name
-        )
+        axes.plot([r["round"] for r in run.rounds], _accuracies(run), color=colour, label=run.name)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
     axes.set_ylabel("test accuracy, %")
     axes.set_ylim(0, 100)
     _legend(axes)
     return figure
+
+
+def _accuracies(run: RunRecord) -> list[float]:
+    """Accuracy in percent, a gap where nobody measured it."""
+    return [math.nan if line["accuracy"] is None else 100 * line["accuracy"] for line in run.rounds]
 
 
 def _accuracy_time(runs: Sequence[RunRecord]) -> Figure:
@@ -108,8 +112,8 @@ def _accuracy_time(runs: Sequence[RunRecord]) -> Figure:
         for line in run.rounds:
             spent += line["round_seconds"]
             times.append(spent)
-        axes.plot(times, [100 * line["accuracy"] for line in run.rounds], color=colour, label=run.name)
-    axes.set_xlabel("communication time, s")
+        axes.plot(times, _accuracies(run), color=colour, label=run.name)
+    axes.set_xlabel("time, s")
     axes.set_ylabel("test accuracy, %")
     axes.set_ylim(0, 100)
     _legend(axes)

@@ -44,9 +44,10 @@ def _say_nothing(line: dict[str, Any]) -> None:
 
 
 def _state(line: dict[str, Any]) -> str:
+    accuracy = "accuracy unknown" if line["accuracy"] is None else f"accuracy {line['accuracy']:.3f}"
     if line["error"] is not None:
-        return f"accuracy {line['accuracy']:.3f}, {line['error']['kind']}"
-    return f"accuracy {line['accuracy']:.3f}, {_sent(line) / 1000:.1f} kB a user, {line['survivors']} survivors"
+        return f"{accuracy}, {line['error']['kind']}"
+    return f"{accuracy}, {_sent(line) / 1000:.1f} kB a user, {line['survivors']} survivors"
 
 
 def _words(line: dict[str, Any], rounds: int) -> str:
@@ -67,6 +68,8 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         sum(sum(sizes[index] for sizes in line["sent_bytes"].values()) for line in good) / max(len(good), 1)
         for index in range(classes)
     ]
+    judged = [line["accuracy"] for line in run.rounds if line["accuracy"] is not None]
+    errors = [line["aggregate_error"] for line in good if line["aggregate_error"] is not None]
     spent = {who: sum(sum(line[f"{who}_seconds"].values()) for line in good) for who in ("user", "server")}
     return {
         "name": run.name,
@@ -76,16 +79,17 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "attack": run.config["attack"],
         "attackers": run.config["attackers"],
         "secure": run.config["secure"],
+        "engine": run.config.get("engine", "embedded"),
         "finished": run.end is not None,
         "rounds": len(run.rounds),
         "failed_rounds": len(run.rounds) - len(good),
-        "accuracy": run.rounds[-1]["accuracy"] if run.rounds else None,
-        "best_accuracy": max((line["accuracy"] for line in run.rounds), default=None),
+        "accuracy": judged[-1] if judged else None,
+        "best_accuracy": max(judged, default=None),
         "mean_survivors": sum(line["survivors"] for line in good) / max(len(good), 1),
         "missed_deadline": sum(line["missed_deadline"] for line in run.rounds),
         "faulty_blocks": sum(line["faulty_blocks"] for line in good),
         "refusals": sum(line["refusals"] for line in good),
-        "aggregate_error": sum(line["aggregate_error"] for line in good) / max(len(good), 1),
+        "aggregate_error": sum(errors) / len(errors) if errors else None,
         "inference_robustness": min((line["inference_robustness"] for line in good), default=None),
         "sent_bytes": sent,
         "communication_seconds": sum(line["round_seconds"] for line in good),
@@ -107,7 +111,7 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         ("messages refused", lambda s: str(s["refusals"])),
         ("inference robustness", lambda s: _number(s["inference_robustness"])),
         ("kB a round, slowest class first", lambda s: ", ".join(f"{size / 1000:.1f}" for size in s["sent_bytes"])),
-        ("communication, all rounds", lambda s: f"{s['communication_seconds']:.1f} s"),
+        ("time, all rounds", _time),
         ("cryptography: users, server", _cryptography),
     ]
     return [(name, [cell(summary) for summary in summaries]) for name, cell in rows]
@@ -128,6 +132,11 @@ def _percent(share: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _time(summary: dict[str, Any]) -> str:
+    what = "measured" if summary["engine"] == "flower" else "of communication"
+    return f"{summary['communication_seconds']:.1f} s {what}"
 
 
 def _cryptography(summary: dict[str, Any]) -> str:

@@ -1,0 +1,117 @@
+"""A secure round on Flower: what it was, and what it is while it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Message
+
+from heterosag.plan import Plan
+from heterosag.result import Combined
+
+__all__ = ["Round", "Work", "wire_size"]
+
+Sizes = dict[str, dict[int, int]]
+"""Bytes by stage and node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What a secure round was: who was asked, who survived, what was lost and why.
+
+    sent_bytes and received_bytes count the protocol's messages, wire_sent and wire_received all that Flower carries for
+    them (its records and names, the plan, the model), both as the server sees them. node_seconds is what nodes say they
+    spent on the protocol (training left out), server_seconds what the server did, seconds the whole round.
+    """
+
+    number: int
+    nodes: tuple[int, ...]
+    survivors: tuple[int, ...] = ()
+    lost: dict[int, str] = field(default_factory=dict)
+    lost_at: dict[int, str] = field(default_factory=dict)
+    error: str = ""
+    plan: Plan | None = None
+    combined: Combined | None = None
+    refusals: int = 0
+    sent_bytes: Sizes = field(default_factory=dict)
+    received_bytes: Sizes = field(default_factory=dict)
+    wire_sent: Sizes = field(default_factory=dict)
+    wire_received: Sizes = field(default_factory=dict)
+    node_seconds: dict[str, dict[int, float]] = field(default_factory=dict)
+    server_seconds: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """A round while it runs."""
+
+    number: int
+    messages: dict[int, Message]
+    plan: Plan | None = None
+    refusals: int = 0
+    lost: dict[int, str] = field(default_factory=dict)
+    lost_at: dict[int, str] = field(default_factory=dict)
+    clear: dict[int, dict[str, float]] = field(default_factory=dict)
+    sent: Sizes = field(default_factory=dict)
+    received: Sizes = field(default_factory=dict)
+    wire_sent: Sizes = field(default_factory=dict)
+    wire_received: Sizes = field(default_factory=dict)
+    node_seconds: dict[str, dict[int, float]] = field(default_factory=dict)
+    server_seconds: dict[str, float] = field(default_factory=dict)
+
+    def lose(self, node: int, stage: str, reason: str) -> None:
+        """Note why a node is lost; the first reason stands."""
+        self.lost.setdefault(node, f"at {stage}: {reason}")
+        self.lost_at.setdefault(node, stage)
+
+    def note_seconds(self, stage: str, node: int, record: ConfigRecord | None) -> None:
+        """Keep what a node says it spent on a stage, if it is a duration."""
+        said = None if record is None else record.get("seconds")
+        if isinstance(said, float) and math.isfinite(said) and said >= 0:
+            self.node_seconds.setdefault(stage, {})[node] = said
+
+    def keep_clear(self, node: int, record: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Keep the metrics that a node gives in clear."""
+        found = {name: record.get(f"metric/{name}") for name in names}
+        self.clear[node] = {n: value for n, value in found.items() if isinstance(value, float) and math.isfinite(value)}
+
+    def clear_metrics(self, survivors: Iterable[Any]) -> dict[str, float]:
+        """The plain mean of what survivors sent in clear."""
+        columns: dict[str, list[float]] = {}
+        for user in survivors:
+            for name, value in self.clear.get(int(user), {}).items():
+                columns.setdefault(name, []).append(value)
+        return {name: float(np.mean(values)) for name, values in columns.items()}
+
+    def finish(
+        self, seconds: float, *, survivors: Iterable[Any] = (), combined: Combined | None = None, error: str = ""
+    ) -> Round:
+        """The round as it ended."""
+        return Round(
+            number=self.number,
+            nodes=tuple(self.messages),
+            survivors=tuple(int(user) for user in survivors),
+            lost=self.lost,
+            lost_at=self.lost_at,
+            error=error,
+            plan=self.plan,
+            combined=combined,
+            refusals=self.refusals,
+            sent_bytes=self.sent,
+            received_bytes=self.received,
+            wire_sent=self.wire_sent,
+            wire_received=self.wire_received,
+            node_seconds=self.node_seconds,
+            server_seconds=self.server_seconds,
+            seconds=seconds,
+        )
+
+
+def wire_size(item: Any) -> int:
+    """Bytes of all the objects that Flower carries for a message or a record."""
+    return len(item.deflate()) + sum(wire_size(child) for child in (item.children or {}).values())
