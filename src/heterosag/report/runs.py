@@ -101,7 +101,7 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
     """What runs are compared by: the name of a row, and a cell a run. The terminal and the page show the same."""
     rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
         ("design, rule", lambda s: f"{s['design']}, {s['rule']}"),
-        ("attack", lambda s: f"{s['attack']}, {s['attackers']} attackers" if s["attackers"] else "none"),
+        ("attack", _attack),
         ("accuracy at the end", lambda s: _percent(s["accuracy"])),
         ("best accuracy", lambda s: _percent(s["best_accuracy"])),
         ("rounds (failed)", lambda s: f"{s['rounds']} ({s['failed_rounds']})"),
@@ -132,6 +132,12 @@ def _percent(share: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _attack(summary: dict[str, Any]) -> str:
+    if summary["attack"] == "unknown":  # nobody told the engine
+        return "not known"
+    return f"{summary['attack']}, {summary['attackers']} attackers" if summary["attackers"] else "none"
 
 
 def _time(summary: dict[str, Any]) -> str:
