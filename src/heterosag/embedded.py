@@ -26,6 +26,7 @@ from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol import masks
 from heterosag.protocol.context import RoundId
+from heterosag.protocol.guard import Guard
 from heterosag.protocol.outcome import outcome
 from heterosag.protocol.phases import Phase
 from heterosag.protocol.server import Decoded, Refusal, Server
@@ -100,6 +101,7 @@ def aggregate(
     liars: Collection[User] = (),
     round_id: RoundId | None = None,
     workers: int = 1,
+    guard: Guard | None = None,
 ) -> Result:
     """Aggregate users' updates in one round, in memory.
 
@@ -108,7 +110,7 @@ def aggregate(
     dropped: users who vanish before sending a phase's message (advertise, share, mask, agree, unmask). identities: sign
     and agree (True makes fresh ones). secure: False skips the cryptography. rounding_seed: reproducible rounding.
     metrics: each user's values of the plan's metrics. liars: users who skip the clip and wrap in the ring. workers:
-    processes for the users' cryptography.
+    processes for the users' cryptography. guard: keeps the books over rounds, and may refuse one: a `ledger.Ledger`.
 
     Guarantees: the aggregate is that of the exact integer sums of the survivors' quantized vectors, or a named error.
     """
@@ -128,7 +130,7 @@ def aggregate(
     if secure:
         keys = _identities(plan, identities)
         directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
-        server = Server(plan, round_id, directory=directory)
+        server = Server(plan, round_id, directory=directory, guard=guard)
         settings = CrewSettings(
             plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, liars=liars
         )
@@ -139,7 +141,7 @@ def aggregate(
             crew.dismiss()
         refusals = tuple(server.refusals)
     else:
-        decoded = _plain_round(plan, inputs, rounding, liars, absent, signed=bool(identities))
+        decoded = _plain_round(plan, inputs, rounding, liars, absent, guard, signed=bool(identities))
     combined = combine(plan, decoded, chosen)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
@@ -246,11 +248,16 @@ def _plain_round(
     rounding: Mapping[User, Rounding | None],
     liars: Collection[User],
     absent: Mapping[User, Phase],
+    guard: Guard | None,
     *,
     signed: bool,
 ) -> Decoded:
     """The same sums without the cryptography: the oracle says who survives, and their cells are added."""
     survivors = outcome(plan, absent, identities=signed).unwrap()
+    if guard is not None:
+        indices = frozenset(plan.index(user) for user in survivors)
+        guard.check(indices)
+        guard.note(indices)
     sums: dict[int, list[CellLanes]] = {}
     for user in survivors:
         subgroup = plan.subgroup_of(user)

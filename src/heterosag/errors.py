@@ -10,6 +10,8 @@ is whose fault it is, and the tree answers that:
 - `DisputedShareError`: dealer or holder of each pair named did; their word stands against each other.
 - `FaultyServerError`: the server asked a client for what it must not have. The client released nothing.
 - `TooFewSurvivorsError`: nobody's fault; the round cannot go on without giving somebody away.
+- `ExposedUsersError`: nobody's fault; with the rounds before, this one would show the sum of the few users named.
+- `WithheldError`: the users named did not answer in an enrolment, which starts again without them.
 - `AbandonedRoundError`: the round was given up, and nothing is asked for again under its context.
 """
 
@@ -20,6 +22,7 @@ from collections.abc import Iterable
 __all__ = [
     "AbandonedRoundError",
     "DisputedShareError",
+    "ExposedUsersError",
     "FaultyBlockError",
     "FaultyServerError",
     "FaultyUserError",
@@ -28,6 +31,7 @@ __all__ = [
     "TooFewSurvivorsError",
     "UsageError",
     "WireError",
+    "WithheldError",
 ]
 
 Name = int | str
@@ -99,6 +103,25 @@ class TooFewSurvivorsError(HeteroSagError):
     def __init__(self, reason: str, problem: str) -> None:
         super().__init__(problem)
         self.reason = reason
+
+
+class ExposedUsersError(HeteroSagError):
+    """Sums over these survivors would, with those of earlier rounds, show the sum of `users` alone."""
+
+    def __init__(self, users: Iterable[Name]) -> None:
+        self.users = tuple(users)
+        super().__init__(
+            f"with the rounds before, this one would show the sum of users {list(self.users)} alone: begin a new "
+            "epoch, or a round with other survivors"
+        )
+
+
+class WithheldError(HeteroSagError):
+    """An enrolment ends because `users` did not answer; start it again without them."""
+
+    def __init__(self, users: Iterable[Name], what: str) -> None:
+        self.users = tuple(users)
+        super().__init__(f"users {list(self.users)} gave no {what}: start again with a charter without them")
 
 
 class AbandonedRoundError(HeteroSagError):

@@ -15,6 +15,10 @@ no message longer than its plan allows. Whatever is wrong is a `WireError` with 
 | Agreement | user | c2 | a signature on the survivor set |
 | UnmaskRequest | server | c2 | the survivor set, with its signatures |
 | Released | user | c2 | a share of one secret of every user whose shares the sender holds |
+| NonceCommitment | user | charter | a signed commitment to a nonce, in an enrolment |
+| NonceCommitments | server | charter | everybody's signed commitment, in roster order |
+| NonceReveal | user | commitments | the nonce |
+| NonceReveals | server | commitments | everybody's nonce, in roster order |
 """
 
 from __future__ import annotations
@@ -40,6 +44,10 @@ __all__ = [
     "Inbox",
     "MaskedVector",
     "Message",
+    "NonceCommitment",
+    "NonceCommitments",
+    "NonceReveal",
+    "NonceReveals",
     "Released",
     "Roster",
     "SealedShares",
@@ -160,6 +168,33 @@ class Released(Message, frozen=True, tag=9):
     shares: list[tuple[_Index, _Element]]
 
 
+class NonceCommitment(Message, frozen=True, tag=10):
+    """Enrolment, user to server: a commitment to its nonce, signed for the charter."""
+
+    user: _Index
+    commitment: _Digest
+    signature: _Signature
+
+
+class NonceCommitments(Message, frozen=True, tag=11):
+    """Enrolment, server to user: the commitment and signature of every user of the charter."""
+
+    commitments: list[tuple[_Digest, _Signature]]
+
+
+class NonceReveal(Message, frozen=True, tag=12):
+    """Enrolment, user to server: the nonce that it committed to."""
+
+    user: _Index
+    nonce: _Digest
+
+
+class NonceReveals(Message, frozen=True, tag=13):
+    """Enrolment, server to user: the nonce of every user of the charter."""
+
+    nonces: list[_Digest]
+
+
 M = TypeVar("M", bound=Message)
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -175,6 +210,10 @@ _DECODERS: dict[type[Message], msgspec.msgpack.Decoder[Any]] = {
         Agreement,
         UnmaskRequest,
         Released,
+        NonceCommitment,
+        NonceCommitments,
+        NonceReveal,
+        NonceReveals,
     )
 }
 
@@ -239,5 +278,9 @@ def size_limit(plan: Plan, kind: type[Message]) -> int:
             Agreement: signed,
             UnmaskRequest: 2 * index + users * (index + signed),
             Released: 2 * index + users * (1 + index + 34),
+            NonceCommitment: index + (DIGEST_SIZE + 2) + (SIGNATURE_SIZE + 2),
+            NonceCommitments: index + users * (1 + (DIGEST_SIZE + 2) + (SIGNATURE_SIZE + 2)),
+            NonceReveal: index + DIGEST_SIZE + 2,
+            NonceReveals: index + users * (DIGEST_SIZE + 2),
         }[kind]
     )

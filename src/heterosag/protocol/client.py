@@ -20,10 +20,11 @@ from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.labels import digest
 from heterosag.crypto.secrecy import Secret
 from heterosag.encode import CellLanes, Rounding
-from heterosag.errors import FaultyServerError, PlanError, UsageError, WireError
+from heterosag.errors import ExposedUsersError, FaultyServerError, PlanError, UsageError, WireError
 from heterosag.plan import Plan, User
 from heterosag.protocol import saved, steps
 from heterosag.protocol.context import RoundId
+from heterosag.protocol.guard import Guard
 from heterosag.protocol.phases import CLIENT_TRANSITIONS, ClientPhase
 from heterosag.protocol.release import MemoryReleaseLog, ReleaseLog
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Polynomials, Shared
@@ -56,7 +57,8 @@ class Policy:
 class Client(Secret):
     """One user in one round. Feed it the server's messages in order; send what it returns.
 
-    Without an identity the server is trusted to follow the protocol: say so with `trust_server=True`.
+    Without an identity the server is trusted to follow the protocol: say so with `trust_server=True`. guard: refuses
+    survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from round to round.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Client(Secret):
         trust_server: bool = False,
         policy: Policy | None = None,
         release_log: ReleaseLog | None = None,
+        guard: Guard | None = None,
     ) -> None:
         (policy or Policy()).check(plan)
         if (identity is None) != (directory is None):
@@ -86,6 +89,7 @@ class Client(Secret):
         self.user = user
         self.phase = ClientPhase.FRESH
         self._log = release_log or MemoryReleaseLog()
+        self._guard = guard
         self._base = Fresh(plan=plan, user=index, context=round_id.context(plan), identity=identity, directory=known)
         self._state: Fresh | Advertised | Shared | Masked | None = self._base
         self._replies: saved.Replies = {}
@@ -152,7 +156,7 @@ class Client(Secret):
 
     def agree(self, message: bytes) -> bytes:
         """Phase 3: sign the survivor set."""
-        reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log))
+        reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log, self._guard))
         self._forget_vector()
         return reply
 
@@ -160,7 +164,7 @@ class Client(Secret):
         """Phase 4: release shares."""
         masked = isinstance(self._state, Masked) and self._state.base.identity is None
         event = "unmask, without identities" if masked and self.phase is ClientPhase.MASKED else "unmask"
-        reply = self._step(event, message, lambda state: (None, steps.release(state, message, self._log)))
+        reply = self._step(event, message, lambda state: (None, steps.release(state, message, self._log, self._guard)))
         self._forget_vector()
         return reply
 
@@ -185,7 +189,7 @@ class Client(Secret):
         after = CLIENT_TRANSITIONS[self.phase, event]
         try:
             self._state, reply = step(self._state)
-        except FaultyServerError:
+        except (FaultyServerError, ExposedUsersError):
             self._die()
             raise
         self.phase = after

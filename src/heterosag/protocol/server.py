@@ -35,6 +35,7 @@ from heterosag.errors import (
 from heterosag.plan import Plan, User
 from heterosag.protocol import masks, unmasking
 from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
+from heterosag.protocol.guard import Guard
 from heterosag.protocol.legality import make_legal
 from heterosag.protocol.phases import SERVER_TRANSITIONS, ServerPhase, next_phase
 from heterosag.protocol.unmasking import Commitments, DecodedBlock
@@ -77,6 +78,7 @@ class _Round:
     plan: Plan
     context: bytes
     directory: Mapping[User, bytes] | None
+    guard: Guard | None = None
 
     def verify(self, user: User, signature: bytes, label: str, *parts: bytes) -> None:
         try:
@@ -210,6 +212,8 @@ class _Masking(_State):
 
     def close(self) -> _Closed:
         survivors = sorted(make_legal(self.plan, self.arrived, dealers=self.members))
+        if self.base.guard is not None:
+            self.base.guard.check(frozenset(survivors))
         kept = {self.plan.seats[index] for index in survivors}
         self.sums = {subgroup: sums for subgroup, sums in self.sums.items() if subgroup in kept}
         if self.base.directory is None:
@@ -250,6 +254,8 @@ class _Unmasking(_State):
         super().__init__(masked.base, frozenset(survivors), masked.context)
         self.masked = masked
         self.survivors = survivors
+        if self.base.guard is not None:
+            self.base.guard.note(self.members)  # whoever gets the answers may decode, whatever becomes of the round
         self.released: dict[int, dict[int, bytes]] = {}
 
     def take(self, user: User, index: int, message: wire.Released) -> None:
@@ -287,14 +293,24 @@ class _Unmasking(_State):
 
 
 class Server:
-    """One round on the server. `directory` holds users' public keys where identities are in use."""
+    """One round on the server. `directory` holds users' public keys where identities are in use.
 
-    def __init__(self, plan: Plan, round_id: RoundId, *, directory: Mapping[User, bytes] | None = None) -> None:
+    guard: ends a round before anything is asked for if, with rounds before, it would show too few users.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        round_id: RoundId,
+        *,
+        directory: Mapping[User, bytes] | None = None,
+        guard: Guard | None = None,
+    ) -> None:
         self.plan = plan
         self.phase = ServerPhase.ADVERTISE
         self.refusals: list[Refusal] = []
         self._state: _State | Decoded | None = _Advertising(
-            _Round(plan=plan, context=round_id.context(plan), directory=directory)
+            _Round(plan=plan, context=round_id.context(plan), directory=directory, guard=guard)
         )
         self._seen: dict[int, bytes] = {}
         self._closed: list[type[wire.Message]] = []

@@ -28,6 +28,7 @@ from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol.context import check_indices, roster_context, sharers_context, survivors_bytes
+from heterosag.protocol.guard import Guard
 from heterosag.protocol.legality import check_legal
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.release import ReleaseLog
@@ -209,7 +210,7 @@ def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: R
     return Masked(base=base, context=context, sharers=sharers, held=held), message
 
 
-def sign_survivors(state: Masked, data: bytes, log: ReleaseLog) -> tuple[Masked, bytes]:
+def sign_survivors(state: Masked, data: bytes, log: ReleaseLog, guard: Guard | None = None) -> tuple[Masked, bytes]:
     """Phase 3: sign the survivor set, once per context, claimed in the log before it is given out.
 
     Every member of the set must have signed that it masked under this context. Otherwise a server could show one user
@@ -220,8 +221,10 @@ def sign_survivors(state: Masked, data: bytes, log: ReleaseLog) -> tuple[Masked,
         raise UsageError("this client has no identity to sign a survivor set with")
     request = wire.decode(wire.SurvivorSet, data, plan=base.plan, sender="server")
     _same_context(request.context, state.context)
-    _check_set(base, request.survivors, state.sharers, "the survivor set")
+    chosen = _check_set(base, request.survivors, state.sharers, "the survivor set")
     _check_masked(state, request)
+    if guard is not None:
+        guard.check(chosen)
     survivors = survivors_bytes(request.survivors)
     log.claim(state.context, "sign", survivors)
     signature = base.identity.sign("survivors", state.context, survivors)
@@ -229,7 +232,7 @@ def sign_survivors(state: Masked, data: bytes, log: ReleaseLog) -> tuple[Masked,
     return replace(state, signed=tuple(request.survivors)), wire.encode(message)
 
 
-def release(state: Masked, data: bytes, log: ReleaseLog) -> bytes:
+def release(state: Masked, data: bytes, log: ReleaseLog, guard: Guard | None = None) -> bytes:
     """Phase 4: a share of sigma_self of every survivor and of sigma_mask of everybody else who shared, once."""
     base = state.base
     request = wire.decode(wire.UnmaskRequest, data, plan=base.plan, sender="server")
@@ -239,7 +242,11 @@ def release(state: Masked, data: bytes, log: ReleaseLog) -> bytes:
         if tuple(request.survivors) != state.signed:
             raise FaultyServerError("asked to unmask another survivor set than the one this client signed")
         _check_quorum(state, request)
+    if guard is not None:
+        guard.check(survivors)
     log.claim(state.context, "unmask", survivors_bytes(request.survivors))
+    if guard is not None:
+        guard.note(survivors)
     shares = [
         (dealer, element_to_bytes(self_share if dealer in survivors else mask_share))
         for dealer, (mask_share, self_share) in sorted(state.held.items())

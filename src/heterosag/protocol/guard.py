@@ -1,0 +1,20 @@
+"""A guard over rounds: what a party refuses because of rounds before, though this round by itself is legal.
+
+The ledger is one. It sits above the protocol; clients and servers only know this shape.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["Guard"]
+
+
+class Guard(Protocol):
+    """Looks at survivor sets, as roster indices."""
+
+    def check(self, survivors: frozenset[int]) -> None:
+        """Raise an `ExposedUsersError` if sums over this set, with those before, would show too few users."""
+
+    def note(self, survivors: frozenset[int]) -> None:
+        """Sums over this set are about to be learned, or could be."""

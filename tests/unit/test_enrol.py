@@ -1,0 +1,302 @@
+"""Enrolment: everybody arrives at the same plan, nobody chooses it, whoever lies or withholds is named."""
+
+from typing import Any
+
+import pytest
+from rounds import small_plan
+
+from heterosag import wire
+from heterosag.crypto.identity import Identity
+from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
+from heterosag.plan import Plan
+from heterosag.protocol import MemoryReleaseLog
+from heterosag.protocol.client import Policy
+from heterosag.protocol.enrol import Charter, Enrolling, Enrolment
+
+IDENTITIES = {user: Identity.generate() for user in range(12)}
+DIRECTORY = {user: identity.public for user, identity in IDENTITIES.items()}
+CHARTER = Charter(epoch=b"first", plan=small_plan())
+
+
+def make_user(user: int, charter: Charter = CHARTER, **options: Any) -> Enrolling:
+    return Enrolling(charter, user, **{"identity": IDENTITIES[user], "directory": DIRECTORY, **options})
+
+
+class Party:
+    """All users and a server, and the messages that wait for the users."""
+
+    def __init__(self, charter: Charter = CHARTER) -> None:
+        self.server = Enrolment(charter, directory=DIRECTORY)
+        self.users = {user: make_user(int(user), charter) for user in charter.plan.users}
+        self.waiting: dict[Any, bytes] = {}
+
+    def commit(self, **nonces: bytes) -> None:
+        for user, one in self.users.items():
+            self.server.receive(user, one.commit(nonce=nonces.get(f"of_{user}")))
+        self.waiting = self.server.close()
+
+    def reveal(self) -> None:
+        for user, one in self.users.items():
+            self.server.receive(user, one.reveal(self.waiting[user]))
+        self.waiting = self.server.close()
+
+
+def test_everybody_arrives_at_the_servers_plan() -> None:
+    party = Party()
+    party.commit()
+    party.reveal()
+    plans = {one.finish(party.waiting[user]).digest for user, one in party.users.items()}
+    assert plans == {party.server.plan.digest}
+    assert party.server.plan.assignment_seed is not None
+    assert party.server.plan.users == CHARTER.plan.users
+
+
+def test_one_nonce_changes_the_assignment() -> None:
+    found = []
+    for last in (b"a" * 32, b"b" * 32):
+        party = Party()
+        party.commit(**{f"of_{user}": bytes([user]) * 32 for user in range(11)}, of_11=last)
+        party.reveal()
+        found.append(party.server.plan)
+    assert found[0].seats != found[1].seats
+
+
+def test_the_plan_of_an_enrolment_aggregates() -> None:
+    import numpy as np
+
+    from heterosag import aggregate
+
+    party = Party()
+    party.commit()
+    party.reveal()
+    plan = party.users[3].finish(party.waiting[3])
+    result = aggregate(plan, np.zeros((12, plan.dimension)), identities=True)
+    assert len(result.survivors) == 12
+
+
+@pytest.mark.parametrize("phase", ["commit", "reveal"])
+def test_whoever_withholds_is_named_and_left_out_of_the_next_charter(phase: str) -> None:
+    party = Party()
+    if phase == "reveal":
+        party.commit()
+    for user, one in party.users.items():
+        if user not in (4, 7):
+            party.server.receive(user, one.commit() if phase == "commit" else one.reveal(party.waiting[user]))
+    with pytest.raises(WithheldError) as caught:
+        party.server.close()
+    assert caught.value.users == (4, 7)
+    with pytest.raises(UsageError, match="no plan"):
+        _ = party.server.plan
+    with pytest.raises(UsageError, match="over: failed"):
+        party.server.close()
+    with pytest.raises(UsageError, match="over: failed"):
+        party.server.receive(0, b"")
+    charter = CHARTER.without(caught.value.users, b"second")
+    assert set(charter.plan.users) == set(range(12)) - {4, 7}
+    assert charter.plan.classes == (5, 5)
+    again = Party(charter)
+    again.commit()
+    again.reveal()
+    assert again.users[0].finish(again.waiting[0]).digest == again.server.plan.digest
+
+
+def test_a_class_that_loses_everybody_is_gone_from_the_next_charter() -> None:
+    charter = CHARTER.without(range(6), b"second")
+    assert charter.plan.classes == (6,)
+    assert charter.plan.levels == CHARTER.plan.levels[1:]
+
+
+def test_after_a_failure_only_a_smaller_charter_is_accepted() -> None:
+    fewer = CHARTER.without([4], b"second")
+    make_user(0, fewer, after=CHARTER)
+    for other in (CHARTER, Charter(epoch=b"again", plan=CHARTER.plan)):
+        with pytest.raises(FaultyServerError, match="fewer users"):
+            make_user(0, other, after=CHARTER)
+    with pytest.raises(FaultyServerError, match="fewer users"):
+        make_user(0, CHARTER.without([5], b"third"), after=fewer)
+
+
+def test_charters_are_checked() -> None:
+    with pytest.raises(UsageError, match="1 to 64 bytes"):
+        Charter(epoch=b"", plan=small_plan())
+    with pytest.raises(UsageError, match="1 to 64 bytes"):
+        Charter(epoch=bytes(65), plan=small_plan())
+    with pytest.raises(PlanError, match="assignment_seed"):
+        Charter(epoch=b"x", plan=small_plan(assignment_seed=3))
+    with pytest.raises(UsageError, match="not a user"):
+        make_user(0, Charter(epoch=b"x", plan=small_plan(users=list("abcdefghijkl"))))
+    with pytest.raises(FaultyServerError, match="directory does not know"):
+        make_user(0, directory={0: DIRECTORY[0]})
+    with pytest.raises(UsageError, match="not the one of the identity"):
+        make_user(0, identity=IDENTITIES[1])
+    with pytest.raises(PlanError, match="floor"):
+        make_user(0, policy=Policy(least_floor=3))
+    with pytest.raises(FaultyServerError, match="another class"):
+        make_user(0, user_class=1)
+    make_user(0, user_class=0)
+    with pytest.raises(UsageError, match="no key for user"):
+        Enrolment(CHARTER, directory={})
+    with pytest.raises(UsageError, match="32 bytes"):
+        make_user(0).commit(nonce=b"short")
+
+
+def test_contexts_name_the_charter() -> None:
+    others = [
+        Charter(epoch=b"other", plan=small_plan()),
+        Charter(epoch=b"first", plan=small_plan(floor=3)),
+        Charter(epoch=b"first", plan=small_plan(levels=[2, 6])),
+    ]
+    assert len({CHARTER.context, *(other.context for other in others)}) == 4
+
+
+# --- a server that lies ----------------------------------------------------------------------------------------------
+
+
+def commitments_of(data: bytes) -> list[tuple[bytes, bytes]]:
+    return wire.decode(wire.NonceCommitments, data, plan=CHARTER.plan).commitments
+
+
+def show(listed: list[tuple[bytes, bytes]], context: bytes | None = None) -> bytes:
+    return wire.encode(wire.NonceCommitments(wire.WIRE_VERSION, context or CHARTER.context, listed))
+
+
+def swapped(listed: list[Any], one: int, other: int) -> list[Any]:
+    listed[one], listed[other] = listed[other], listed[one]
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("words", "lie"),
+    [
+        ("user 5 is not signed by it", lambda listed: [*listed[:5], (b"c" * 32, listed[5][1]), *listed[6:]]),
+        ("user 4 is not signed by it", lambda listed: swapped(listed, 4, 5)),
+        ("11 users are shown", lambda listed: listed[:-1]),
+    ],
+)
+def test_a_server_that_makes_up_or_swaps_commitments_gets_no_nonce(words: str, lie: Any) -> None:
+    party = Party()
+    party.commit()
+    with pytest.raises(FaultyServerError, match=words):
+        party.users[0].reveal(show(lie(commitments_of(party.waiting[0]))))
+    with pytest.raises(FaultyServerError, match="nothing is next"):
+        party.users[0].reveal(party.waiting[0])
+
+
+def test_commitments_of_another_charter_or_too_many_get_no_nonce() -> None:
+    party = Party()
+    party.commit()
+    listed = commitments_of(party.waiting[0])
+    with pytest.raises(FaultyServerError, match="another enrolment"):
+        party.users[0].reveal(show(listed, bytes(32)))
+    with pytest.raises(WireError, match="at most"):
+        party.users[1].reveal(show([*listed, listed[0]]))
+
+
+def test_a_server_that_shows_an_old_commitment_of_this_user_gets_no_nonce() -> None:
+    party = Party()
+    party.commit()
+    victim = make_user(0)
+    victim.commit()
+    with pytest.raises(FaultyServerError, match="another one for this user"):
+        victim.reveal(party.waiting[0])
+
+
+def test_a_nonce_is_revealed_to_one_set_of_commitments_across_restarts() -> None:
+    """Otherwise a server could learn a nonce, have a friend commit anew, and choose the assignment."""
+    log, nonce = MemoryReleaseLog(), b"n" * 32
+    party = Party()
+    party.commit(of_0=nonce)
+    honest = commitments_of(party.waiting[0])
+    first = make_user(0, release_log=log)
+    first.commit(nonce=nonce)
+    first.reveal(party.waiting[0])
+    reborn = make_user(0, release_log=log)
+    reborn.commit(nonce=nonce)
+    friend = make_user(5)
+    anew = wire.decode(wire.NonceCommitment, friend.commit(), plan=CHARTER.plan)
+    with pytest.raises(FaultyServerError, match="second time"):
+        reborn.reveal(show([*honest[:5], (anew.commitment, anew.signature), *honest[6:]]))
+    with pytest.raises(FaultyServerError, match="second time"):
+        make_user(0, release_log=log).commit()  # another nonce for the same charter
+
+
+def test_nonces_must_open_their_commitments() -> None:
+    party = Party()
+    party.commit()
+    party.reveal()
+    shown = wire.decode(wire.NonceReveals, party.waiting[0], plan=CHARTER.plan)
+    for words, nonces in (
+        ("user 5 is not the one", [*shown.nonces[:5], b"x" * 32, *shown.nonces[6:]]),
+        ("user 0 is not the one", swapped(list(shown.nonces), 0, 1)),
+        ("11 users are shown", shown.nonces[:-1]),
+    ):
+        message = wire.encode(wire.NonceReveals(wire.WIRE_VERSION, shown.context, nonces))
+        victim = party.users.pop(len(party.users) - 1)
+        with pytest.raises(FaultyServerError, match=words):
+            victim.finish(message)
+    other = wire.encode(wire.NonceReveals(wire.WIRE_VERSION, CHARTER.context, shown.nonces))
+    with pytest.raises(FaultyServerError, match="another enrolment"):
+        party.users[0].finish(other)
+
+
+def test_steps_out_of_order_are_refused() -> None:
+    one = make_user(0)
+    with pytest.raises(FaultyServerError, match="commit is next"):
+        one.reveal(b"")
+    one.commit()
+    with pytest.raises(FaultyServerError, match="reveal is next"):
+        one.commit()
+    with pytest.raises(FaultyServerError, match="reveal is next"):
+        one.finish(b"")
+    with pytest.raises(WireError, match="server"):
+        one.reveal(b"garbage")
+    assert "reveal next" in repr(one)
+
+
+# --- users who lie --------------------------------------------------------------------------------------------------
+
+
+def test_users_who_lie_are_named() -> None:
+    party = Party()
+    own = party.users[0].commit()
+    party.server.receive(0, own)
+    party.server.receive(0, own)  # a duplicate
+    with pytest.raises(FaultyUserError, match="two different"):
+        party.server.receive(0, make_user(0).commit())
+    with pytest.raises(FaultyUserError, match="in the name of"):
+        party.server.receive(1, own)
+    with pytest.raises(FaultyUserError, match="another enrolment"):
+        party.server.receive(2, make_user(2, Charter(epoch=b"other", plan=CHARTER.plan)).commit())
+    forged = wire.NonceCommitment(wire.WIRE_VERSION, CHARTER.context, 3, b"c" * 32, bytes(64))
+    with pytest.raises(FaultyUserError, match="signature"):
+        party.server.receive(3, wire.encode(forged))
+    with pytest.raises(WireError) as caught:
+        party.server.receive(4, b"\x00")
+    assert caught.value.sender == 4
+    for user in range(1, 12):
+        party.server.receive(user, party.users[user].commit())
+    waiting = party.server.close()
+    shown = wire.decode(wire.NonceReveal, party.users[0].reveal(waiting[0]), plan=CHARTER.plan)
+    false = wire.NonceReveal(wire.WIRE_VERSION, shown.context, 0, b"f" * 32)
+    with pytest.raises(FaultyUserError, match="another nonce"):
+        party.server.receive(0, wire.encode(false))
+    party.server.receive(0, wire.encode(shown))
+
+
+def test_secrets_do_not_show() -> None:
+    import pickle
+
+    one = make_user(0)
+    one.commit(nonce=b"secret-nonce-secret-nonce-secret")
+    assert "secret-nonce" not in repr(one) + str(vars(one))
+    with pytest.raises(Exception, match=r"pickle|secret"):
+        pickle.dumps(one)
+
+
+def test_a_plan_can_be_charter_again_only_without_its_seed() -> None:
+    party = Party()
+    party.commit()
+    party.reveal()
+    assert isinstance(party.server.plan, Plan)
+    with pytest.raises(PlanError, match="enrolment makes it"):
+        Charter(epoch=b"x", plan=party.server.plan)

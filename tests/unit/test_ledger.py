@@ -1,0 +1,199 @@
+"""The ledger: against brute force over all sets, as a guard of client and server, and over programs that end."""
+
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rounds import World, small_plan
+
+from heterosag import Plan, aggregate
+from heterosag.errors import ExposedUsersError, UsageError
+from heterosag.ledger import LARGEST, Ledger, epoch_of
+from heterosag.protocol import ClientPhase
+
+
+def in_row_space(rows: list[list[int]], wanted: list[int]) -> bool:
+    """Plain Gaussian elimination over the rationals: the slow truth."""
+    basis: list[list[Fraction]] = []
+
+    def reduce(vector: list[Fraction]) -> list[Fraction]:
+        for row in basis:
+            lead = next(place for place, value in enumerate(row) if value)
+            if vector[lead]:
+                factor = vector[lead] / row[lead]
+                vector = [a - factor * b for a, b in zip(vector, row, strict=True)]
+        return vector
+
+    for row in rows:
+        rest = reduce([Fraction(value) for value in row])
+        if any(rest):
+            basis.append(rest)
+    return not any(reduce([Fraction(value) for value in wanted]))
+
+
+def brute_force(plan: Plan, rounds: list[frozenset[int]], below: int) -> dict[frozenset[int], set[int]]:
+    """Every minimal set of fewer than `below` users whose indicator is in a block's row space, with its segments."""
+    found: dict[frozenset[int], set[int]] = {}
+    for at, segment in enumerate(plan.segments):
+        for block in segment.blocks:
+            users = [user for user, seat in enumerate(plan.seats) if seat in block.subgroups]
+            rows = [[int(user in survivors) for user in users] for survivors in rounds]
+            shown: list[frozenset[int]] = []
+            for size in range(1, below):
+                for chosen in combinations(users, size):
+                    wanted = frozenset(chosen)
+                    if any(part < wanted for part in shown):
+                        continue
+                    if in_row_space(rows, [int(user in wanted) for user in users]):
+                        shown.append(wanted)
+            for one in shown:
+                found.setdefault(one, set()).add(at)
+    return found
+
+
+PLANS = [
+    small_plan(),
+    small_plan(design="multigroup"),
+    small_plan(design="secagg"),
+    Plan.build([10], [4], 12, subgroup_size=2, floor=2),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(PLANS), st.lists(st.frozensets(st.integers(0, 9), min_size=1), min_size=1, max_size=8))
+def test_the_shown_sets_are_those_of_brute_force(plan: Plan, gone: list[frozenset[int]]) -> None:
+    rounds = [frozenset(range(len(plan.users))) - lost for lost in gone]
+    ledger = Ledger(plan)
+    for survivors in rounds:
+        ledger.note(survivors)
+    for below in range(1, LARGEST + 1):
+        expected = brute_force(plan, rounds, below)
+        found = {frozenset(one.users): set(one.segments) for one in ledger.exposures(below=below)}
+        assert found == expected
+
+
+def test_one_user_missing_once_is_shown() -> None:
+    """A block with everybody in one round and without user 5 in the next: the difference is user 5."""
+    plan = small_plan(design="secagg")
+    ledger = Ledger(plan)
+    everyone = frozenset(range(12))
+    ledger.note(everyone)
+    assert ledger.exposures() == ()
+    ledger.note(everyone - {5})
+    (shown,) = ledger.exposures()
+    assert shown.users == (5,)
+    assert shown.segments == (0,)
+    summary = ledger.summary()
+    assert summary["shown_users"] == 1
+    assert summary["smallest_set_at_most"] == 1
+    assert summary["rounds"] == 2
+
+
+def test_the_same_survivors_again_teach_nothing() -> None:
+    ledger = Ledger(small_plan())
+    for _ in range(5):
+        ledger.note(frozenset(range(12)))
+    assert ledger.exposures(below=LARGEST) == ()
+    assert ledger.summary()["sums"] == 6
+    assert ledger.summary()["smallest_set_at_most"] == 6
+    assert ledger.rounds == 5
+
+
+def test_a_lost_subgroup_shows_its_partner_but_nobody_alone() -> None:
+    plan = small_plan()
+    ledger = Ledger(plan)
+    ledger.note(frozenset(range(12)))
+    ledger.note(frozenset(user for user in range(12) if plan.seats[user] != 0))
+    assert ledger.exposures(below=3) == ()
+    assert {len(one.users) for one in ledger.exposures(below=4)} == {3}
+
+
+def test_as_a_guard_it_refuses_what_would_newly_show_a_small_set() -> None:
+    ledger = Ledger(small_plan(), sets_below=3)
+    everyone = frozenset(range(12))
+    ledger.check(everyone)
+    ledger.note(everyone)
+    for lost, words in (({5}, r"\[5\]"), ({4, 5}, r"\[4, 5\]"), ({0, 7}, r"\[0\]")):
+        with pytest.raises(ExposedUsersError, match=words) as caught:
+            ledger.check(everyone - lost)
+        assert set(caught.value.users) <= lost
+    assert ledger.rounds == 1
+    ledger.note(everyone - {5})
+    ledger.check(everyone - {5})  # shown already: nothing new
+    off = Ledger(small_plan())
+    off.note(everyone)
+    off.check(everyone - {5})
+
+
+def test_a_server_with_a_ledger_ends_the_round_before_it_asks() -> None:
+    plan = small_plan(min_robustness=0.0)
+    ledger = Ledger(plan, sets_below=2)
+    updates = np.zeros((12, plan.dimension))
+    for secure in (True, False):
+        aggregate(plan, updates, guard=ledger, secure=secure)
+        with pytest.raises(ExposedUsersError, match=r"\[3\]"):
+            aggregate(plan, updates, guard=ledger, dropped={3: "mask"}, secure=secure)
+    assert ledger.rounds == 2
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_client_with_a_ledger_neither_signs_nor_releases(signed: bool) -> None:
+    plan = small_plan()
+    books = {user: Ledger(plan, sets_below=2) for user in plan.users}
+    world = World(plan, signed=signed)
+    world.clients = {user: world.make_client(user, guard=books[user]) for user in plan.users}
+    phases = ["advertise", "share", "mask", *(["agree"] if signed else [])]
+    world.run(*phases, "unmask")
+    assert {ledger.rounds for ledger in books.values()} == {1}
+    again = World(plan, signed=signed)
+    again.clients = {user: again.make_client(user, guard=books[user]) for user in plan.users}
+    again.run("advertise", "share")
+    again.run("mask", without=[3])
+    for user in again.waiting:
+        with pytest.raises(ExposedUsersError):
+            again.answer("agree" if signed else "unmask", user)
+        assert again.clients[user].phase is ClientPhase.DEAD
+    assert {ledger.rounds for ledger in books.values()} == {1}
+
+
+def test_the_server_notes_a_round_as_soon_as_it_asks() -> None:
+    plan = small_plan()
+    ledger = Ledger(plan)
+    from rounds import ROUND
+
+    from heterosag.protocol import Server
+
+    world = World(plan)
+    world.server = Server(plan, ROUND, guard=ledger)
+    world.run("advertise", "share", "mask")
+    assert ledger.rounds == 1
+
+
+def test_books_are_kept_over_programs() -> None:
+    plan = small_plan()
+    ledger = Ledger(plan)
+    ledger.note(frozenset(range(12)))
+    ledger.note(frozenset(range(11)))
+    again = Ledger.from_rounds(plan, ledger.to_rounds(), sets_below=2)
+    assert again.exposures() == ledger.exposures() != ()
+    for rounds in ([[12]], [["a"]], [[-1]]):
+        with pytest.raises(UsageError, match="roster indices"):
+            Ledger.from_rounds(plan, rounds)  # type: ignore[arg-type]
+
+
+def test_an_epoch_outlives_its_value_range_only() -> None:
+    plan = small_plan()
+    assert epoch_of(plan) == epoch_of(plan.with_value_range((-3.0, 2.0)))
+    others = [small_plan(assignment_seed=1), small_plan(floor=3), small_plan(levels=[2, 7])]
+    assert len({epoch_of(plan), *map(epoch_of, others)}) == 4
+
+
+def test_sizes_that_are_not_searched_are_named() -> None:
+    with pytest.raises(UsageError, match="sets_below"):
+        Ledger(small_plan(), sets_below=LARGEST + 1)
+    with pytest.raises(UsageError, match="fewer than"):
+        Ledger(small_plan()).exposures(below=LARGEST + 1)
+    assert Ledger(small_plan()).summary()["smallest_set_at_most"] is None
