@@ -143,8 +143,8 @@ class _Grid:
         return reply
 
 
-def run(updates: npt.NDArray[np.float32], lost: int, *, neighbours: int | None = None) -> Cost:
-    """A round of the peer. neighbours: shares a user hands out (its sparse graph); None is the complete graph."""
+def run(updates: npt.NDArray[np.float32], lost: int, half: float, *, neighbours: int | None = None) -> Cost:
+    """A round of the peer. half: half width of its range. neighbours: shares a user hands out; None: all others."""
     be_a_task()
     count = len(updates)
     nodes = [100 + place for place in range(count)]
@@ -154,7 +154,7 @@ def run(updates: npt.NDArray[np.float32], lost: int, *, neighbours: int | None =
     context = LegacyContext(home, strategy=strategy, client_manager=_Manager(count))  # type: ignore[arg-type]
     context.state[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
     context.state[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(Parameters([], "numpy.ndarray"), True)
-    workflow = SecAggPlusWorkflow(num_shares=neighbours or 1.0, reconstruction_threshold=0.51)
+    workflow = SecAggPlusWorkflow(num_shares=neighbours or 1.0, reconstruction_threshold=0.51, clipping_range=half)
     state = WorkflowState()
     cost = Cost()
     steps: dict[str, Callable[..., bool]] = {

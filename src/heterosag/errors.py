@@ -3,7 +3,7 @@
 Every error of this package is a `HeteroSagError`, so one `except` catches them all. The first question after an error
 is whose fault it is, and the tree answers that:
 
-- `UsageError`, `PlanError`: the caller's own.
+- `UsageError`, `PlanError`, `LocalFileError`: the caller's own.
 - `WireError`: bytes that no honest sender produces, from the sender named.
 - `FaultyUserError`: the user named broke the protocol, provably.
 - `FaultyBlockError`: somebody in the blocks named did; masks hide who.
@@ -27,6 +27,7 @@ __all__ = [
     "FaultyServerError",
     "FaultyUserError",
     "HeteroSagError",
+    "LocalFileError",
     "PlanError",
     "TooFewSurvivorsError",
     "UsageError",
@@ -43,6 +44,10 @@ class HeteroSagError(Exception):
 
 class UsageError(HeteroSagError, ValueError):
     """Local misuse: an argument that the called function cannot take. Proves nothing about other parties."""
+
+
+class LocalFileError(UsageError):
+    """A file that this party needs cannot be used. The message names it, and is for this party's eyes only."""
 
 
 class PlanError(HeteroSagError, ValueError):

@@ -4,51 +4,66 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
+from typing import Any
 
 from heterosag.crypto.identity import Identity
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE
-from heterosag.errors import UsageError
+from heterosag.errors import LocalFileError, UsageError
 from heterosag.plan import User
 
 __all__ = ["load_directory", "load_identity", "make_identity"]
 
-_MOST = 64 << 20  # bytes of a directory: some hundred thousand users
+_MOST_KEY = 1 << 16  # bytes
+_MOST_DIRECTORY = 64 << 20  # bytes: some hundred thousand users
 
 
 def load_identity(path: Path) -> Identity:
     """The identity in a private key's file: Ed25519, or derived from the key a Flower node authenticates with."""
+    path = path.expanduser()
+    data = _read(path, _MOST_KEY)
+    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise LocalFileError(f"{path} can be read or written by others than its owner: chmod 600 it, or make a new key")
     try:
-        return Identity.from_key_file(_read(path, 1 << 16))
+        return Identity.from_key_file(data)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise LocalFileError(f"{path}: {error}") from None
 
 
 def make_identity(path: Path) -> Identity:
     """A fresh identity in a new file that only its owner may read; an existing file is never written over."""
     identity = Identity.generate()
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = os.open(path.expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise UsageError(f"cannot make the key file {path}: {error}") from None
+        raise LocalFileError(f"cannot make the key file {path}: {error}") from None
     with os.fdopen(handle, "wb") as file:
         file.write(identity.to_key_file())
     return identity
 
 
 def load_directory(path: Path) -> dict[User, bytes]:
-    """Everybody's public keys from a JSON file: an object of user ids and keys in hex."""
+    """Everybody's public keys from a JSON file: an object of user ids and keys in hex, each user once."""
+    path = path.expanduser()
     try:
-        found = json.loads(_read(path, _MOST))
-        if not isinstance(found, dict):
+        keys: dict[User, bytes] = json.loads(_read(path, _MOST_DIRECTORY), object_pairs_hook=_once)
+        if not isinstance(keys, dict):
             raise TypeError
-        keys: dict[User, bytes] = {user: bytes.fromhex(key) for user, key in found.items()}
-    except (ValueError, TypeError):
-        raise UsageError(f"{path} is not a JSON object of user ids and public keys in hex") from None
+    except (ValueError, TypeError, RecursionError):
+        raise LocalFileError(f"{path} is not a JSON object of user ids, each once, and public keys in hex") from None
     short = [user for user, key in keys.items() if len(key) != PUBLIC_KEY_SIZE]
     if short:
-        raise UsageError(f"{path}: the key of {short[0]!r} has not {PUBLIC_KEY_SIZE} bytes")
+        raise LocalFileError(f"{path}: the key of {short[0]!r} has not {PUBLIC_KEY_SIZE} bytes")
     return keys
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, bytes]:
+    """An object's keys as bytes; a name that comes twice would let one key hide another."""
+    found = {user: bytes.fromhex(key) for user, key in pairs}
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
 
 
 def _read(path: Path, most: int) -> bytes:
@@ -56,7 +71,7 @@ def _read(path: Path, most: int) -> bytes:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
+        raise LocalFileError(f"cannot read {path}: {error}") from None
     if len(data) > most:
-        raise UsageError(f"{path} is too large for what it should be")
+        raise LocalFileError(f"{path} is too large for what it should be")
     return data

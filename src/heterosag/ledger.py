@@ -47,11 +47,15 @@ def epoch_of(plan: Plan) -> bytes:
 
 @dataclass(slots=True)
 class _Block:
-    """One block's history: its users, the survivor sets seen as bits, and the space orthogonal to all of them."""
+    """One block's history: its users, the survivor sets seen as bits, and the space orthogonal to all of them.
+
+    `smallest` is the size of the smallest survivor set, or difference of two nested ones.
+    """
 
     users: tuple[int, ...]
     segments: tuple[int, ...]
-    seen: set[int] = field(default_factory=set)
+    seen: frozenset[int] = frozenset()
+    smallest: int | None = None
     hidden: npt.NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), dtype=object))
 
     def __post_init__(self) -> None:
@@ -66,7 +70,9 @@ class _Block:
         if bits in self.seen or not bits:
             return self
         members = [place for place in range(len(self.users)) if bits >> place & 1]
-        return _Block(self.users, self.segments, self.seen | {bits}, _orthogonal(self.hidden, members))
+        apart = [(bits ^ other).bit_count() for other in self.seen if bits & other in (bits, other)]
+        smallest = min([len(members), *apart, *([] if self.smallest is None else [self.smallest])])
+        return _Block(self.users, self.segments, self.seen | {bits}, smallest, _orthogonal(self.hidden, members))
 
     def shown(self, below: int) -> frozenset[frozenset[int]]:
         """The smallest sets of fewer than `below` users whose sum is shown, as roster indices."""
@@ -88,14 +94,6 @@ class _Block:
                     third = [place for place in where.get(missing, ()) if place > other and missing != zero]
                     found |= {frozenset((one, other, place)) for place in third}
         return frozenset(frozenset(self.users[place] for place in places) for places in found)
-
-    def smallest_difference(self) -> int | None:
-        """The size of the smallest survivor set, or difference of two nested ones."""
-        sets = sorted(self.seen, key=int.bit_count)
-        sizes = [one.bit_count() for one in sets]
-        for at, large in enumerate(sets):
-            sizes += [(large ^ small).bit_count() for small in sets[:at] if small & large == small]
-        return min(sizes, default=None)
 
 
 def _minus(column: Sequence[int]) -> tuple[int, ...]:
@@ -182,7 +180,7 @@ class Ledger:
     def summary(self) -> dict[str, Any]:
         """The books in JSON types, for a run's record."""
         found = self.exposures(below=3)
-        differences = [size for block in self._blocks if (size := block.smallest_difference()) is not None]
+        differences = [block.smallest for block in self._blocks if block.smallest is not None]
         return {
             "rounds": self.rounds,
             "sums": sum(len(block.seen) * len(block.segments) for block in self._blocks),

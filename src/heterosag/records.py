@@ -113,8 +113,9 @@ def describe_round(
     }
 
 
-def _mean(values: list[int]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _mean(values: list[int]) -> float | None:
+    """None where nobody sent anything: a class may have no survivors."""
+    return sum(values) / len(values) if values else None
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -127,8 +128,7 @@ def read_run(folder: Path) -> RunRecord:
     judged: dict[Any, dict[str, Any]] = {}
     for line in lines:
         if line["kind"] == "evaluation":
-            found = {name: value for name, value in line.items() if name in ("accuracy", "loss")}
-            judged[line.get("round")] = judged.get(line.get("round"), {}) | found
+            judged[line.get("round")] = {name: line.get(name) for name in ("accuracy", "loss")}
     return RunRecord(
         folder=folder,
         config=head[0]["config"],

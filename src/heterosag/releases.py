@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from heterosag.crypto.labels import digest
-from heterosag.errors import FaultyServerError, UsageError
+from heterosag.errors import FaultyServerError, LocalFileError
 
 __all__ = ["FileReleaseLog"]
 
@@ -26,7 +26,7 @@ class FileReleaseLog:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"cannot keep a release log in {folder}: {error}") from None
+            raise LocalFileError(f"cannot keep a release log in {folder}: {error}") from None
 
     def claim(self, context: bytes, kind: str, value: bytes) -> None:
         """Write the claim through to the disk, or raise `FaultyServerError` if another value was claimed before."""
@@ -50,7 +50,7 @@ class FileReleaseLog:
                 fresh.unlink()
             self._settle()
         except OSError as error:
-            raise UsageError(f"cannot write the release log {path}: {error}") from None
+            raise LocalFileError(f"cannot write the release log {path}: {error}") from None
 
     def _settle(self) -> None:
         """See the folder's entry on the disk too."""

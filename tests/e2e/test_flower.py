@@ -752,19 +752,121 @@ def test_a_round_that_fails_and_one_that_nobody_judges_are_recorded(tmp_path: Pa
 
 
 def test_what_nodes_say_of_the_model_is_recorded(tmp_path: Path) -> None:
+    """A weighted mean over those who say something that is a number; the others do not count."""
+    said: list[dict[str, Any]] = [
+        {"num-examples": 10, "accuracy": 0.9, "loss": 1.0},
+        {"num-examples": 30, "accuracy": 0.5},
+        {"num-examples": 99, "loss": 2.0},
+        {"num-examples": 50, "accuracy": float("nan")},
+        {"accuracy": 0.1},
+        {"num-examples": 0, "accuracy": 0.2},
+    ]
+    nodes = make_nodes(6, tmp_path / "log", train)
+    for node, metrics in zip(nodes, said, strict=True):
+        original = node.app
+
+        def answer(message: Message, context: Any, original: Any = original, metrics: Any = metrics) -> Message:
+            if message.metadata.message_type == "evaluate":
+                return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+            return original(message, context)
+
+        node.app = answer  # type: ignore[assignment]
+    grid, _ = grid_of(nodes, record=tmp_path / "run")
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    ask = [Message(RecordDict(), dst_node_id=node.context.node_id, message_type="evaluate") for node in nodes]
+    list(grid.send_and_receive(ask))
+    grid.close()
+    (line,) = read_run(tmp_path / "run").rounds
+    assert line["accuracy"] == pytest.approx((10 * 0.9 + 30 * 0.5) / 40)
+    assert line["loss"] == pytest.approx((10 * 1.0 + 99 * 2.0) / 109)
+
+
+def test_a_grid_used_twice_keeps_what_was_judged(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path / "log", train)
     grid, _ = grid_of(nodes, record=tmp_path / "run")
-    FedAvg().start(grid=grid, initial_arrays=record({"w": np.zeros(30, dtype=np.float32)}), num_rounds=1)
+    scores = iter([0.1, 0.5, 0.9, 0.2, 0.6, 0.8])
+    evaluate = grid.recorded(lambda number, model: MetricRecord({"accuracy": next(scores)}))
+    for _ in range(2):
+        initial = record({"w": np.zeros(30, dtype=np.float32)})
+        strategy = FedAvg(fraction_evaluate=0.0)
+        strategy.start(grid=grid, initial_arrays=initial, num_rounds=2, evaluate_fn=evaluate)
     grid.close()
-    assert read_run(tmp_path / "run").rounds[0]["accuracy"] == 0.5
+    grid.close()
+    assert [line["accuracy"] for line in read_run(tmp_path / "run").rounds] == [0.5, 0.9, 0.6, 0.8]
+    list(grid.send_and_receive(messages(nodes, arrays())))  # not recorded, and no error
+    assert len(read_run(tmp_path / "run").rounds) == 4
+    with pytest.raises(UsageError, match="holds a run already"):
+        grid_of(nodes, record=tmp_path / "run")
+
+
+def test_liars_about_time_and_a_full_disk_cost_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = make_nodes(6, tmp_path / "log", train)
+    for node in nodes[:2]:
+        original = node.app
+
+        def lie(message: Message, context: Any, original: Any = original) -> Message:
+            reply = original(message, context)
+            reply.content.config_records["heterosag"]["seconds"] = 1e308
+            return reply  # type: ignore[no-any-return]
+
+        node.app = lie  # type: ignore[assignment]
+    grid, _ = grid_of(nodes, record=tmp_path / "run")
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    result_of(reply)
+    (line,) = read_run(tmp_path / "run").rounds
+    assert sum(line["user_seconds"].values()) < 6 * grid.rounds[0].seconds
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("heterosag.records.RunWriter.write", full)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    result_of(reply)
+
+
+def test_a_run_without_any_plan_leaves_no_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = make_nodes(6, tmp_path / "log", train)
+    other = Plan.build([6], [LEVEL], 36, users=list("abcdef"), **OPTIONS)
+    grid, _ = grid_of(nodes, levels=(16,), options=None, plan=other, record=tmp_path / "run")
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert reply.has_error()
+    monitored = logging.getLogger("flwr")
+    monitored.addHandler(caplog.handler)
+    grid.close()
+    monitored.removeHandler(caplog.handler)
+    assert "no round had a plan" in caplog.text
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_node_keeps_its_paths_to_itself(tmp_path: Path) -> None:
+    def config(place: int) -> dict[str, Any]:
+        return {"heterosag-key": str(tmp_path / "private-name" / "key")} if place == 0 else {}
+
+    nodes = make_nodes(6, tmp_path, train, config=config)
+    grid, _ = grid_of(nodes)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    why = grid.rounds[0].lost[nodes[0].context.node_id]
+    assert "LocalFileError" in why
+    assert "private-name" not in why
 
 
 def test_bytes_on_the_wire_are_all_that_flower_carries(tmp_path: Path) -> None:
-    nodes = make_nodes(6, tmp_path, train)
-    grid, _ = grid_of(nodes)
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    carried: dict[tuple[str, int], int] = {}
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        carried[stage, node] = sum(len(item.deflate()) for item in get_all_nested_objects(message).values())
+        return ""
+
+    nodes = make_nodes(6, tmp_path / "log", train)
+    grid, _ = grid_of(nodes, fault, record=tmp_path / "run")
     model = {"w": np.zeros(20_000, dtype=np.float32)}
     list(grid.send_and_receive(messages(nodes, model)))
+    grid.close()
     done = grid.rounds[0]
+    for (stage, node), size in carried.items():
+        assert abs(done.wire_sent[stage][node] - size) < 100  # the message's own id is set only when it is sent
     for stage, sizes in done.received_bytes.items():
         for node, size in sizes.items():
             assert size < done.wire_received[stage][node] < 1.03 * size + 800
@@ -786,6 +888,7 @@ def test_identities_from_the_files_that_the_node_config_names(tmp_path: Path) ->
             form, cipher = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
             key = ec.generate_private_key(ec.SECP384R1())
             path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, cipher))
+            path.chmod(0o600)
         keys.append(path)
     known = {str(FIRST_NODE + 1000 * place): load_identity(path).public for place, path in enumerate(keys)}
     (tmp_path / "known.json").write_text(json.dumps({node: key.hex() for node, key in known.items()}))

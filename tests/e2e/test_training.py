@@ -290,5 +290,6 @@ def test_an_interrupt_is_clean_and_the_run_goes_on(tmp_path: Path) -> None:
     done = len(read_run(tmp_path / "a").rounds)
     assert 3 <= done < 400
     again = Run.resume(tmp_path / "a")
-    assert again.rounds_done == done
+    assert again.rounds_done in (done - 1, done)  # the signal may come between a round's line and its checkpoint
     again.close()
+    assert len(read_run(tmp_path / "a").rounds) == again.rounds_done

@@ -2,14 +2,14 @@
 
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from typer.testing import CliRunner
 
-from heterosag.cli import app
 from heterosag.errors import UsageError
 from heterosag.keyfiles import load_directory, load_identity, make_identity
 
@@ -19,6 +19,7 @@ def write_key(
 ) -> Path:
     cipher = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
     path.write_bytes(key.private_bytes(serialization.Encoding.PEM, getattr(serialization.PrivateFormat, form), cipher))
+    path.chmod(0o600)
     return path
 
 
@@ -44,11 +45,17 @@ def test_a_flower_nodes_key_gives_one_identity_whatever_its_form(curve: type[ec.
 def test_what_is_no_key_is_refused_by_name(tmp_path: Path) -> None:
     locked = write_key(tmp_path / "locked", ec.generate_private_key(ec.SECP256R1()), "PKCS8", b"secret")
     other = write_key(tmp_path / "rsa", rsa.generate_private_key(65537, 2048), "PKCS8")
-    (tmp_path / "text").write_text("OPENSSH, nearly")
-    (tmp_path / "huge").write_bytes(b"x" * 100_000)
+    curve = write_key(tmp_path / "curve", ec.generate_private_key(ec.SECP256K1()), "PKCS8")
+    open_to_all = write_key(tmp_path / "open", ec.generate_private_key(ec.SECP256R1()), "PKCS8")
+    open_to_all.chmod(0o644)
+    for name, data in (("text", b"OPENSSH, nearly"), ("huge", b"x" * 100_000)):
+        (tmp_path / name).write_bytes(data)
+        (tmp_path / name).chmod(0o600)
     for path, words in (
         (locked, "passphrase"),
         (other, "Ed25519 key"),
+        (curve, "Ed25519 key"),
+        (open_to_all, "chmod 600"),
         (tmp_path / "text", "not a private key"),
         (tmp_path / "huge", "too large"),
         (tmp_path / "none", "cannot read"),
@@ -68,6 +75,8 @@ def test_directories_are_checked(tmp_path: Path) -> None:
         ('{"7": 3}', "not a JSON object"),
         ('{"7": "xy"}', "not a JSON object"),
         ('{"7": "abcd"}', "has not 32 bytes"),
+        ('{"7": "' + "ab" * 32 + '", "7": "' + "cd" * 32 + '"}', "each once"),
+        ("[" * 100_000, "not a JSON object"),
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match=words):
@@ -75,7 +84,10 @@ def test_directories_are_checked(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_the_public_key(tmp_path: Path) -> None:
-    made = CliRunner().invoke(app, ["identity", str(tmp_path / "key"), "--make"])
-    again = CliRunner().invoke(app, ["identity", str(tmp_path / "key"), "--json"])
-    assert json.loads(again.stdout) == {"public": made.stdout.strip()}
-    assert made.stdout.strip() == load_identity(tmp_path / "key").public.hex()
+    words = [sys.executable, "-m", "heterosag", "identity", str(tmp_path / "key")]
+    made, again = (
+        subprocess.run([*words, flag], capture_output=True, text=True, check=True).stdout
+        for flag in ("--make", "--json")
+    )
+    assert json.loads(again) == {"public": made.strip()}
+    assert made.strip() == load_identity(tmp_path / "key").public.hex()

@@ -21,6 +21,7 @@ __all__ = ["SIGNATURE_SIZE", "Identity", "verify"]
 
 SIGNATURE_SIZE = 64
 _SCALAR_SIZE = 66  # of the largest NIST curve
+_NIST_CURVES = ("secp256r1", "secp384r1", "secp521r1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Identity(Secret):
             raise UsageError("not a private key in PEM or OpenSSH form, or one with a passphrase") from None
         if isinstance(key, Ed25519PrivateKey):
             return cls(key)
-        if not isinstance(key, EllipticCurvePrivateKey):
+        if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name not in _NIST_CURVES:
             raise UsageError("an identity needs an Ed25519 key, or one of a NIST curve to derive it from")
         number = key.private_numbers().private_value
         seed = derive("identity", number.to_bytes(_SCALAR_SIZE, "big"), key.curve.name.encode())

@@ -27,7 +27,7 @@ from flwr.serverapp import Grid
 from heterosag.arrays import Layout
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.flower.record import Recorder
-from heterosag.flower.rounds import Round, Work, wire_size
+from heterosag.flower.rounds import TOO_LATE, Round, Work, wire_size
 from heterosag.flower.stages import HELLO, RECORD, arrays_of, body_of, is_train, record_of, round_digest, to_record
 from heterosag.plan import Plan, User
 from heterosag.protocol import RoundId, Server
@@ -114,7 +114,7 @@ class SecureGrid(Grid):
         self._levels = tuple(levels)
         self._rate_limits = tuple(rate_limits)
         self._rule = find_rule(rule)
-        self._recorder = None if record is None else Recorder(Path(record), rule, directory is not None)
+        self._recorder = None if record is None else Recorder(Path(record), rule, weighted_by)
         self._half_width = value_range
         self._quantile = quantile if adapt_range else None
         self._weighting = (weight_bound, weight_unit, weighted_by)
@@ -183,22 +183,28 @@ class SecureGrid(Grid):
 
         def evaluate_and_note(number: int, arrays: Any) -> Any:
             found = evaluate(number, arrays)
-            if self._recorder is not None and found is not None:
+            if self._recorder is not None and found is not None and number:  # 0 judges the model before any round
                 self._recorder.note_evaluation(len(self.rounds), found)
             return found
 
         return evaluate_and_note
 
     def close(self) -> None:
-        """End the record; the grid inside stays open."""
+        """End the record; the grid stays open, and rounds after this are not recorded."""
         if self._recorder is not None:
             self._recorder.close(len(self.rounds))
+            self._recorder = None
 
     def _keep(self, done: Round) -> None:
         self.rounds.append(done)
         if self._recorder is not None:
             known = self._given is None and len(self._levels) > 1
-            self._recorder.note_round(done, self._classes if known else None, len(self._levels) if known else None)
+            try:
+                self._recorder.note_round(done, self._classes if known else None, len(self._levels) if known else None)
+            except OSError as error:  # a full disk must not cost a round that went well
+                log(WARNING, "the record ends here: %s", error)
+                self._recorder.stop()
+                self._recorder = None
 
     # --- a round ------------------------------------------------------------------------------------------------
 
@@ -286,8 +292,6 @@ class SecureGrid(Grid):
     ) -> dict[int, Message]:
         """Send a stage to its nodes and collect what comes back in time; the others are lost, with the reason."""
         sent: dict[int, Message] = {}
-        content = next(iter(work.messages.values())).content
-        model = sum(map(wire_size, content.values())) if stage == Phase.MASK.value else 0  # the same for all
         for user, data in outgoing.items():
             node = int(user)
             original = work.messages[node]
@@ -300,9 +304,12 @@ class SecureGrid(Grid):
                 group_id=original.metadata.group_id,
             )
             work.sent.setdefault(stage, {})[node] = len(data)
-            work.wire_sent.setdefault(stage, {})[node] = wire_size(record) + model
+            if self._recorder is not None:
+                work.wire_sent.setdefault(stage, {})[node] = wire_size(sent[node])
         log(INFO, "\t%s: asking %d nodes", stage, len(sent))
+        began = time.perf_counter()
         replies = list(self._grid.send_and_receive(list(sent.values()), timeout=self._timeout(stage, timeout)))
+        elapsed = time.perf_counter() - began
         by_message = {message.metadata.message_id: node for node, message in sent.items()}
         found: dict[int, Message] = {}
         for reply in replies:
@@ -313,10 +320,11 @@ class SecureGrid(Grid):
                 work.lose(node_id, stage, reply.error.reason or "an error without a reason")
             else:
                 found[node_id] = reply
-                work.wire_received.setdefault(stage, {})[node_id] = wire_size(reply)
-                work.note_seconds(stage, node_id, record_of(reply))
+                if self._recorder is not None:
+                    work.wire_received.setdefault(stage, {})[node_id] = wire_size(reply)
+                work.note_seconds(stage, node_id, record_of(reply), elapsed)
         for node in sent.keys() - found.keys() - work.lost.keys():
-            work.lose(node, stage, "no reply in time")
+            work.lose(node, stage, TOO_LATE)
         return {node: found[node] for node in sent if node in found}
 
     def _timeout(self, stage: str, whole: float | None) -> float | None:

@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from logging import ERROR
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.constant import ErrorCode
+from flwr.common.logger import log
 
 from heterosag.arrays import Layout
 from heterosag.crypto.identity import Identity
-from heterosag.errors import FaultyServerError, HeteroSagError, UsageError
+from heterosag.errors import FaultyServerError, HeteroSagError, LocalFileError, UsageError
 from heterosag.flower.stages import HELLO, RECORD, TERMS, arrays_of, is_train, record_of, round_digest, value
 from heterosag.keyfiles import load_directory, load_identity
 from heterosag.plan import Plan, User
@@ -35,6 +37,9 @@ from heterosag.protocol.phases import Phase
 from heterosag.releases import FileReleaseLog
 
 __all__ = ["mod"]
+
+_SECONDS_DIGITS = 2
+"""What a node says of its time is no finer than this: enough for a report, too coarse for a clock on its secrets."""
 
 _ROUND = ("plan", "session", "round", "model", *TERMS)
 
@@ -85,11 +90,14 @@ def mod(
         try:
             reply = node.answer(message, context, train)
             record = reply.content.config_records[RECORD]
-            record["seconds"] = max(time.perf_counter() - began - training, 0.0)  # for the record; training left out
+            record["seconds"] = round(max(time.perf_counter() - began - training, 0.0), _SECONDS_DIGITS)
             return reply
         except HeteroSagError as error:
             _erase(context)
             reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, LocalFileError):  # paths are this node's own business
+                log(ERROR, reason)
+                reason = "LocalFileError: a file that this node needs cannot be used; its own log says which"
             return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
         except BaseException:
             _erase(context)

@@ -5,94 +5,107 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
+from flwr.common.logger import log
 
 from heterosag.costs import summarise
-from heterosag.flower.rounds import Round
+from heterosag.errors import UsageError
+from heterosag.flower.rounds import TOO_LATE, Round
 from heterosag.flower.stages import HELLO
 from heterosag.plan import Plan, User
 from heterosag.protocol.phases import Phase
-from heterosag.records import FAILED, FORMAT, RunWriter, describe_round
+from heterosag.records import FAILED, FORMAT, RECORD, RunWriter, describe_round
 
 __all__ = ["Recorder"]
+
+_JUDGED = ("accuracy", "loss")
 
 
 class Recorder:
     """Writes a line a round, and one more where somebody says how good the model is after it.
 
-    The run's own line holds the plan, so it waits for the first round that has one; rounds that failed before wait with
-    it.
+    The run's own line holds the plan, so the record begins with the first round that has one; rounds that failed before
+    wait for it, and without it there is no record.
     """
 
-    def __init__(self, folder: Path, rule: str, identities: bool) -> None:
-        self._writer = RunWriter(folder)
-        self._about = {"engine": "flower", "data": "flower", "rule": rule, "identities": identities}
+    def __init__(self, folder: Path, rule: str, weighted_by: str) -> None:
+        if (folder / RECORD).exists():
+            raise UsageError(f"{folder} holds a run already: choose another folder for this one")
+        self._folder = folder
+        self._rule = rule
+        self._weighted_by = weighted_by
+        self._writer: RunWriter | None = None
         self._waiting: list[tuple[str, dict[str, Any]]] = []
-        self._begun = False
         self._start = time.perf_counter()
 
     def note_round(self, done: Round, classes: Mapping[int, int] | None, count: int | None) -> None:
         """Write a round. `classes` are the nodes' as they named them, of `count`; else they are the plan's."""
-        if not self._begun and done.plan is not None:
+        if self._writer is None and done.plan is not None:
             self._begin(done.plan, classes, count)
         self._write("round", _line(done, classes, count))
 
     def note_evaluation(self, number: int, metrics: Mapping[str, Any]) -> None:
         """Write how good the model is after a round; before the first there is nothing to write it to."""
-        found = {name: metrics[name] for name in ("accuracy", "loss") if _is_number(metrics.get(name))}
+        found = {name: metrics[name] for name in _JUDGED if _is_number(metrics.get(name))}
         if number and found:
             self._write("evaluation", {"round": number, **found})
 
     def note_replies(self, number: int, replies: Iterable[Message]) -> None:
-        """The mean over nodes of what their evaluate functions say, weighted by their examples."""
-        sums: dict[str, float] = {}
-        total = 0.0
+        """For each metric the mean of what nodes' evaluate functions say of it, weighted by their examples."""
+        sums, weights = dict.fromkeys(_JUDGED, 0.0), dict.fromkeys(_JUDGED, 0.0)
         for reply in replies:
             if reply.has_error() or not reply.metadata.message_type.startswith("evaluate"):
                 continue
-            metrics = {
-                name: value for record in reply.content.metric_records.values() for name, value in record.items()
-            }
-            weight = metrics.get("num-examples")
-            if isinstance(weight, int | float) and weight > 0:
-                total += weight
-                for name in ("accuracy", "loss"):
-                    value = metrics.get(name)
-                    if isinstance(value, int | float):
-                        sums[name] = sums.get(name, 0.0) + weight * value
-        if total:
-            self.note_evaluation(number, {name: value / total for name, value in sums.items()})
+            said = {name: value for found in reply.content.metric_records.values() for name, value in found.items()}
+            weight: Any = said.get(self._weighted_by)
+            for name in _JUDGED:
+                value: Any = said.get(name)
+                if _is_number(weight) and weight > 0 and _is_number(value):
+                    sums[name] += weight * value
+                    weights[name] += weight
+        self.note_evaluation(number, {name: sums[name] / weights[name] for name in _JUDGED if weights[name]})
 
     def close(self, rounds: int) -> None:
-        """Write the end; what waits for a plan that never came is lost with it."""
+        """Write the end."""
+        if self._writer is None:
+            log(WARNING, "no round had a plan, so there is no record in %s", self._folder)
+            return
         self._write("end", {"rounds": rounds, "seconds": time.perf_counter() - self._start})
         self._writer.close()
+
+    def stop(self) -> None:
+        """Write nothing more; the record stays as it is."""
+        if self._writer is not None:
+            self._writer.close()
 
     def _begin(self, plan: Plan, classes: Mapping[int, int] | None, count: int | None) -> None:
         seats = _seats(plan, plan.users, classes).values()
         sizes = [sum(seat == index for seat in seats) for index in range(count or 1 + max(seats))]
         config = {
-            **self._about,
+            "engine": "flower",
+            "data": "flower",
             "design": plan.design.name,
+            "rule": self._rule,
             "classes": sizes,
             "attack": "unknown",
             "attackers": 0,
             "secure": True,
         }
+        self._writer = RunWriter(self._folder)
         self._writer.write("run", {"format": FORMAT, "config": config, "plan": summarise(plan)})
-        self._begun = True
         for kind, values in self._waiting:
             self._writer.write(kind, values)
         self._waiting.clear()
 
     def _write(self, kind: str, values: dict[str, Any]) -> None:
-        if self._begun:
-            self._writer.write(kind, values)
-        else:
+        if self._writer is None:
             self._waiting.append((kind, values))
+        else:
+            self._writer.write(kind, values)
 
 
 def _seats(plan: Plan, users: Iterable[User], classes: Mapping[int, int] | None) -> dict[User, int]:
@@ -107,40 +120,35 @@ def _is_number(value: Any) -> bool:
 
 
 def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> dict[str, Any]:
+    """What is known of a round, and, of one that ended well, what it came to."""
     stages = [HELLO, *(phase.value for phase in Phase)]
-    line: dict[str, Any] = {
+    kind, _, message = done.error.partition(": ")
+    line: dict[str, Any] = FAILED | {
         "round": done.number,
         "range": None if done.plan is None else list(done.plan.value_range),
         "participants": len(done.nodes),
         "dropped": {stage: sum(at == stage for at in done.lost_at.values()) for stage in stages},
         "lost": {str(node): why for node, why in done.lost.items()},
-        "missed_deadline": 0,
-        "error": None,
-        **FAILED,
+        "missed_deadline": sum(why.endswith(TOO_LATE) for why in done.lost.values()),
+        "error": {"kind": kind, "message": message} if done.error else None,
         "accuracy": None,
         "loss": None,
+        "refusals": done.refusals,
+        "round_seconds": done.seconds,
         "seconds": {"round": done.seconds},
+        "wire_bytes": {"up": _total(done.wire_received), "down": _total(done.wire_sent)},
+        "user_seconds": {stage: sum(by.values()) for stage, by in done.node_seconds.items()},
+        "server_seconds": done.server_seconds,
     }
     if done.plan is None or done.combined is None:
-        kind, _, message = done.error.partition(": ")
-        return line | {"error": {"kind": kind, "message": message}, "round_seconds": done.seconds}
-    plan = done.plan
-    seats = _seats(plan, done.combined.survivors, classes)
-    most = count or 1 + max(subgroup.user_class for subgroup in plan.subgroups)
+        return line
+    most = count or 1 + max(subgroup.user_class for subgroup in done.plan.subgroups)
     sent: dict[str, dict[User, int]] = {
         stage: {str(node): size for node, size in by.items()} for stage, by in done.received_bytes.items()
     }
-    return (
-        line
-        | describe_round(plan, done.combined, sent, seats, most)
-        | {
-            "refusals": done.refusals,
-            "round_seconds": done.seconds,
-            "wire_bytes": {
-                "up": sum(sum(by.values()) for by in done.wire_received.values()),
-                "down": sum(sum(by.values()) for by in done.wire_sent.values()),
-            },
-            "user_seconds": {stage: sum(by.values()) for stage, by in done.node_seconds.items()},
-            "server_seconds": done.server_seconds,
-        }
-    )
+    seats = _seats(done.plan, done.combined.survivors, classes)
+    return line | describe_round(done.plan, done.combined, sent, seats, most)
+
+
+def _total(sizes: Mapping[str, Mapping[int, int]]) -> int:
+    return sum(sum(by.values()) for by in sizes.values())

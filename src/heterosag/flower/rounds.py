@@ -13,7 +13,9 @@ from flwr.app import ConfigRecord, Message
 from heterosag.plan import Plan
 from heterosag.result import Combined
 
-__all__ = ["Round", "Work", "wire_size"]
+__all__ = ["TOO_LATE", "Round", "Work", "wire_size"]
+
+TOO_LATE = "no reply in time"
 
 Sizes = dict[str, dict[int, int]]
 """Bytes by stage and node."""
@@ -23,9 +25,10 @@ Sizes = dict[str, dict[int, int]]
 class Round:
     """What a secure round was: who was asked, who survived, what was lost and why.
 
-    sent_bytes and received_bytes count the protocol's messages, wire_sent and wire_received all that Flower carries for
-    them (its records and names, the plan, the model), both as the server sees them. node_seconds is what nodes say they
-    spent on the protocol (training left out), server_seconds what the server did, seconds the whole round.
+    sent_bytes and received_bytes count the protocol's messages as the server sees them; wire_sent and wire_received all
+    the objects that Flower carries for them (the plan, the model, its own records), counted only for a run with a
+    record. node_seconds is what nodes say they spent on the protocol (training left out), server_seconds what the
+    server did, seconds the whole round.
     """
 
     number: int
@@ -69,11 +72,11 @@ class Work:
         self.lost.setdefault(node, f"at {stage}: {reason}")
         self.lost_at.setdefault(node, stage)
 
-    def note_seconds(self, stage: str, node: int, record: ConfigRecord | None) -> None:
-        """Keep what a node says it spent on a stage, if it is a duration."""
+    def note_seconds(self, stage: str, node: int, record: ConfigRecord | None, most: float) -> None:
+        """Keep what a node says it spent on a stage, if it is a duration; at most what the stage took."""
         said = None if record is None else record.get("seconds")
-        if isinstance(said, float) and math.isfinite(said) and said >= 0:
-            self.node_seconds.setdefault(stage, {})[node] = said
+        if isinstance(said, float) and said >= 0:
+            self.node_seconds.setdefault(stage, {})[node] = min(said, most)
 
     def keep_clear(self, node: int, record: Mapping[str, Any], names: Sequence[str]) -> None:
         """Keep the metrics that a node gives in clear."""

@@ -48,6 +48,7 @@ class TrainConfig:
     subgroup_size: int = _setting(8, "users a subgroup should have at least")
     floor: int = _setting(3, "least survivors of a block whose sum may be unmasked")
     min_robustness: float = _setting(-1.0, "least inference robustness of a legal survivor set; -1: the plan's own")
+    hide_sets_below: int = _setting(0, "refuse rounds that, with those before, show fewer users than this; 0: none")
     sharing: str = _setting("auto", "who holds shares: auto (neighbours beyond 256 users), complete or sparse")
     fill_levels: bool = _setting(False, "raise levels as far as their rings hold, at no cost")
     rule: str = _setting("mean", "how block means are combined: mean, median or trimmed_mean")

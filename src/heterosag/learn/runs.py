@@ -22,10 +22,11 @@ from heterosag.costs import summarise
 from heterosag.crypto.identity import Identity
 from heterosag.crypto.labels import digest
 from heterosag.embedded import Result, aggregate
-from heterosag.errors import FaultyBlockError, TooFewSurvivorsError, UsageError
+from heterosag.errors import ExposedUsersError, FaultyBlockError, TooFewSurvivorsError, UsageError
 from heterosag.learn import attacks, data, models, users
 from heterosag.learn.config import TrainConfig
 from heterosag.learn.users import LocalTraining
+from heterosag.ledger import Ledger
 from heterosag.plan import Plan, User
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.phases import Phase
@@ -99,6 +100,7 @@ class Run:
         count = config.attackers if config.attack != "none" else 0
         self.attackers = attacks.choose_attackers(self.plan, count, config.placement, self._rng("attackers"))
         spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
+        self._ledger = Ledger(self.plan, sets_below=config.hide_sets_below)
         self._rate_factor = np.ones(config.users) if spread is None else np.exp(spread)
         self._identities: dict[User, Identity] | None = None
         if config.identities:
@@ -172,6 +174,7 @@ class Run:
             "error": None,
         }
         liars = [user for user in self.attackers if user in set(members)]
+        ledger = self._books(plan)
         try:
             if not whole:
                 raise TooFewSurvivorsError("floor", "nobody has an update to send")
@@ -185,9 +188,10 @@ class Run:
                 rounding_seed=self.config.seed,
                 liars=liars,
                 workers=self.config.workers,
+                guard=ledger,
                 round_id=RoundId(session=self._session, number=number, model=_fingerprint(self._state)),
             )
-        except (TooFewSurvivorsError, FaultyBlockError) as error:
+        except (TooFewSurvivorsError, FaultyBlockError, ExposedUsersError) as error:
             why = f"; training of {len(diverged)} users diverged: lower learning_rate" if diverged else ""
             line |= {"error": {"kind": type(error).__name__, "message": f"{error}{why}"}, **FAILED}
             after = replace(self._state, round=number)
@@ -201,11 +205,18 @@ class Run:
                 half_width=self._follow(line["clipped_share"]),
             )
             users.load_vector(self.model, after.vector)
+        line["ledger"] = ledger.summary()
         judged = users.evaluate(self.model, self.data)
         sane = math.isfinite(judged.loss)
         line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None, "model": _fingerprint(after).hex()}
         line |= {"seconds": {"training": trained - began, "aggregation": time.perf_counter() - trained}}
         return line, after
+
+    def _books(self, plan: Plan) -> Ledger:
+        """The epoch's ledger; with partial participation every round is an epoch of its own."""
+        if self.config.participation == 1:
+            return self._ledger
+        return Ledger(plan, sets_below=self.config.hide_sets_below)
 
     def _cohort(self, number: int) -> tuple[Plan, list[int]]:
         """The plan and users of a round; with partial participation a cohort is drawn, with a plan of its own."""
@@ -318,9 +329,17 @@ class Run:
             "vector": self._state.vector,
             "round": np.array(self._state.round),
             "half_width": np.array(self._state.half_width),
+            "ledger": self._ledger_rows(),
         }
         save_file(state, fresh)
         fresh.replace(self.folder / CHECKPOINT)
+
+    def _ledger_rows(self) -> npt.NDArray[np.uint8]:
+        """The survivor sets that the ledger has noted: a row a round, a column a user."""
+        rows = np.zeros((self._ledger.rounds, self.config.users), dtype=np.uint8)
+        for row, survivors in zip(rows, self._ledger.to_rounds(), strict=True):
+            row[survivors] = 1
+        return rows
 
     def _load(self) -> _State:
         path = self.folder / CHECKPOINT
@@ -328,6 +347,8 @@ class Run:
             found = load_file(path)
             vector = found["vector"]
             state = _State(round=int(found["round"]), vector=vector, half_width=float(found["half_width"]))
+            books = [np.flatnonzero(row).tolist() for row in found["ledger"]]
+            self._ledger = Ledger.from_rounds(self.plan, books, sets_below=self.config.hide_sets_below)
         except (OSError, KeyError, ValueError, SafetensorError) as error:
             raise UsageError(f"cannot go on from {path}: {error}") from None
         if vector.shape != self._state.vector.shape:

@@ -57,17 +57,23 @@ def _words(line: dict[str, Any], rounds: int) -> str:
 def _sent(line: dict[str, Any]) -> float:
     """Bytes that a user of the class that sends most sent in a round, all phases together."""
     by_class = zip(*line["sent_bytes"].values(), strict=True) if line["sent_bytes"] else []
-    return max((sum(sizes) for sizes in by_class), default=0.0)
+    return max((sum(size or 0.0 for size in sizes) for sizes in by_class), default=0.0)
+
+
+def _sent_by(line: dict[str, Any], user_class: int) -> float | None:
+    """Bytes of a user of a class in a round, None where nobody of it survived."""
+    sizes = [sizes[user_class] for sizes in line["sent_bytes"].values()]
+    return None if all(size is None for size in sizes) else sum(size or 0.0 for size in sizes)
 
 
 def summarise_run(run: RunRecord) -> dict[str, Any]:
     """What a run came to, in JSON types."""
     good = [line for line in run.rounds if line["error"] is None]
     classes = len(run.config["classes"])
-    sent = [
-        sum(sum(sizes[index] for sizes in line["sent_bytes"].values()) for line in good) / max(len(good), 1)
-        for index in range(classes)
-    ]
+    sent = []
+    for index in range(classes):
+        known = [size for line in good if (size := _sent_by(line, index)) is not None]
+        sent.append(sum(known) / max(len(known), 1))
     judged = [line["accuracy"] for line in run.rounds if line["accuracy"] is not None]
     errors = [line["aggregate_error"] for line in good if line["aggregate_error"] is not None]
     spent = {who: sum(sum(line[f"{who}_seconds"].values()) for line in good) for who in ("user", "server")}
@@ -92,7 +98,9 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "aggregate_error": sum(errors) / len(errors) if errors else None,
         "inference_robustness": min((line["inference_robustness"] for line in good), default=None),
         "sent_bytes": sent,
-        "communication_seconds": sum(line["round_seconds"] for line in good),
+        "communication_seconds": sum(line["round_seconds"] for line in run.rounds),
+        "wire_bytes": sum(sum(line["wire_bytes"].values()) for line in run.rounds if "wire_bytes" in line) or None,
+        "ledger": next((line["ledger"] for line in reversed(run.rounds) if line.get("ledger")), None),
         "protocol_seconds": spent,
     }
 
@@ -111,7 +119,9 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         ("messages refused", lambda s: str(s["refusals"])),
         ("inference robustness", lambda s: _number(s["inference_robustness"])),
         ("kB a round, slowest class first", lambda s: ", ".join(f"{size / 1000:.1f}" for size in s["sent_bytes"])),
+        ("all that Flower carried", _wire),
         ("time, all rounds", _time),
+        ("sums that differences show", _shown),
         ("cryptography: users, server", _cryptography),
     ]
     return [(name, [cell(summary) for summary in summaries]) for name, cell in rows]
@@ -134,10 +144,24 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def _shown(summary: dict[str, Any]) -> str:
+    """What the server could work out of an epoch's sums, if updates were the same in every round."""
+    books = summary["ledger"]
+    if books is None:
+        return "not kept"
+    if not books["shown_users"] and not books["shown_pairs"]:
+        return "of no one and no two users"
+    return f"of {books['shown_users']} users and {books['shown_pairs']} pairs"
+
+
 def _attack(summary: dict[str, Any]) -> str:
     if summary["attack"] == "unknown":  # nobody told the engine
         return "not known"
     return f"{summary['attack']}, {summary['attackers']} attackers" if summary["attackers"] else "none"
+
+
+def _wire(summary: dict[str, Any]) -> str:
+    return "-" if summary["wire_bytes"] is None else f"{summary['wire_bytes'] / 1e6:.2f} MB"
 
 
 def _time(summary: dict[str, Any]) -> str:

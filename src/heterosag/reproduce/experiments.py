@@ -424,7 +424,9 @@ def _accuracies(name: str, title: str, found: Iterable[Finished]) -> Table:
 
 
 def _upload(record: RunRecord) -> float:
-    sent = [sum(sizes[0] for sizes in line["sent_bytes"].values()) for line in record.rounds if line["error"] is None]
+    sent = [
+        sum(sizes[0] or 0 for sizes in line["sent_bytes"].values()) for line in record.rounds if line["error"] is None
+    ]
     return float(np.mean(sent)) / 1000 if sent else 0.0
 
 
