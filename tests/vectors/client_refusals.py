@@ -1,0 +1,303 @@
+"""Vectors of what a client must refuse in a round, each a change to one of the whole rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from material import document, hashed, identity, round_secrets, stream
+from msgspec.structs import replace
+from primitives import LOW_ORDER
+from whole_rounds import Played, play
+
+from heterosag import wire
+from heterosag.crypto import keys, labels
+from heterosag.crypto.seal import Seal
+
+Document = dict[str, Any]
+
+_STEPS = {"advertise": 0, "share": 1, "mask": 2, "agree": 3, "unmask": 4}
+_KINDS: dict[str, type[wire.Message]] = {
+    "share": wire.Roster,
+    "mask": wire.Inbox,
+    "agree": wire.SurvivorSet,
+    "unmask": wire.UnmaskRequest,
+}
+_LOW = bytes.fromhex(LOW_ORDER["order 8"])
+
+
+class Case:
+    """One user of a played round before one step, and the ways to spoil what it is asked there."""
+
+    def __init__(self, name: str, step: str, user: int) -> None:
+        self.played: Played = play(name)
+        self.plan = self.played.setting.plan
+        self.name, self.step, self.user = name, step, user
+        self.good = self.played.asked[step][user]
+        self.message: Any = wire.decode(_KINDS[step], self.good, plan=self.plan)
+
+    def refuses(self, name: str, *messages: bytes, error: str = "FaultyServerError", **more: Any) -> Document:
+        """The client answers all messages but the last, which it refuses."""
+        phases = self.played.setting.phases
+        return {
+            "name": name,
+            "round": self.name,
+            "user": self.user,
+            "after": list(phases[: phases.index(self.step)]),
+            "step": self.step,
+            "messages": [message.hex() for message in messages],
+            "error": error,
+            "client_is": "dead" if error == "FaultyServerError" else _client_is(self.step),
+            **more,
+        }
+
+    def changed(self, **fields: Any) -> bytes:
+        """What the server asks, with fields replaced."""
+        return wire.encode(replace(self.message, **fields))
+
+
+def _client_is(step: str) -> str:
+    return ["fresh", "advertised", "shared", "masked", "agreed"][_STEPS[step]]
+
+
+def by_client() -> Document:
+    """refusals_client.json."""
+    must_fail = [
+        *_rosters(Case("plain", "share", 0)),
+        *_signed_rosters(Case("signed", "share", 0)),
+        *_inboxes(Case("plain", "mask", 0)),
+        *_survivor_sets(Case("signed", "agree", 0)),
+        *_requests(Case("plain", "unmask", 2), Case("signed", "unmask", 0)),
+        *_second_messages(),
+    ]
+    cases = _complaints(Case("plain", "mask", 0))
+    about = (
+        "Messages of a lying or mistaken server to a client of one of the whole rounds, and the error each ends in. "
+        "The cases are spoilt shares, which a client answers with a complaint that names their dealer."
+    )
+    return document(about, cases, must_fail)
+
+
+def _rosters(case: Case) -> list[Document]:
+    users = list(case.message.advertised)
+    mine, other, last = users[0], users[1], users[-1]
+    swapped = replace(mine, seal_key=mine.mask_key, mask_key=mine.seal_key)
+    stamped = [replace(user, signature=stream(64, "stamp")) for user in users]
+
+    def with_users(chosen: Sequence[wire.Advertised]) -> bytes:
+        return case.changed(advertised=list(chosen))
+
+    refuses = case.refuses
+    unseen = replace(last, user=9)
+    return [
+        refuses("roster cut", case.good[:-1], error="WireError"),
+        refuses("roster extended", case.good + b"\0", error="WireError"),
+        refuses("roster of another round", case.changed(context=hashed("another context"))),
+        refuses("roster with this user's keys swapped", with_users([swapped, *users[1:]])),
+        refuses("roster with a key twice", with_users([*users[:-1], replace(last, mask_key=other.mask_key)])),
+        refuses("roster with a low-order seal key", with_users([mine, replace(other, seal_key=_LOW), *users[2:]])),
+        refuses("roster without this user", with_users(users[1:])),
+        refuses("roster with a user twice", with_users([mine, *users])),
+        refuses("roster out of order", with_users([mine, *users[:0:-1]])),
+        refuses("roster with a stranger", with_users([*users, unseen])),
+        refuses("roster below the thresholds", with_users(users[:4])),
+        refuses("roster with a block below the floor", with_users([mine, *users[2:]])),
+        refuses("roster without a whole subgroup, below the robustness", with_users(users[:5])),
+        refuses("roster signed, where the client knows no identities", with_users(stamped)),
+    ]
+
+
+def _signed_rosters(case: Case) -> list[Document]:
+    users = list(case.message.advertised)
+    name = "signed"
+    context = case.message.context
+    taken = replace(users[3], mask_key=hashed("substituted"), signature=b"")
+    parts = context, labels.index_bytes(3), taken.seal_key, taken.mask_key
+    by_another = replace(taken, signature=identity("an intruder").sign("advertise", *parts))
+    old = hashed("an older round"), labels.index_bytes(3), users[3].seal_key, users[3].mask_key
+    replayed = replace(users[3], signature=identity(name, 3).sign("advertise", *old))
+    purpose = identity(name, 3).sign("survivors", context, *parts[1:2], users[3].seal_key, users[3].mask_key)
+
+    def with_third(user: wire.Advertised) -> bytes:
+        return case.changed(advertised=[*users[:3], user, *users[4:]])
+
+    return [
+        case.refuses("keys without a signature", with_third(replace(users[3], signature=b""))),
+        case.refuses("keys signed by another identity", with_third(by_another)),
+        case.refuses("keys signed for another round", with_third(replayed)),
+        case.refuses("keys signed for another purpose", with_third(replace(users[3], signature=purpose))),
+        case.refuses("signatures of two users swapped", with_third(replace(users[3], signature=users[4].signature))),
+    ]
+
+
+def _inboxes(case: Case) -> list[Document]:
+    sharers, shares = list(case.message.sharers), list(case.message.shares)
+
+    def only(chosen: list[int]) -> bytes:
+        return case.changed(sharers=chosen, shares=[entry for entry in shares if entry.user in chosen])
+
+    return [
+        case.refuses("inbox of another context", case.changed(context=hashed("another context"))),
+        case.refuses("sharers without this user", case.changed(sharers=sharers[1:])),
+        case.refuses("sharers with a user twice", case.changed(sharers=[sharers[0], *sharers])),
+        case.refuses("sharers with a stranger", case.changed(sharers=[*sharers, 9])),
+        case.refuses("sharers with a user who did not advertise", case.changed(sharers=sorted([*sharers, 1]))),
+        case.refuses("sharers below the thresholds", only(sharers[:4])),
+        case.refuses("sharers with a block below the floor", only([0, *sharers[2:]])),
+        case.refuses("sharers that leave this user's block peers out", only([0, 5, 6, 7, 8])),
+        case.refuses("shares of one dealer twice", case.changed(shares=[shares[0], *shares])),
+        case.refuses("shares out of order", case.changed(shares=shares[::-1])),
+        case.refuses("shares of this user itself", case.changed(shares=[replace(shares[0], user=0), *shares[1:]])),
+        case.refuses("shares of one who did not share", _with_dealer(case, 4)),
+        case.refuses("an update that is not finite", case.good, error="UsageError", update="nan"),
+    ]
+
+
+def _with_dealer(case: Case, dealer: int) -> bytes:
+    entries = sorted([*case.message.shares, replace(case.message.shares[0], user=dealer)], key=lambda one: one.user)
+    return case.changed(shares=entries)
+
+
+def _complaints(case: Case) -> list[Document]:
+    """Spoilt shares of dealer 2: no refusal, the client masks and names the dealer."""
+    shares = list(case.message.shares)
+    first, others = shares[0], shares[1:]
+    reflected = next(
+        entry
+        for entry in wire.decode(wire.Inbox, case.played.asked["mask"][2], plan=case.plan).shares
+        if entry.user == 0
+    )
+    flipped = bytes([first.self_share[0] ^ 1]) + first.self_share[1:]
+    spoilt: dict[str, list[wire.SealedShares]] = {
+        "missing": others,
+        "bad tag": [replace(first, self_share=flipped), *others],
+        "kinds swapped": [replace(first, mask_share=first.self_share, self_share=first.mask_share), *others],
+        "reflected": [replace(reflected, user=2), *others],
+        "wrong commitment": [replace(first, mask_commitment=hashed("wrong commitment")), *others],
+        "another share than committed": [replace(first, mask_share=_resealed(case)), *others],
+    }
+    good = wire.decode(wire.MaskedVector, case.played.sent["mask"][0], plan=case.plan)
+    answer = wire.encode(replace(good, complaints=[2])).hex()
+    return [
+        {
+            "name": name,
+            "round": case.name,
+            "user": case.user,
+            "after": ["advertise", "share"],
+            "step": "mask",
+            "messages": [case.changed(shares=entries).hex()],
+            "answer": answer,
+        }
+        for name, entries in spoilt.items()
+    ]
+
+
+def _resealed(case: Case) -> bytes:
+    """Dealer 2 seals another share for user 0 than it committed to."""
+    mine, theirs = round_secrets("plain", 2), round_secrets("plain", 0)
+    shared = keys.agree(mine.seal_key, keys.public_bytes(theirs.seal_key))
+    return Seal.of(shared, case.message.context, 2, 0).close("mask", 1)
+
+
+def _survivor_sets(case: Case) -> list[Document]:
+    survivors, signatures = list(case.message.survivors), list(case.message.signatures)
+    context = case.message.context
+
+    def only(chosen: list[int]) -> bytes:
+        kept = dict(zip(survivors, signatures, strict=True))
+        filler = stream(64, "no signature")
+        return case.changed(survivors=chosen, signatures=[kept.get(user, filler) for user in chosen])
+
+    elsewhere = identity("signed", 3).sign("masked", hashed("another list of sharers"), labels.index_bytes(3))
+    agreed = identity("signed", 3).sign("survivors", context, labels.index_bytes(3))
+    place = survivors.index(3)
+
+    def with_third(signature: bytes) -> bytes:
+        return case.changed(signatures=[*signatures[:place], signature, *signatures[place + 1 :]])
+
+    return [
+        case.refuses("survivor set cut", case.good[:-1], error="WireError"),
+        case.refuses("survivor set of another context", case.changed(context=hashed("another context"))),
+        case.refuses("survivor set without this user", only(survivors[1:])),
+        case.refuses("survivor set with a user twice", only([0, *survivors])),
+        case.refuses("survivor set with a stranger", only([*survivors, 8])),
+        case.refuses("survivor set below the thresholds", only(survivors[:4])),
+        case.refuses("survivor set with a subgroup below the floor", only(survivors[:5])),
+        case.refuses("survivor set with one that did not mask", only([*range(8)])),
+        case.refuses("a signature missing", case.changed(signatures=signatures[:-1])),
+        case.refuses("one masked under another list of sharers", with_third(elsewhere)),
+        case.refuses("a signature for another purpose", with_third(agreed)),
+        case.refuses("a signature of another user", with_third(signatures[0])),
+    ]
+
+
+def _requests(plain: Case, signed: Case) -> list[Document]:
+    survivors, votes = list(signed.message.survivors), list(signed.message.signatures)
+    context = signed.message.context
+    outsider = (7, identity("signed", 7).sign("survivors", context, labels.index_bytes(*survivors)))
+    fewer = labels.index_bytes(*survivors[:-1])
+    other = [(user, identity("signed", user).sign("survivors", context, fewer)) for user, _ in votes]
+    plain_set = list(plain.message.survivors)
+    return [
+        plain.refuses("request of another context", plain.changed(context=hashed("another context"))),
+        plain.refuses("request that names this user as dropped", plain.changed(survivors=[0, 3, 5, 6, 7])),
+        plain.refuses("request with a user twice", plain.changed(survivors=[0, *plain_set])),
+        plain.refuses("request with one who did not share", plain.changed(survivors=sorted([*plain_set, 4]))),
+        plain.refuses("request below the thresholds", plain.changed(survivors=[0, 2, 3, 5])),
+        plain.refuses("request with a block below the floor", plain.changed(survivors=[2, 3, 5, 6, 7])),
+        signed.refuses("another set than the one signed", signed.changed(survivors=[0, 1, 2, 3, 4, 7])),
+        signed.refuses("fewer signatures than the quorum", signed.changed(signatures=votes[:-1])),
+        signed.refuses("one signature twice", signed.changed(signatures=[votes[0], *votes[:-1]])),
+        signed.refuses("a signature of an outsider", signed.changed(signatures=[*votes[:-1], outsider])),
+        signed.refuses("signatures on another set", signed.changed(signatures=other)),
+        signed.refuses("signatures out of order", signed.changed(signatures=votes[::-1])),
+    ]
+
+
+def _second_messages() -> list[Document]:
+    """What a client does once, and the second message that asks for something else."""
+    plain, signed = play("plain"), play("signed")
+    roster, inbox = Case("plain", "share", 0), Case("plain", "mask", 0)
+    agree, unmask = Case("signed", "agree", 0), Case("plain", "unmask", 2)
+    without = [entry for entry in inbox.message.shares if entry.user != 8]
+    smaller = inbox.changed(sharers=[0, 2, 3, 5, 6, 7], shares=without)
+    less = agree.changed(survivors=[0, 1, 2, 3], signatures=agree.message.signatures[:4])
+    fewer = unmask.changed(survivors=[*unmask.message.survivors, 8])
+    shorter = roster.changed(advertised=roster.message.advertised[:-1])
+    everybody = agree.changed(survivors=list(range(8)), signatures=_masked_by_everybody(agree))
+    early = signed.asked["unmask"][0].hex()
+    return [
+        roster.refuses("a second, different roster", roster.good, shorter),
+        inbox.refuses("a second, different list of sharers", inbox.good, smaller),
+        agree.refuses("a second, different survivor set", agree.good, less),
+        unmask.refuses("a second, different request", unmask.good, fewer, client_is="released"),
+        inbox.refuses("another list of sharers after a restart", smaller, first=[["mask", inbox.good.hex()]]),
+        inbox.refuses("another update after a restart", inbox.good, first=[["mask", inbox.good.hex()]], update="zeros"),
+        inbox.refuses("another update", inbox.good, inbox.good, error="UsageError", update="zeros", client_is="masked"),
+        {
+            **agree.refuses("a late duplicate, whose answer is forgotten", signed.asked["mask"][0], error="WireError"),
+            "step": "mask",
+            "after": ["advertise", "share", "mask", "agree"],
+            "client_is": "agreed",
+        },
+        agree.refuses("another survivor set after a restart", everybody, first=[["agree", agree.good.hex()]]),
+        unmask.refuses("another request after a restart", fewer, first=[["unmask", unmask.good.hex()]]),
+        {
+            **agree.refuses("asked to unmask before agreeing", b""),
+            "step": "unmask",
+            "messages": [early],
+            "client_is": "masked",
+        },
+        {
+            **roster.refuses("asked to mask before sharing", b""),
+            "step": "mask",
+            "messages": [plain.asked["mask"][0].hex()],
+            "client_is": "advertised",
+        },
+    ]
+
+
+def _masked_by_everybody(case: Case) -> list[bytes]:
+    """Signatures as if the late vector had come in time: a set that a client would sign, had it not signed another."""
+    context = case.message.context
+    return [identity("signed", user).sign("masked", context, labels.index_bytes(user)) for user in range(8)]

@@ -1,0 +1,341 @@
+"""Vectors of what is public before a key exists: assignment, sharing graph, plan, legal sets, contexts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from material import document, hashed, stream
+
+from heterosag import assignment as seating
+from heterosag import wire
+from heterosag.crypto.labels import shuffle
+from heterosag.errors import TooFewSurvivorsError
+from heterosag.plan import Plan
+from heterosag.protocol import RoundId
+from heterosag.protocol.context import roster_context, sharers_context
+from heterosag.protocol.legality import check_legal, make_legal
+from heterosag.protocol.masks import shared_cells
+from heterosag.recipe import seed_bytes
+
+Document = dict[str, Any]
+
+PLAIN: Document = {
+    "classes": [3, 6],
+    "levels": [3, 16],
+    "dimension": 10,
+    "subgroup_size": 3,
+    "floor": 2,
+}
+SIGNED: Document = {
+    "classes": [4, 4],
+    "levels": [4, 200],
+    "dimension": 14,
+    "value_range": [-0.75, 1.25],
+    "subgroup_size": 2,
+    "floor": 2,
+    "weight_bound": 3,
+    "users": ["ada", "bo", "cy", "dee", "eve", "fay", 600, 7],
+    "assignment_seed": hashed("assignment seed")[:16],
+    "fill_levels": True,
+    "metrics": ["loss"],
+    "rotate": True,
+}
+RECIPES: dict[str, Document] = {
+    "plain": PLAIN,
+    "signed": SIGNED,
+    "secagg": {"classes": [5], "levels": [16], "dimension": 3, "design": "secagg", "floor": 3},
+    "multigroup": {"classes": [6], "levels": [4], "dimension": 5, "design": "multigroup", "subgroup_size": 3},
+    "paper": {"classes": [10], "levels": [8], "dimension": 9, "design": "paper", "subgroup_size": 2, "floor": 2},
+    "paper-composite": {
+        "classes": [8],
+        "levels": [8],
+        "dimension": 9,
+        "design": "paper-composite",
+        "subgroup_size": 2,
+        "floor": 2,
+        "min_robustness": 0.25,
+    },
+    "ten subgroups": {"classes": [10, 10], "levels": [2, 9], "dimension": 30, "subgroup_size": 2, "floor": 2},
+    "sixteen subgroups": {"classes": [32], "levels": [2], "dimension": 30, "subgroup_size": 2, "floor": 2},
+    "26 instead of 28": {
+        "classes": [20, 8],
+        "levels": [2, 3],
+        "dimension": 26,
+        "subgroup_size": 1,
+        "floor": 2,
+    },
+    "sparse sharing": {
+        "classes": [20],
+        "levels": [4],
+        "dimension": 6,
+        "floor": 3,
+        "subgroup_size": 5,
+        "sharing": "sparse",
+        "assignment_seed": 77,
+        "colluders": 1,
+        "dropout": 0.15,
+    },
+}
+
+
+def plan_of(name: str) -> Plan:
+    """The plan that several files use."""
+    return Plan.build(**RECIPES[name])
+
+
+def written(recipe: Document) -> Document:
+    """A recipe as JSON: a seed of bytes in hexadecimal."""
+    seed = recipe.get("assignment_seed")
+    return {**recipe, "assignment_seed": seed.hex()} if isinstance(seed, bytes) else recipe
+
+
+# --- assignment and sharing ---------------------------------------------------------------------------------------
+
+
+def assignment() -> Document:
+    """assignment.json."""
+    cases: list[Document] = []
+    for label, seed, count in (
+        ("assignment/0", b"int" + bytes(8), 1),
+        ("assignment/0", b"int" + bytes(8), 12),
+        ("assignment/1", b"int" + bytes(8), 12),
+        ("sharing-order", b"", 12),
+        ("sharing-order", b"bytes" + hashed("a seed"), 33),
+    ):
+        order = shuffle(label, seed, count)
+        cases.append({"function": "shuffle", "label": label, "seed": seed.hex(), "count": count, "order": order})
+    for classes, counts, seed in (
+        ([5, 7], [2, 3], None),
+        ([5, 7], [2, 3], 0),
+        ([5, 7], [2, 3], 2**63 - 1),
+        ([9], [3], stream(64, "longest seed")),
+    ):
+        found = seating.assign(classes, counts, seed_bytes(seed))
+        cases.append(
+            {
+                "function": "assign",
+                "classes": classes,
+                "counts": counts,
+                "seed": seed.hex() if isinstance(seed, bytes) else seed,
+                "seed_bytes": None if seed is None else (seed_bytes(seed) or b"").hex(),
+                "subgroups": [[subgroup.user_class, list(subgroup.members)] for subgroup in found],
+            }
+        )
+    must_fail: list[Document] = [
+        {"name": name, "seed": seed, "error": "PlanError"}
+        for name, seed in (("negative", -1), ("too large", 2**63), ("no bytes", ""), ("65 bytes", "00" * 65))
+    ]
+    about = (
+        "The shuffle that everybody computes alike from a public seed, and the subgroups it gives. "
+        "A seed in hexadecimal stands for bytes, a number for itself."
+    )
+    return document(about, cases, must_fail)
+
+
+def sharing() -> Document:
+    """sharing.json."""
+    recipes = {
+        "complete": RECIPES["plain"],
+        "sparse": RECIPES["sparse sharing"],
+        "sparse, without a seed": {"classes": [16], "levels": [4], "dimension": 6, "sharing": "sparse"},
+    }
+    cases = []
+    for name, recipe in recipes.items():
+        plan = Plan.build(**recipe)
+        graph = plan.sharing
+        cases.append(
+            {
+                "name": name,
+                "recipe": written(recipe),
+                "seed_bytes": (seed_bytes(recipe.get("assignment_seed")) or b"").hex(),
+                "users": graph.users,
+                "neighbours": graph.neighbours,
+                "share_threshold": graph.threshold,
+                "agree_quorum": plan.agree_quorum,
+                "order": list(graph.order),
+                "holders": [list(graph.holders(user)) for user in range(graph.users)],
+            }
+        )
+    must_fail: list[Document] = [
+        {"name": "odd", "order": [0, 1, 2, 3], "neighbours": 3, "error": "UsageError"},
+        {"name": "as many as users", "order": [0, 1, 2, 3], "neighbours": 4, "error": "UsageError"},
+        {"name": "none", "order": [0, 1, 2, 3], "neighbours": 0, "error": "UsageError"},
+        {"name": "a user twice", "order": [0, 1, 1, 3], "neighbours": 2, "error": "UsageError"},
+    ]
+    about = (
+        "Who holds whose shares, and how many rebuild a secret or agree on a survivor set. "
+        "On a sparse graph users stand in a shuffled ring and share with the nearest on either side."
+    )
+    return document(about, cases, must_fail)
+
+
+# --- the plan -----------------------------------------------------------------------------------------------------
+
+
+def encoded() -> Document:
+    """plan.json."""
+    cases = [_plan_case(name, plan_of(name)) for name in RECIPES]
+    about = (
+        "A plan's canonical encoding and digest, and what a client computes from it: subgroups, segments, blocks and "
+        "rings; a block is [subgroups, users, level, bits]. Bytes that their recipe does not make must be refused."
+    )
+    return document(about, cases, [{**bad, "error": "PlanError"} for bad in _bad_plans()])
+
+
+def _plan_case(name: str, plan: Plan) -> Document:
+    subgroups = range(len(plan.subgroups))
+    return {
+        "name": name,
+        "recipe": written(RECIPES[name]),
+        "encoding": plan.encode().hex(),
+        "digest": plan.digest.hex(),
+        "users": list(plan.users),
+        "subgroups": [[subgroup.user_class, list(subgroup.members)] for subgroup in plan.subgroups],
+        "segments": [
+            {
+                "start": segment.start,
+                "stop": segment.stop,
+                "blocks": [[list(block.subgroups), block.users, block.level, block.bits] for block in segment.blocks],
+            }
+            for segment in plan.segments
+        ],
+        "lanes": list(plan.lanes),
+        "metric_lanes": ["count", *plan.metrics] if plan.metrics else [],
+        "share_threshold": plan.share_threshold,
+        "agree_quorum": plan.agree_quorum,
+        "guarded_blocks": [list(block) for block in plan.guarded_blocks()],
+        "vector_sizes": list(plan.vector_sizes()),
+        "shared_cells": [[list(shared_cells(plan, g, h)) for h in subgroups] for g in subgroups]
+        if len(subgroups) < 6
+        else None,
+    }
+
+
+def _bad_plans() -> list[Document]:
+    good = plan_of("plain").encode()
+    version, recipe, structure = msgspec.msgpack.decode(good)
+
+    def changed(place: int, value: Any) -> bytes:
+        return msgspec.msgpack.encode([version, [*recipe[:place], value, *recipe[place + 1 :]], structure])
+
+    wrong_bits = msgspec.msgpack.decode(good)
+    wrong_bits[2][2][0][1][0][2] += 1
+    wrong_quorum = [version, recipe, [*structure[:-1], structure[-1] - 1]]
+    found = {
+        "no bytes": b"",
+        "cut": good[:-1],
+        "a byte too many": good + b"\0",
+        "another version": msgspec.msgpack.encode([2, recipe, structure]),
+        "a recipe of sixteen values": msgspec.msgpack.encode([version, recipe[:-1], structure]),
+        "a ring too wide in the structure": msgspec.msgpack.encode(wrong_bits),
+        "a lower quorum in the structure": msgspec.msgpack.encode(wrong_quorum),
+        "range as whole numbers": changed(4, [-1, 1]),
+        "version not at its shortest": good[:1] + b"\xcc\x01" + good[2:],
+        "range in falling order": changed(4, [1.0, -1.0]),
+        "a floor below two": changed(6, 1),
+        "an unknown design": changed(3, "unheard of"),
+        "levels that fall": changed(1, [16, 3]),
+        "sharing not resolved": changed(13, "auto"),
+    }
+    return [{"name": name, "bytes": data.hex()} for name, data in found.items()]
+
+
+# --- legal sets ---------------------------------------------------------------------------------------------------
+
+
+def legality() -> Document:
+    """legality.json."""
+    sets: dict[str, list[list[int]]] = {
+        "plain": [
+            [*range(9)],
+            [0, 1, 3, 4, 6, 7],
+            [1, 2, 3, 5, 6, 7, 8],
+            [0, *range(3, 9)],
+            [*range(3, 9)],
+            [0, 1, 3, 4],
+        ],
+        "signed": [[*range(8)], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3]],
+        "secagg": [[0, 1, 2], [0, 1]],
+        "multigroup": [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4]],
+        "ten subgroups": [[*range(2, 20)], [*range(18)], [*range(4, 20)], [*range(1, 20)]],
+        "sparse sharing": [[*range(20)], [*range(11)], _without_holders("sparse sharing", 1)],
+    }
+    cases, must_fail = [], []
+    for name, found in sets.items():
+        plan = plan_of(name)
+        for users in found:
+            entry: Document = {"plan": plan.encode().hex(), "name": name, "users": users}
+            entry["made_legal"] = _made_legal(plan, users)
+            try:
+                check_legal(plan, frozenset(users))
+                cases.append(entry)
+            except TooFewSurvivorsError as error:
+                must_fail.append({**entry, "error": "TooFewSurvivorsError", "reason": error.reason})
+    about = (
+        "Sets of users that are legal under a plan, and sets that are not, with the rule they break. "
+        "made_legal is what a server keeps of the set by leaving out whole subgroups, null where nothing legal is left."
+    )
+    return document(about, cases, must_fail)
+
+
+def _without_holders(name: str, user: int) -> list[int]:
+    """Everybody but those who hold shares of one user."""
+    plan = plan_of(name)
+    return sorted(set(range(len(plan.users))) - set(plan.sharing.holders(user)))
+
+
+def _made_legal(plan: Plan, users: list[int]) -> list[int] | None:
+    try:
+        return sorted(make_legal(plan, users))
+    except TooFewSurvivorsError:
+        return None
+
+
+# --- contexts -----------------------------------------------------------------------------------------------------
+
+
+def contexts() -> Document:
+    """contexts.json."""
+    cases = []
+    for name, round_id in (
+        ("plain", RoundId(session=b"s")),
+        ("signed", RoundId(session=stream(64, "session"), number=2**64 - 1, model=hashed("model"))),
+    ):
+        plan = plan_of(name)
+        present = [0, 1, 2, 3, 4, 6, 7]
+        advertised = [
+            wire.Advertised(index, hashed(name, index, "seal"), hashed(name, index, "mask"), b"") for index in present
+        ]
+        c0 = round_id.context(plan)
+        c1 = roster_context(c0, advertised)
+        sharers = present[1:]
+        cases.append(
+            {
+                "plan": plan.encode().hex(),
+                "plan_digest": plan.digest.hex(),
+                "session": round_id.session.hex(),
+                "number": round_id.number,
+                "model": round_id.model.hex(),
+                "roster": [
+                    {"user": user.user, "seal_key": user.seal_key.hex(), "mask_key": user.mask_key.hex()}
+                    for user in advertised
+                ],
+                "sharers": sharers,
+                "c0": c0.hex(),
+                "c1": c1.hex(),
+                "c2": sharers_context(c1, sharers).hex(),
+            }
+        )
+    zero = bytes(32).hex()
+    must_fail: list[Document] = [
+        {"name": "no session", "session": "", "number": 0, "model": zero, "error": "UsageError"},
+        {"name": "65 bytes of session", "session": "00" * 65, "number": 0, "model": zero, "error": "UsageError"},
+        {"name": "a round too far", "session": "00", "number": 2**64, "model": zero, "error": "UsageError"},
+        {"name": "a short model digest", "session": "00", "number": 0, "model": "00" * 31, "error": "UsageError"},
+    ]
+    about = (
+        "The three contexts of a round, from its plan, session, number and model, the roster and the list of sharers. "
+        "Signatures of the roster are not part of c1."
+    )
+    return document(about, cases, must_fail)
