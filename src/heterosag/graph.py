@@ -60,6 +60,10 @@ class SharingGraph:
         return tuple(sorted(self.order[spot % self.users] for spot in around))
 
 
+_LEAST_THRESHOLD = 2
+"""Among so few users that the bounds allow no corrupt one, a single holder would have its dealer's secrets."""
+
+
 def majority(users: int, colluders: int = 0) -> int:
     """floor((N+c)/2) + 1: two sets of this size share an honest user though c users collude."""
     return (users + colluders) // 2 + 1
@@ -97,6 +101,7 @@ def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_ser
             continue
         t1 = _least_tail(users, liars, k, total)
         t = math.ceil((t1 + k - 1.25) / 2) + 1 if malicious_server else t1 + 1
+        t = max(t, _LEAST_THRESHOLD)
         enough_left = sum(_hypergeometric(users, users - gone, k)[:t])
         if t <= k and enough_left * users << FAILURE_BITS < total:
             return k, t

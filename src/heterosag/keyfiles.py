@@ -8,8 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from heterosag.crypto.identity import Identity
-from heterosag.crypto.keys import PUBLIC_KEY_SIZE
+from heterosag.crypto.identity import Identity, check_identity
 from heterosag.errors import LocalFileError, UsageError
 from heterosag.plan import User
 
@@ -52,9 +51,11 @@ def load_directory(path: Path) -> dict[User, bytes]:
             raise TypeError
     except (ValueError, TypeError, RecursionError):
         raise LocalFileError(f"{path} is not a JSON object of user ids, each once, and public keys in hex") from None
-    short = [user for user, key in keys.items() if len(key) != PUBLIC_KEY_SIZE]
-    if short:
-        raise LocalFileError(f"{path}: the key of {short[0]!r} has not {PUBLIC_KEY_SIZE} bytes")
+    for user, key in keys.items():
+        try:
+            check_identity(key)
+        except UsageError as error:
+            raise LocalFileError(f"{path}: user {user!r}: {error}") from None
     return keys
 
 

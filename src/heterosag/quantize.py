@@ -58,8 +58,10 @@ def check_finite(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
 
 
 def count_outside(values: npt.NDArray[np.floating[Any]], value_range: ValueRange) -> int:
-    """How many values lie outside the range."""
-    return int(np.count_nonzero((values < value_range[0]) | (values > value_range[1])))
+    """How many values lie outside the range, its ends taken in the values' own type."""
+    limits = np.finfo(values.dtype)
+    low, high = max(value_range[0], float(limits.min)), min(value_range[1], float(limits.max))
+    return int(np.count_nonzero((values < low) | (values > high)))
 
 
 def quantize(

@@ -74,8 +74,9 @@ def test_directories_are_checked(tmp_path: Path) -> None:
         ("{", "not a JSON object"),
         ('{"7": 3}', "not a JSON object"),
         ('{"7": "xy"}', "not a JSON object"),
-        ('{"7": "abcd"}', "has not 32 bytes"),
+        ('{"7": "abcd"}', "has 32 bytes, not 2"),
         ('{"7": "' + "ab" * 32 + '", "7": "' + "cd" * 32 + '"}', "each once"),
+        ('{"7": "' + "00" * 32 + '"}', "small order"),
         ("[" * 100_000, "not a JSON object"),
     ):
         path.write_text(text)

@@ -1,1 +1,1 @@
-"""Cryptography: labels (more to come), thin over `cryptography`."""
+"""Cryptography, thin over `cryptography`: labels, keys, seals, keystreams, Shamir's sharing, identities."""

@@ -13,13 +13,27 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from heterosag.crypto.field import PRIME
 from heterosag.crypto.labels import derive, digest
 from heterosag.crypto.secrecy import Secret
 from heterosag.errors import UsageError, WireError
 
-__all__ = ["SIGNATURE_SIZE", "Identity", "verify"]
+__all__ = ["SIGNATURE_SIZE", "Identity", "check_identity", "verify"]
 
 SIGNATURE_SIZE = 64
+PUBLIC_KEY_SIZE = 32
+_SMALL_ORDER = frozenset(
+    int.from_bytes(bytes.fromhex(y), "little")
+    for y in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "ec" + "ff" * 30 + "7f",
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    )
+)
+"""The y coordinates of the eight points whose order divides the cofactor."""
+
 _SCALAR_SIZE = 66  # of the largest NIST curve
 _NIST_CURVES = ("secp256r1", "secp384r1", "secp521r1")
 
@@ -38,6 +52,8 @@ class Identity(Secret):
     @classmethod
     def from_private_bytes(cls, data: bytes) -> Identity:
         """An identity from the 32 bytes of its private key, as a deployment provisions it."""
+        if len(data) != 32:
+            raise UsageError(f"a private key has 32 bytes, not {len(data)}")
         return cls(Ed25519PrivateKey.from_private_bytes(data))
 
     @classmethod
@@ -73,6 +89,17 @@ class Identity(Secret):
     def sign(self, label: str, *parts: bytes) -> bytes:
         """Sign the parts for the labelled purpose."""
         return self._key.sign(digest(f"sign/{label}", *parts))
+
+
+def check_identity(public: bytes) -> None:
+    """Refuse a public key of the wrong length, or of small order: anybody could sign for that one, zeros for instance.
+
+    A directory is pinned by its owner, so this catches mistakes (an entry never filled in), not attacks.
+    """
+    if len(public) != PUBLIC_KEY_SIZE:
+        raise UsageError(f"an identity's public key has {PUBLIC_KEY_SIZE} bytes, not {len(public)}")
+    if (int.from_bytes(public, "little") & (2**255 - 1)) % PRIME in _SMALL_ORDER:
+        raise UsageError("an identity's public key is of small order: anybody could sign for it")
 
 
 def verify(public: bytes, signature: bytes, label: str, *parts: bytes) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from heterosag.crypto.field import element_to_bytes, random_element
+from heterosag.crypto.field import PRIME, element_to_bytes, random_element
 from heterosag.crypto.labels import derive, index_bytes
 from heterosag.crypto.secrecy import Secret
 from heterosag.errors import WireError
@@ -21,6 +21,7 @@ __all__ = [
     "RoundSecrets",
     "agree",
     "check_public_key",
+    "is_canonical",
     "mask_private_key",
     "pair_mask_key",
     "public_bytes",
@@ -72,8 +73,18 @@ def agree(mine: X25519PrivateKey, theirs: bytes) -> bytes:
 
 
 def check_public_key(key: bytes) -> None:
-    """Refuse a public key that no agreement can use (low order): it would stop everybody who meets it."""
+    """Refuse a public key that no agreement can use (low order): it would stop everybody who meets it.
+
+    And one that is not the canonical encoding of its number: X25519 would take it for another key's twin.
+    """
+    if not is_canonical(key):
+        raise WireError("not the canonical encoding of an X25519 public key")
     agree(_PROBE, key)
+
+
+def is_canonical(key: bytes) -> bool:
+    """Whether these bytes are the one encoding of their point's coordinate: below the prime, unused bit clear."""
+    return int.from_bytes(key, "little") < PRIME
 
 
 def pair_mask_key(shared: bytes, context: bytes, one: int, other: int) -> bytes:

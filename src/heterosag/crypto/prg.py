@@ -21,6 +21,8 @@ BLOCK_SIZE = 16
 CHUNK_SIZE = 1 << 18
 """Bytes produced at a time: the chunk and what it is added to stay in the second-level cache."""
 
+_END = BLOCK_SIZE << 128
+
 _FROM_ZERO = CTR(bytes(BLOCK_SIZE))
 _ZEROS = memoryview(bytes(CHUNK_SIZE))
 
@@ -36,6 +38,8 @@ class Keystream:
 
     def read_into(self, buffer: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
         """The next `size` bytes, at most a chunk, in the front of a buffer with a block to spare."""
+        if not 0 <= size <= CHUNK_SIZE:
+            raise UsageError(f"a stream is read {CHUNK_SIZE} bytes at a time at most, not {size}")
         self._encrypt.update_into(_ZEROS[:size], buffer.data)
         self.position += size
         return buffer[:size]
@@ -57,6 +61,8 @@ def keystream(key: bytes, size: int, *, start: int = 0) -> bytes:
     """`size` bytes of the key's stream from byte `start`, a multiple of the block size, on."""
     if start < 0 or start % BLOCK_SIZE:
         raise UsageError(f"a keystream is read from a multiple of {BLOCK_SIZE} bytes on, not from {start}")
+    if start + size > _END:
+        raise UsageError("a keystream ends where its counter would start again")
     return _encryptor(key, start // BLOCK_SIZE).update(bytes(size))
 
 

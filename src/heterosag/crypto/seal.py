@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from heterosag.crypto.field import ELEMENT_SIZE, element_from_bytes, element_to_bytes
 from heterosag.crypto.labels import derive, index_bytes
 from heterosag.crypto.secrecy import Secret
-from heterosag.errors import WireError
+from heterosag.errors import UsageError, WireError
 
 __all__ = ["KINDS", "SEALED_SIZE", "Seal"]
 
@@ -34,16 +34,24 @@ class Seal(Secret):
     @classmethod
     def of(cls, shared: bytes, context: bytes, dealer: int, holder: int) -> Seal:
         """The seal from the sealing pairs' Diffie-Hellman secret."""
+        if dealer < 0 or holder < 0:
+            raise UsageError(f"dealer and holder are roster indices, not {dealer} and {holder}")
         pair = index_bytes(dealer, holder)
         return cls(ChaCha20Poly1305(derive("seal", shared, context, pair)), context + pair)
 
     def close(self, kind: str, share: int) -> bytes:
         """Seal a share of the given kind."""
-        return self._cipher.encrypt(_NONCES[kind], element_to_bytes(share), self._bound + kind.encode())
+        return self._cipher.encrypt(_nonce(kind), element_to_bytes(share), self._bound + kind.encode())
 
     def open(self, kind: str, sealed: bytes) -> int:
         """The share; a `WireError` for anything that this dealer did not seal for this holder, context and kind."""
         try:
-            return element_from_bytes(self._cipher.decrypt(_NONCES[kind], sealed, self._bound + kind.encode()))
+            return element_from_bytes(self._cipher.decrypt(_nonce(kind), sealed, self._bound + kind.encode()))
         except InvalidTag:
             raise WireError("a sealed share does not open") from None
+
+
+def _nonce(kind: str) -> bytes:
+    if kind not in _NONCES:
+        raise UsageError(f"shares are of the kinds {', '.join(KINDS)}, not {kind!r}")
+    return _NONCES[kind]

@@ -57,7 +57,7 @@ def split_two(first: Sequence[int], second: Sequence[int], xs: Iterable[int]) ->
 @lru_cache(maxsize=4096)
 def coefficients(xs: tuple[int, ...]) -> tuple[int, ...]:
     """The Lagrange coefficients at 0 for shares taken at `xs`."""
-    if len(set(xs)) != len(xs) or any(x <= 0 for x in xs):
+    if not xs or len(set(xs)) != len(xs) or not all(0 < x < PRIME for x in xs):
         raise UsageError("shares are taken at distinct positive places")
     result = []
     for x in xs:
@@ -72,4 +72,6 @@ def coefficients(xs: tuple[int, ...]) -> tuple[int, ...]:
 
 def combine(weights: Sequence[int], shares: Sequence[int]) -> int:
     """The secret, from the coefficients of the places and the shares taken there, in the same order."""
+    if len(weights) != len(shares) or not all(0 <= share < PRIME for share in shares):
+        raise UsageError("a secret is rebuilt from one field element a place")
     return sum(weight * share for weight, share in zip(weights, shares, strict=True)) % PRIME

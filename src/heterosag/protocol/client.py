@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag import encode as encoding
-from heterosag.crypto.identity import Identity
+from heterosag.crypto.identity import Identity, check_identity
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.labels import digest
 from heterosag.crypto.secrecy import Secret
@@ -211,4 +211,6 @@ def _directory(plan: Plan, directory: Directory) -> dict[int, bytes]:
     missing = [user for user in plan.users if user not in directory]
     if missing:
         raise UsageError(f"the directory has no key for user {missing[0]!r} of the plan")
+    for user in plan.users:
+        check_identity(bytes(directory[user]))
     return {index: bytes(directory[user]) for index, user in enumerate(plan.users)}

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from heterosag import wire
 from heterosag.crypto import labels
-from heterosag.crypto.identity import Identity, verify
+from heterosag.crypto.identity import Identity, check_identity, verify
 from heterosag.crypto.secrecy import Secret
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import Plan, User
@@ -132,6 +132,8 @@ class Enrolling(Secret):
         self._index = index
         self._identity = identity
         self._directory = [bytes(directory[other]) for other in plan.users]
+        for public in self._directory:
+            check_identity(public)
         self._log = release_log or MemoryReleaseLog()
         self._nonce: _Nonce | None = None
         self._commitments: tuple[bytes, ...] = ()

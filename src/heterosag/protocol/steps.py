@@ -20,7 +20,7 @@ from heterosag import wire
 from heterosag.crypto import labels, shamir
 from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.identity import Identity, verify
-from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes, self_mask_key
+from heterosag.crypto.keys import RoundSecrets, agree, is_canonical, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.seal import Seal
 from heterosag.crypto.secrecy import Secret
 from heterosag.encode import CellLanes
@@ -242,6 +242,8 @@ def release(state: Masked, data: bytes, log: ReleaseLog, guard: Guard | None = N
         if tuple(request.survivors) != state.signed:
             raise FaultyServerError("asked to unmask another survivor set than the one this client signed")
         _check_quorum(state, request)
+    elif request.signatures:
+        raise FaultyServerError("the survivor set is signed, but this client knows no identities")
     if guard is not None:
         guard.check(survivors)
     log.claim(state.context, "unmask", survivors_bytes(request.survivors))
@@ -279,6 +281,8 @@ def _check_roster(state: Advertised, advertised: Sequence[wire.Advertised]) -> N
         raise FaultyServerError("the roster shows other keys for this user than it advertised")
     if len({user.mask_key for user in advertised} | {user.seal_key for user in advertised}) != 2 * len(present):
         raise FaultyServerError("two keys of the roster are equal")
+    if not all(is_canonical(user.seal_key) and is_canonical(user.mask_key) for user in advertised):
+        raise FaultyServerError("the roster shows a key that is not in its one encoding")
     for user in advertised:
         if base.directory is None:
             if user.signature:
