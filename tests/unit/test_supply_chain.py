@@ -1,0 +1,382 @@
+"""What the source tree may use, what it may reach at run time, and that the lock pins all of it.
+
+The checks read the syntax tree, so a comment or a name that looks alike does not count. An exception stands in a table
+with its reason, and a row that no longer applies is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import pytest
+
+from heterosag.crypto.field import random_element
+from heterosag.crypto.identity import Identity
+from heterosag.crypto.keys import RoundSecrets, public_bytes
+from heterosag.crypto.shamir import random_polynomial
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "heterosag"
+FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+# --- reading the source -------------------------------------------------------------------------------------------
+
+
+@cache
+def tree_of(file: str) -> ast.Module:
+    return ast.parse(FILES[file].read_text(encoding="utf-8"))
+
+
+def names_in(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Every module, function or attribute that the code names, by its full dotted name, and the line."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                known[item.asname or item.name.partition(".")[0]] = (
+                    item.name if item.asname else item.name.split(".")[0]
+                )
+                yield item.name, node.lineno
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for item in node.names:
+                known[item.asname or item.name] = f"{node.module}.{item.name}"
+                yield f"{node.module}.{item.name}", node.lineno
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield known.get(node.id, node.id), node.lineno
+        elif isinstance(node, ast.Attribute):
+            dotted = ast.unparse(node)
+            first, _, rest = dotted.partition(".")
+            if re.fullmatch(r"[\w.]+", dotted):
+                yield f"{known.get(first, first)}.{rest}", node.lineno
+
+
+@cache
+def names_of(file: str) -> frozenset[tuple[str, int]]:
+    return frozenset(names_in(tree_of(file)))
+
+
+def uses(file: str, forbidden: str) -> list[int]:
+    """The lines of a file that name this module, something in it, or this function."""
+    return sorted(line for name, line in names_of(file) if f"{name}.".startswith(f"{forbidden}."))
+
+
+def check(forbidden: dict[str, str], allowed: dict[tuple[str, str], str], files: list[str] | None = None) -> None:
+    """No file uses a forbidden name, but those in the table do."""
+    chosen = list(FILES) if files is None else files
+    found = {(file, name): lines for file in chosen for name in forbidden if (lines := uses(file, name))}
+    surprising = [
+        f"{file}:{lines[0]} uses {name}: {forbidden[name]}"
+        for (file, name), lines in found.items()
+        if (file, name) not in allowed
+    ]
+    assert not surprising, "\n".join(surprising)
+    assert allowed.keys() <= found.keys(), "an exception that is no longer needed"
+
+
+def test_the_reader_sees_through_other_names() -> None:
+    source = (
+        "import numpy as np, os.path\nfrom torch import load as fetch\nimport pickle\n"
+        "np.random.default_rng()\nfetch('x')\nos.system('x')\neval('x')\n'pickle'\npickled = 1\n"
+    )
+    found = {name for name, _ in names_in(ast.parse(source))}
+    assert {"numpy.random.default_rng", "torch.load", "os.system", "eval", "pickle"} <= found
+    assert not any(name.startswith("np") for name in found)
+    assert "pickle.d" not in found
+
+
+# --- bytes never become code --------------------------------------------------------------------------------------
+
+RUNS_BYTES = {
+    "pickle": "loading runs code",
+    "cloudpickle": "loading runs code",
+    "dill": "loading runs code",
+    "joblib": "its files are pickles",
+    "marshal": "loading bad bytes crashes the interpreter",
+    "shelve": "its values are pickles",
+    "yaml": "its full loader runs code; TOML and JSON are enough",
+    "torch.load": "its files are pickles; safetensors are not",
+    "torch.hub": "fetches and runs code",
+    "numpy.load": "can hold pickles; safetensors cannot",
+    "eval": "runs a string",
+    "exec": "runs a string",
+    "compile": "makes code of a string",
+    "__import__": "hides what is imported",
+    "ctypes": "goes around the interpreter",
+    "subprocess": "starts programs",
+    "os.system": "starts programs",
+    "os.popen": "starts programs",
+    "multiprocessing": "its pipes and queues pickle",
+    "importlib.import_module": "imports what a string says",
+}
+
+RUNS_BYTES_ALLOWED = {
+    ("crew.py", "multiprocessing"): "pipes between the embedded engine and its own forks; nothing from outside",
+    ("__init__.py", "importlib.import_module"): "public names are imported on first use, from a fixed table",
+    ("flower/__init__.py", "importlib.import_module"): "public names are imported on first use, from a fixed table",
+    ("reproduce/items.py", "importlib.import_module"): "an item's module, from a fixed table",
+    ("learn/models.py", "importlib.import_module"): "the user's own model, named on the user's own command line",
+}
+
+
+def test_no_bytes_become_code() -> None:
+    check(RUNS_BYTES, RUNS_BYTES_ALLOWED)
+
+
+# --- the network --------------------------------------------------------------------------------------------------
+
+REACHES_OUT = {
+    **dict.fromkeys(("socket", "ssl", "socketserver", "grpc", "websockets"), "opens connections"),
+    **dict.fromkeys(("http", "urllib", "urllib3", "requests", "httpx", "aiohttp", "xmlrpc"), "asks web servers"),
+    **dict.fromkeys(("ftplib", "smtplib", "poplib", "imaplib", "telnetlib", "webbrowser"), "asks other servers"),
+    **dict.fromkeys(("multiprocessing.managers", "multiprocessing.connection.Client"), "connects to other processes"),
+    "multiprocessing.connection.Listener": "waits for other processes",
+    **dict.fromkeys(("sklearn.datasets.fetch_openml", "torch.hub", "torchvision"), "fetches data or models"),
+}
+REACHES_OUT_ALLOWED = {
+    ("learn/data.py", "sklearn.datasets.fetch_openml"): "data sets asked for as openml:NAME are fetched; no others are",
+}
+
+
+def test_no_module_reaches_for_the_network() -> None:
+    check(REACHES_OUT, REACHES_OUT_ALLOWED)
+
+
+@pytest.mark.parametrize(("package", "room"), [("flwr", "flower/"), ("torch", "learn/")])
+def test_a_framework_stays_in_its_room(package: str, room: str) -> None:
+    visitors = ("reproduce/",)  # runs experiments, so it may use what they use
+    assert not [file for file in FILES if uses(file, package) and not file.startswith((room, *visitors))]
+
+
+COMMANDS = {
+    "a plan": ["plan", "--json"],
+    "a round with signed keys": ["round", "--identities", "--json"],
+    "a round with dropouts and liars": ["round", "--drop", "share=1,mask=1", "--liars", "1", "--json"],
+}
+SMALL = ["--classes", "9,9", "--levels", "2,5", "--dimension", "40", "--subgroup-size", "6", "--floor", "2"]
+
+# An audit hook sees every socket call of the process, whoever makes it, and cannot be taken away again. Pipes to
+# forked workers are local sockets, and stay.
+OFFLINE = """
+import socket, sys
+
+def refuse(event, arguments):
+    local = event == "socket.__new__" and arguments[1] == socket.AF_UNIX
+    if event.startswith("socket.") and not local:
+        raise PermissionError(f"reached for the network: {event}")
+
+sys.addaudithook(refuse)
+"""
+
+
+def run_offline(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", OFFLINE + code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_command_needs_no_network(command: list[str]) -> None:
+    done = run_offline("from heterosag.cli import main\nmain()", *command, *SMALL)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    if command[0] == "round":
+        assert printed["exact"] is True
+
+
+def test_training_and_its_report_need_no_network(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    run, page = str(tmp_path / "run"), str(tmp_path / "page.html")
+    start = "from heterosag.cli import main\nmain()"
+    users = ["--classes", "9,9", "--levels", "2,5", "--subgroup-size", "6", "--floor", "2", "--rounds", "1"]
+    for arguments in (["train", *users, "--out", run], ["report", run, "--out", page]):
+        done = run_offline(start, *arguments)
+        assert done.returncode == 0, done.stderr
+    fetched = re.findall(r"""(?:src|href)=["']?(?:https?:)?//[^"' >]+""", Path(page).read_text(encoding="utf-8"))
+    assert not fetched, "the page would reach out when it is opened"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import socket; socket.create_connection(('127.0.0.1', 9))", "import socket; socket.getaddrinfo('localhost', 80)"],
+    ids=["a connection", "a name looked up"],
+)
+def test_the_network_is_really_off_in_these_tests(code: str) -> None:
+    done = run_offline(code)
+    assert done.returncode != 0
+    assert "reached for the network" in done.stderr
+
+
+# --- randomness ---------------------------------------------------------------------------------------------------
+
+SIMULATION = ("learn/", "report/", "reproduce/")
+NOT_FOR_SECRETS = {
+    "numpy.random": "its generators can be predicted from their output",
+    "torch.rand": "its generators can be predicted from their output",
+    "torch.random": "its generators can be predicted from their output",
+    "uuid": "says when and where, and is not a key",
+    "scipy": "brings its own generators",
+}
+
+
+def test_no_simulation_generator_is_near_a_mask() -> None:
+    """Outside of simulation every random bit is the system's, or a keystream of a key that is."""
+    near = [file for file in FILES if not file.startswith(SIMULATION)]
+    assert {"crypto/prg.py", "protocol/masks.py", "wire.py", "ring.py", "encode.py", "quantize.py"} <= set(near)
+    check(NOT_FOR_SECRETS, {}, near)
+
+
+def test_the_standard_generator_is_used_nowhere() -> None:
+    check({"random": "simulation has numpy's generator, secrets have the system's"}, {})
+
+
+def test_key_code_tells_no_time() -> None:
+    inner = [file for file in FILES if file.startswith(("crypto/", "protocol/")) or file in ("wire.py", "ring.py")]
+    check(dict.fromkeys(("time", "datetime"), "a clock is a guessable seed"), {}, inner)
+
+
+GENERATES = re.compile(r"(secrets\.(randbelow|token_bytes)|os\.urandom|(X25519|Ed25519)PrivateKey\.generate)$")
+LOOKS_RANDOM = re.compile(r"(^secrets\.\w+|\burandom|\bgetrandbits|\brandbytes|PrivateKey\.generate|\brandint)$")
+
+
+def test_secrets_are_drawn_from_the_system_in_known_ways() -> None:
+    drawn = {
+        (file, name)
+        for file in FILES
+        for name, _ in names_of(file)
+        if LOOKS_RANDOM.search(name) and not re.match(r"secrets\.(mask|self|seal)_", name)
+    }
+    assert not [(file, name) for file, name in drawn if not GENERATES.search(name)]
+    assert {file for file, _ in drawn if file.startswith("crypto/")} == {
+        "crypto/field.py",
+        "crypto/identity.py",
+        "crypto/keys.py",
+        "crypto/shamir.py",
+    }
+
+
+DRAWS: dict[str, Callable[[], object]] = {
+    "a field element": random_element,
+    "a polynomial": lambda: tuple(random_polynomial(1, 3)),
+    "an identity": lambda: Identity.generate().public,
+    "a round's shared secret": lambda: RoundSecrets.generate().mask_secret,
+    "a round's sealing key": lambda: public_bytes(RoundSecrets.generate().seal_key),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_seeding_a_generator_does_not_fix_a_secret(draw: Callable[[], object]) -> None:
+    import numpy as np
+
+    found = set()
+    for _ in range(3):
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002 - the global one is what a careless library would use
+        found.add(draw())
+    assert len(found) == 3
+
+
+# --- checks stay when Python optimises ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_nothing_is_checked_by_an_assert(file: str) -> None:
+    """`python -O` leaves asserts out, and with them the check."""
+    assert not [node.lineno for node in ast.walk(tree_of(file)) if isinstance(node, ast.Assert)]
+
+
+# --- the lock -----------------------------------------------------------------------------------------------------
+
+LOCK = ROOT / "requirements-lock.txt"
+PINNED_OUTSIDE = {"torch": "its wheel depends on the accelerator, so it has no one hash"}
+ONLY_LOCKED = {
+    "atheris": "fuzzing, in the lock of the checks only",
+    "editables": "the build backend needs it to install the package itself in place",
+    "setuptools": "torch needs it; pip freeze does not show it",
+}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def locked() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Name, version and hashes of every requirement in the lock."""
+    text = re.sub(r"\\\n\s*", " ", LOCK.read_text(encoding="utf-8"))
+    found = {}
+    for line in text.splitlines():
+        if line.strip() and not line.strip().startswith("#"):
+            requirement, *options = line.split()
+            name, _, version = requirement.partition("==")
+            found[normal(name)] = version, tuple(options)
+    return found
+
+
+def pinned() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {normal(name): version for name, version in pairs}
+
+
+def direct() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    return {normal(re.split(r"[\[<>=;~! ]", one)[0]) for one in wanted} - {"heterosag"}
+
+
+def test_everything_in_the_lock_has_a_version_and_a_hash() -> None:
+    assert len(locked()) > 50
+    for name, (version, hashes) in locked().items():
+        assert re.fullmatch(r"\d[\w.+!]*", version), name
+        assert hashes, f"{name} has no hash"
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes), name
+
+
+def test_the_lock_names_no_place_to_fetch_from() -> None:
+    """Where packages come from is the installer's business; a hash holds wherever they come from."""
+    assert not re.search(r"--(extra-)?index-url|--find-links|--trusted-host|://|file:| @ ", LOCK.read_text())
+
+
+def test_torch_alone_is_pinned_outside_the_lock() -> None:
+    assert not PINNED_OUTSIDE.keys() & locked().keys()
+    assert not [name for name in locked() if name.startswith(("nvidia-", "cuda-", "triton"))]
+    assert f"torch=={pinned()['torch']}" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_lock_and_constraints_agree() -> None:
+    versions = {name: version for name, (version, _) in locked().items()}
+    constrained = {name: version for name, version in pinned().items() if name not in PINNED_OUTSIDE}
+    assert {name: versions.get(name) for name in constrained} == constrained
+    assert versions.keys() - constrained.keys() <= ONLY_LOCKED.keys()
+
+
+def test_every_direct_dependency_is_locked() -> None:
+    assert direct() - PINNED_OUTSIDE.keys() <= locked().keys()
+
+
+def test_what_torch_needs_is_locked() -> None:
+    """It is installed apart, but must not bring anything that has no hash."""
+    try:
+        wanted = requires("torch") or []
+    except PackageNotFoundError:
+        pytest.skip("torch is not installed")
+    own = {normal(re.split(r"[\[<>=;~! (]", one)[0]) for one in wanted if "extra ==" not in one}
+    accelerator = {name for name in own if name.startswith(("nvidia-", "cuda-", "triton"))}
+    assert own - accelerator <= locked().keys()
+
+
+def test_the_page_lists_every_direct_dependency() -> None:
+    page = (ROOT / "docs" / "supply-chain.md").read_text(encoding="utf-8")
+    listed = {normal(name) for name in re.findall(r"^\| ([\w.-]+) \|", page, flags=re.MULTILINE)}
+    assert direct() <= listed
