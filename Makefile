@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test test-all check bench docs-data reproduction clean help
+.PHONY: demo test test-all check bench fuzz soak docs-data reproduction clean help
 
 help:
 	@echo "make demo     a federated training run with dropouts and liars, and its report"
@@ -12,6 +12,8 @@ help:
 	@echo "make test-all  and those that take minutes"
 	@echo "make check    lint, types, layer contract"
 	@echo "make bench    ratios measured in one run, into bench/latest.json"
+	@echo "make fuzz     every decoder under coverage-guided fuzzing, half an hour (SECONDS_OF_FUZZING=...)"
+	@echo "make soak     the protocol through schedules of faults (SCHEDULES=...)"
 	@echo "make docs-data  regenerate the figures and summaries that the documents quote"
 	@echo "make reproduction  the paper's items at quick scale (set HETEROSAG_DATA for MNIST and CIFAR-10)"
 	@echo "make clean    remove what the other targets made"
@@ -39,6 +41,14 @@ check: $(VENV)/everything
 
 bench: $(VENV)/everything
 	$(BIN)/python -m bench
+
+SECONDS_OF_FUZZING ?= 1800
+fuzz: $(VENV)/everything
+	$(BIN)/python tests/fuzz --seconds $(SECONDS_OF_FUZZING) --summary docs/summaries/fuzz.json
+
+SCHEDULES ?= 20000
+soak: $(VENV)/everything
+	$(BIN)/python tests/simulation --schedules $(SCHEDULES) --workers 2 --summary docs/summaries/soak.json
 
 docs-data: $(VENV)/everything
 	$(BIN)/python docs/make_data.py

@@ -69,10 +69,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, bytes]:
 
 def _read(path: Path, most: int) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        if path.stat().st_size > most:
+            raise LocalFileError(f"{path} is too large for what it should be")
+        return path.read_bytes()
     except OSError as error:
         raise LocalFileError(f"cannot read {path}: {error}") from None
-    if len(data) > most:
-        raise LocalFileError(f"{path} is too large for what it should be")
-    return data

@@ -72,6 +72,17 @@ _RECIPE = (
 )
 
 
+_Structure = tuple[
+    list[int | str],
+    list[tuple[int, list[int]]],
+    list[tuple[int, list[tuple[list[int], int, int]]]],
+    list[str],
+    tuple[int, int, list[int]],
+    int,
+]
+"""What stands beside the recipe: users, subgroups, segments with their blocks, lanes, sharing graph, quorum."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A frozen plan. Make one with `Plan.build`, `Plan.from_toml` or `Plan.decode`; equal plans have equal digests.
@@ -365,12 +376,15 @@ class Plan:
         that nobody can hand over a structure that `build` would not make.
         """
         try:
-            version, values, _ = msgspec.msgpack.decode(data, type=tuple[int, list[Any], Any])
-            recipe = dict(zip(_RECIPE, values, strict=True))
+            version, values, structure = msgspec.msgpack.decode(data, type=tuple[int, list[Any], _Structure])
+            recipe: dict[str, Any] = dict(zip(_RECIPE, values, strict=True))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise PlanError("encoding", f"these bytes are not a plan: {error}") from None
         if version != PLAN_VERSION:
             raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}, not {version}")
+        for name, value in recipe.items():
+            _check_plain(name, value)
+        _check_extent(recipe, structure)
         plan = cls._from_recipe(recipe)
         if plan.encode() != data:
             raise PlanError("encoding", "the recipe in these bytes does not make the structure that stands beside it")
@@ -397,8 +411,10 @@ class Plan:
         """The plan of a TOML text: the arguments of `build` by name; a `digest`, where given, must match."""
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
             raise PlanError("toml", f"not valid TOML: {error}") from None
+        for name, value in table.items():
+            _check_plain(name, value)
         if table.pop("version", PLAN_VERSION) != PLAN_VERSION:
             raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}")
         expected = table.pop("digest", None)
@@ -420,6 +436,32 @@ class Plan:
             problem = f"unknown keys {unknown}" if unknown else f"missing keys {missing}"
             raise PlanError((unknown or missing)[0], f"{problem}; a plan has the keys {', '.join(_RECIPE)}")
         return cls.build(**recipe)
+
+
+def _check_extent(recipe: dict[str, Any], structure: Any) -> None:
+    """Refuse a recipe for more than stands beside it before it is followed: a short one can ask for millions."""
+    users, subgroups, segments = structure[:3]
+    classes, _ = check_classes(recipe["classes"], recipe["levels"])
+    if sum(classes) != len(users):
+        raise PlanError("encoding", f"a recipe for {sum(classes)} users beside a structure of {len(users)}")
+    dimension, weight_bound, floor = recipe["dimension"], recipe["weight_bound"], recipe["floor"]
+    check_numbers(
+        dimension, recipe["value_range"], weight_bound, floor, recipe["colluders"], recipe["dropout"], len(users)
+    )
+    counts, _ = count(classes, recipe["subgroup_size"], recipe["design"], floor, weight_bound, dimension)
+    blocks = sum(len(segment[1]) for segment in segments)
+    pairs = 0 if recipe["design"] in ("secagg", "multigroup") else sum(counts) * (sum(counts) - 1) // 2
+    if sum(counts) != len(subgroups) or pairs > blocks:
+        raise PlanError("encoding", f"a recipe for {sum(counts)} subgroups beside a structure of {len(subgroups)}")
+
+
+def _check_plain(name: str, value: Any) -> None:
+    """A recipe is made of plain values and flat lists of them, and a whole number has 64 bits."""
+    for part in value if isinstance(value, list) else (value,):
+        if isinstance(part, (list, dict)):
+            raise PlanError(name, "must be a plain value or a flat list of them")
+        if isinstance(part, int) and not -(2**63) <= part < 2**64:
+            raise PlanError(name, "a whole number of more than 64 bits")
 
 
 # --- notes --------------------------------------------------------------------------------------------------------

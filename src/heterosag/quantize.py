@@ -40,8 +40,10 @@ def step(value_range: ValueRange, level: int) -> float:
 def check_range(value_range: ValueRange) -> ValueRange:
     """The range as two finite floats in rising order, or a `UsageError` that says what is wrong with it."""
     try:
+        if isinstance(value_range, str):
+            raise TypeError
         low, high = (float(end) for end in value_range)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UsageError(f"a value range is two numbers, not {value_range!r}") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)):
         raise UsageError(f"a value range is two finite numbers in rising order, not {value_range!r}")

@@ -100,14 +100,14 @@ def check_metrics(metrics: Any, users: int) -> tuple[str, ...]:
     return names
 
 
-def _whole(field_name: str, value: Any, least: int, most: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        upto = "" if most is None else f" and at most {most}"
+def _whole(field_name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        upto = "" if most == 2**63 - 1 else f" and at most {most}"
         raise PlanError(field_name, f"must be a whole number of at least {least}{upto}, not {value!r}")
     return value
 
 
-def _numbers(field_name: str, values: Any, least: int, most: int | None = None) -> tuple[int, ...]:
+def _numbers(field_name: str, values: Any, least: int, most: int = 2**63 - 1) -> tuple[int, ...]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence) or not values:
         raise PlanError(field_name, f"must be a list with one whole number a class, not {values!r}")
     return tuple(_whole(f"{field_name}[{index}]", value, least, most) for index, value in enumerate(values))

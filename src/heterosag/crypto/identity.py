@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -66,7 +66,7 @@ class Identity(Secret):
         load = serialization.load_ssh_private_key if b"OPENSSH" in data else serialization.load_pem_private_key
         try:
             key = load(data, None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):  # the last for a short Ed448 key
             raise UsageError("not a private key in PEM or OpenSSH form, or one with a passphrase") from None
         if isinstance(key, Ed25519PrivateKey):
             return cls(key)

@@ -32,6 +32,15 @@ Replies = dict[str, tuple[bytes, bytes | None]]
 """By step, the digest of the message that was answered, and the answer (None once it is not given again)."""
 
 
+_KINDS: dict[ClientPhase, type[Fresh | Advertised | Shared | Masked]] = {
+    ClientPhase.FRESH: Fresh,
+    ClientPhase.ADVERTISED: Advertised,
+    ClientPhase.SHARED: Shared,
+    ClientPhase.MASKED: Masked,
+    ClientPhase.AGREED: Masked,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Saved(Secret):
     """What is written. Field elements and keys are 32 bytes each."""
@@ -100,8 +109,13 @@ def load(data: bytes, base: Fresh) -> tuple[State, ClientPhase, Replies]:
             raise UsageError(f"this saved client has format {saved.format}, not {_FORMAT}")
         if (saved.context, saved.user) != (base.context, base.user):
             raise UsageError("this saved client belongs to another plan, user, session, round or model")
-        return _state(saved, base), ClientPhase(saved.phase), saved.replies
-    except (msgspec.DecodeError, WireError, TypeError, ValueError) as error:
+        state, phase = _state(saved, base), ClientPhase(saved.phase)
+        if not isinstance(state, _KINDS.get(phase, type(None))):
+            raise UsageError(f"the phase {saved.phase!r} with the state {saved.kind!r}")
+        if save(base, state, saved.phase, saved.replies) != data:
+            raise UsageError("not the one encoding of its state")
+        return state, phase, saved.replies
+    except (msgspec.DecodeError, WireError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"this is not a saved client: {error}") from None
 
 
