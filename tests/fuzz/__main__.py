@@ -192,6 +192,7 @@ def run_inside(target: str, options: list[str]) -> None:
 def seeds() -> dict[str, dict[str, bytes]]:
     """The inputs that can be made anew, byte for byte: valid ones, and the tricky ones made from them."""
     from fuzz import targets
+    from fuzz.enrolments import tape as taped_enrolment
 
     signed, plain = targets.play(signed=True), targets.play(signed=False)
     found: dict[str, dict[str, bytes]] = {name: {} for name in targets.TARGETS}
@@ -228,6 +229,12 @@ def seeds() -> dict[str, dict[str, bytes]]:
         "no-bits": bytes(9),
         "lanes-of-64": bytes([64, 1, 0, 0, 0]) + bytes(range(64)),
     }
+    enrolment = taped_enrolment()
+    for kind, message in enrolment.by_kind().items():
+        name = next(name for name, known in targets.KINDS.items() if known is kind)
+        found[f"wire_{name}"] |= {"signed": message, **_tricky(message, "signed")}
+    found["enrolment_server"] = {"commit": b"\0" + enrolment.committed[3], "reveal": b"\xff" + enrolment.revealed[3]}
+    found["enrolment_user"] = {"reveal": b"\0" + enrolment.commitments, "finish": b"\xff" + enrolment.reveals}
     for name in ("plan_changed", "saved_client_changed", "server_changed", "server_closing", "client_changed"):
         found[name] |= _scripts()
     found["directory_file"] = _directories(signed.directory or {})
@@ -250,7 +257,7 @@ def _tricky(message: bytes, label: str) -> dict[str, bytes]:
         "huge-bytes": message[:3] + HUGE[2],
         "nested": message[:37] + b"\x91" * 1200,
         "long-version": message[:2] + b"\xcc\x01" + message[3:],
-        "other-tag": message[:1] + bytes([message[1] % 9 + 1]) + message[2:],
+        "other-tag": message[:1] + bytes([message[1] % 13 + 1]) + message[2:],
     }
     return {f"{label}-{name}": data for name, data in changed.items()}
 

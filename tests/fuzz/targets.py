@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from fuzz.enrolments import enrolment_server, enrolment_user
 from rounds import ROUND, small_plan
 
 from heterosag import ring, wire
@@ -55,6 +56,10 @@ KINDS: dict[str, type[wire.Message]] = {
     "agreement": wire.Agreement,
     "unmask_request": wire.UnmaskRequest,
     "released": wire.Released,
+    "nonce_commitment": wire.NonceCommitment,
+    "nonce_commitments": wire.NonceCommitments,
+    "nonce_reveal": wire.NonceReveal,
+    "nonce_reveals": wire.NonceReveals,
 }
 SENT = dict(
     zip(PHASES, (wire.Advertisement, wire.Shares, wire.MaskedVector, wire.Agreement, wire.Released), strict=True)
@@ -692,6 +697,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "server_closing": server_closing,
     "client_raw": client_raw,
     "client_changed": client_changed,
+    "enrolment_server": enrolment_server,
+    "enrolment_user": enrolment_user,
     "directory_file": directory_file,
     "key_file": key_file,
 }

@@ -38,6 +38,8 @@ SHORT_FUZZ = {
     "server_closing": 200,
     "client_raw": 800,
     "client_changed": 300,
+    "enrolment_server": 800,
+    "enrolment_user": 300,
     "directory_file": 400,
     "key_file": 1500,
 }
