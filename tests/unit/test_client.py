@@ -599,3 +599,20 @@ def test_nothing_that_holds_a_secret_can_be_pickled() -> None:
     for thing in (Polynomials(mask=[1], self=[2]), Mask(bytes(32), True, ()), Rounding.from_system()):
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(thing)
+
+
+def test_a_key_in_another_encoding_is_refused() -> None:
+    """The unused bit makes other bytes of the same key: two users would have one key without looking equal."""
+    world = World(small_plan())
+    world.run("advertise")
+    advertised = roster_of(world).advertised
+    key = advertised[2].mask_key
+    twin = replace(advertised[3], mask_key=key[:31] + bytes([key[31] ^ 0x80]))
+    message = change(wire.Roster, world.waiting[0], world.plan, advertised=[*advertised[:3], twin, *advertised[4:]])
+    refuses(world, 0, "share", message, "one encoding")
+
+
+def test_a_signed_survivor_set_needs_identities() -> None:
+    world = unmasking()
+    message = change(wire.UnmaskRequest, world.waiting[0], world.plan, signatures=[(0, bytes(64))])
+    refuses(world, 0, "unmask", message, "knows no identities")

@@ -160,3 +160,14 @@ def test_packing_of_cells_comes_back() -> None:
     for before, after in zip(lanes, masks.from_bytes(data, cells), strict=True):
         assert np.array_equal(before.elements, after.elements)
         assert np.array_equal(before.auxiliary, after.auxiliary)
+
+
+def test_large_and_small_cells_cross_the_wire_alike() -> None:
+    """Cells beyond a size are packed one by one, the others together."""
+    plan = Plan.build([4], [5], 20_000, subgroup_size=2, design="multigroup", floor=2, metrics=["loss"])
+    cells = plan.cells(0)
+    assert {cell.size for cell in cells} == {20_000, 0}
+    lanes = masks.empty(cells)
+    lanes[0].elements[:] = np.arange(20_000) % 8
+    found = list(masks.from_bytes(memoryview(masks.to_bytes(lanes, cells)), cells))
+    assert all(np.array_equal(a.elements, b.elements) for a, b in zip(lanes, found, strict=True))

@@ -93,3 +93,10 @@ def test_outcome_says_who_survives_or_why_not() -> None:
     assert signed.phase is Phase.AGREE
     with pytest.raises(UsageError, match="before one of the phases"):
         outcome(plan, {0: "lunch"})
+
+
+def test_robustness_is_worked_out_where_the_quick_bounds_do_not_decide() -> None:
+    plan = Plan.build([24], [4], 200, subgroup_size=2, floor=2, min_robustness=0.6, dropout=0.0)
+    lost = frozenset({0, 1})
+    assert len(lost) > plan.design.tolerated_losses(0.6)
+    check_legal(plan, frozenset(user for user in range(24) if plan.seats[user] not in lost))

@@ -8,7 +8,7 @@ from rounds import World, small_plan
 
 from heterosag import wire
 from heterosag.crypto.identity import Identity
-from heterosag.errors import WireError
+from heterosag.errors import UsageError, WireError
 from heterosag.protocol.enrol import Charter, Enrolling, Enrolment
 
 
@@ -153,3 +153,8 @@ def test_bytes_on_the_wire_are_those_of_the_packed_vector() -> None:
     sizes = [segment.size for segment in PLAN.segments]
     assert len(message.vector) == sum((b * n + 7) // 8 + 16 for b, n in zip(bits, sizes, strict=True))
     assert len(MESSAGES[wire.MaskedVector]) - len(message.vector) - len(message.signature) < 64
+
+
+def test_a_vector_too_long_for_messagepack_is_named() -> None:
+    with pytest.raises(UsageError, match="too long for one message"):
+        wire._bin_header(1 << 32)

@@ -170,8 +170,7 @@ class Client(Secret):
 
     def _forget_vector(self) -> None:
         """Once the server has gone on, the masked vector is not sent again: keep only what it answered."""
-        if "mask" in self._replies:
-            self._replies["mask"] = (self._replies["mask"][0], None)
+        self._replies |= {name: (answered, None) for name, (answered, _) in self._replies.items() if name == "mask"}
 
     def _step(self, event: str, message: bytes, step: Callable[[Any], tuple[Any, bytes]]) -> bytes:
         name = event.partition(",")[0]
