@@ -60,7 +60,7 @@ class PlanError(HeteroSagError, ValueError):
 
 
 class WireError(HeteroSagError):
-    """Bytes that no honest sender produces. `sender` is who they came from, where that is known."""
+    """Bytes that no honest sender produces, or again when they are past. `sender` is who they came from, if known."""
 
     def __init__(self, problem: str, *, sender: Name | None = None) -> None:
         origin = "" if sender is None else f"from {sender!r}: "
@@ -99,7 +99,11 @@ class DisputedShareError(HeteroSagError):
 
 
 class FaultyServerError(HeteroSagError):
-    """The server's message must not be answered. Proves that the server lied, or that the plan differs."""
+    """The server's message must not be answered.
+
+    Proves that the server lied, that the plan differs, or, where the message says that a step is not possible now, that
+    one before it was lost on its way.
+    """
 
 
 class TooFewSurvivorsError(HeteroSagError):

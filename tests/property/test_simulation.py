@@ -1,0 +1,239 @@
+"""The simulated world: thousands of schedules, replays that are exact, and invariants that can fail."""
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from simulation.invariants import measure
+from simulation.ledger import BrokenInvariantError
+from simulation.liars import TRAITS
+from simulation.network import Envelope
+from simulation.schedule import MOODS, Script
+from simulation.users import Disk, Node, Program
+from simulation.world import World, simulate
+
+from heterosag import wire
+from heterosag.crypto.field import element_to_bytes
+from heterosag.errors import FaultyUserError, TooFewSurvivorsError
+from heterosag.protocol import Client, Decoded, Server, ServerPhase
+from heterosag.protocol.steps import Masked
+
+CHUNKS, SCHEDULES = 40, 50
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_schedules(chunk: int) -> None:
+    for seed in range(chunk * SCHEDULES, (chunk + 1) * SCHEDULES):
+        report = simulate(seed)
+        assert not report.failure, "\n".join(
+            [f"replay: python tests/simulation --replay {seed}", *report.trace, report.failure]
+        )
+
+
+def test_a_replay_repeats_every_event_and_every_byte() -> None:
+    for seed in range(0, 200, 10):
+        first, second = (simulate(seed, keep_trace=True) for _ in range(2))
+        assert first == second
+        assert len(first.trace) > 10
+
+
+def test_schedules_are_of_every_kind_and_meet_every_fault() -> None:
+    reports = [simulate(seed) for seed in range(120)]
+    assert {report.mood for report in reports} == set(MOODS)
+    faults = {kind for report in reports for kind in report.faults}
+    users = {"dropped", "user crashed", "disk lost", "two programs", "lied"}
+    network = {"lost", "duplicated", "delayed", "corrupted", "misrouted", "spliced", "tampered", "replayed"}
+    assert faults == {*users, *network, "server crashed"}
+    ends = {name for report in reports for name in report.counts if name.startswith("ended: ")}
+    assert len(ends) == 5
+
+
+# --- the invariants can fail ----------------------------------------------------------------------------------------
+
+
+def first_failure(problem: str, seeds: range = range(500), **broken: Any) -> int:
+    """The first seed in which broken users, or a broken server, are found out for this very reason."""
+    for seed in seeds:
+        report = simulate(seed, **broken)
+        if problem in report.failure:
+            assert simulate(seed, **broken).trace == report.trace
+            assert not simulate(seed).failure
+            return seed
+    raise AssertionError(f"no schedule shows: {problem}")
+
+
+class LeakyProgram(Program):
+    """Gives out the other share of one dealer, the one that it must keep, too."""
+
+    def step(self, client: Client, envelope: Envelope) -> bytes:
+        state = client._state
+        reply = super().step(client, envelope)
+        if envelope.phase != "unmask" or not isinstance(state, Masked):
+            return reply
+        message = wire.decode(wire.Released, reply, plan=self.node.world.script.plan)
+        dealer, known = message.shares[0]
+        other = next(share for share in map(element_to_bytes, state.held[dealer]) if share != known)
+        return wire.encode(replace(message, shares=[(dealer, known), (dealer, other), *message.shares[1:]]))
+
+
+class LeakyNode(Node):
+    def __init__(self, world: World, user: Any) -> None:
+        super().__init__(world, user)
+        self.programs = [LeakyProgram(self, 0)]
+
+
+class ForgetfulDisk(Disk):
+    """A log that forgets what was claimed before."""
+
+    def claim(self, context: bytes, kind: str, value: bytes) -> None:
+        self.claims[context, kind] = value
+
+
+class ForgetfulNode(Node):
+    def __init__(self, world: World, user: Any) -> None:
+        super().__init__(world, user)
+        self.disk = ForgetfulDisk(0)
+
+
+class UnloggedNode(Node):
+    """Sends without having claimed."""
+
+    def log(self) -> Disk:
+        return Disk(0)
+
+
+def server_that(change: Callable[[Server, Decoded], Decoded]) -> type[Server]:
+    class Changed(Server):
+        @property
+        def decoded(self) -> Decoded:
+            return change(self, super().decoded)
+
+    return Changed
+
+
+def add_one(server: Server, decoded: Decoded) -> Decoded:
+    decoded.segments[-1][-1].elements[-1] ^= 1
+    return decoded
+
+
+def leave_one_out(server: Server, decoded: Decoded) -> Decoded:
+    return Decoded(survivors=decoded.survivors[1:], segments=decoded.segments, metrics=decoded.metrics)
+
+
+class BlamingServer(Server):
+    """Blames the first user for whatever arrives late."""
+
+    def receive(self, user: Any, data: bytes) -> bool:
+        if not super().receive(user, data) and user == self.plan.users[0]:
+            raise FaultyUserError(user, "is late")
+        return True
+
+
+class HoardingServer(Server):
+    """Keeps every message."""
+
+    def receive(self, user: Any, data: bytes) -> bool:
+        self.__dict__.setdefault("hoard", []).append(data)
+        return super().receive(user, data)
+
+
+class CountingServer(Server):
+    """Counts a late message again."""
+
+    def receive(self, user: Any, data: bytes) -> bool:
+        return super().receive(user, data) or data[1:2] == b"\x05"
+
+
+class SilentServer(Server):
+    """Ends with an error of no name."""
+
+    def close(self) -> dict[Any, bytes]:
+        raise KeyError("lost")
+
+
+class TimidServer(Server):
+    """Gives up where a legal set of users is left."""
+
+    def close(self) -> dict[Any, bytes]:
+        if self.phase is ServerPhase.MASK:
+            self._fail()
+            raise TooFewSurvivorsError("floor", "perhaps too few")
+        return super().close()
+
+
+def test_a_client_that_releases_both_secrets_is_found_out() -> None:
+    first_failure("released the wrong share", node=LeakyNode)
+
+
+@pytest.mark.parametrize("kind", ["share", "mask"])
+def test_a_log_that_forgets_is_found_out_when_a_user_restarts(kind: str) -> None:
+    first_failure(f"two different messages to {kind} from one disk", node=ForgetfulNode)
+
+
+def test_a_user_without_a_log_is_found_out_at_once() -> None:
+    assert first_failure("did not claim in its log", node=UnloggedNode) < 20
+
+
+@pytest.mark.parametrize("change", [add_one, leave_one_out])
+def test_a_wrong_result_is_found_out(change: Callable[[Server, Decoded], Decoded]) -> None:
+    assert first_failure("not the exact sum", server=server_that(change)) < 100
+
+
+@pytest.mark.parametrize(
+    ("server", "problem"),
+    [
+        (BlamingServer, "honest user is blamed"),
+        (HoardingServer, "the server keeps"),
+        (CountingServer, "counts though it is late"),
+        (SilentServer, "KeyError"),
+        (TimidServer, "the oracle says"),
+    ],
+)
+def test_a_broken_server_is_found_out(server: type[Server], problem: str) -> None:
+    first_failure(problem, server=server)
+
+
+def test_the_ledger_refuses_two_survivor_sets_and_both_secrets() -> None:
+    scripts = (Script.of(seed, TRAITS) for seed in range(999))
+    world = World(next(script for script in scripts if script.mood == "calm" and script.plan.sharing.complete))
+    world.run()
+    node, ledger = world.nodes[world.script.plan.users[0]], world.ledger
+    node.disk.claims[b"context", "unmask"] = b"one"
+    ledger._chosen_once(node, "unmask", b"context", b"one")
+    node.disk.claims[b"context", "unmask"] = b"two"
+    with pytest.raises(BrokenInvariantError, match="two survivor sets to unmask"):
+        ledger._chosen_once(node, "unmask", b"context", b"two")
+    threshold = world.script.plan.share_threshold
+    with pytest.raises(BrokenInvariantError, match="shares of both secrets"):
+        ledger._check_secrets(0, {"mask": {1, 2}, "self": {2}}, 1)
+    ledger._check_secrets(0, {"mask": set(range(threshold)), "self": set(range(100, 99 + threshold))}, 1)
+    with pytest.raises(BrokenInvariantError, match="both secrets of user"):
+        ledger._check_secrets(0, {"mask": set(range(threshold)), "self": set(range(100, 100 + threshold))}, 1)
+
+
+# --- the server's memory --------------------------------------------------------------------------------------------
+
+
+def test_a_server_holds_accumulators_and_no_vectors() -> None:
+    """By the allocator's own count: many vectors of a megabyte in, one accumulator a subgroup is kept."""
+    from rounds import World as Round
+    from rounds import small_plan
+
+    plan = small_plan(dimension=200_000, levels=[200, 200])
+    world = Round(plan)
+    world.run("advertise", "share")
+    replies = {user: world.answer("mask", user) for user in plan.users}
+    accumulators = measure(world.server)["arrays"]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for user, reply in replies.items():
+            world.server.receive(user, bytes(bytearray(reply)))
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert accumulators >= len(plan.subgroups) * plan.dimension
+    assert kept < 20_000 < len(replies[plan.users[0]])
+    assert measure(world.server)["arrays"] == accumulators

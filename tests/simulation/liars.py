@@ -1,0 +1,143 @@
+"""Malicious users: each runs the real client and breaks the protocol in one way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from heterosag import wire
+from heterosag.crypto.field import PRIME
+from heterosag.plan import Plan
+from heterosag.protocol.client import Polynomials
+
+__all__ = ["TRAITS", "lie", "lie_about_shares", "lie_about_vector"]
+
+
+def lie_about_vector(trait: str, vector: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The vector a user masks, and whether it clips: a wild one goes far beyond the range and wraps."""
+    return (vector * 40.0, False) if trait == "wild vector" else (vector, True)
+
+
+def lie_about_shares(trait: str, polynomials: Polynomials, draw: random.Random) -> Polynomials:
+    """What a user deals: with a wrong polynomial the shares match their commitments, but give another secret."""
+    if trait == "wrong mask polynomial":
+        return Polynomials(mask=[draw.randrange(PRIME), *polynomials.mask[1:]], self=polynomials.self)
+    if trait == "wrong self polynomial":
+        return Polynomials(mask=polynomials.mask, self=[draw.randrange(PRIME), *polynomials.self[1:]])
+    return polynomials
+
+
+def lie(trait: str, phase: str, reply: bytes, plan: Plan, draw: random.Random) -> list[bytes]:
+    """What a user sends instead of its client's reply, one or several messages."""
+    at, change = _LIES.get(trait, ("", _keep))
+    if at not in (phase, "any"):
+        return [reply]
+    kind = _UP[phase]
+    found = change(wire.decode(kind, reply, plan=plan), draw)
+    return [data if isinstance(data, bytes) else wire.encode(data) for data in found]
+
+
+_UP: dict[str, type[wire.Message]] = {
+    "advertise": wire.Advertisement,
+    "share": wire.Shares,
+    "mask": wire.MaskedVector,
+    "agree": wire.Agreement,
+    "unmask": wire.Released,
+}
+
+
+def _keep(message: Any, draw: random.Random) -> list[Any]:
+    return [message]
+
+
+def _another_vector(message: wire.MaskedVector, draw: random.Random) -> wire.MaskedVector:
+    vector = bytearray(message.vector)
+    vector[draw.randrange(len(vector))] ^= 1 << draw.randrange(8)
+    return replace(message, vector=memoryview(bytes(vector)))
+
+
+def _garble_vector(message: wire.MaskedVector, draw: random.Random) -> list[Any]:
+    return [_another_vector(message, draw)]
+
+
+def _send_two_vectors(message: wire.MaskedVector, draw: random.Random) -> list[Any]:
+    return [message, _another_vector(message, draw)]
+
+
+def _change_entries(message: wire.Shares, draw: random.Random, *fields: str) -> list[Any]:
+    """Other bytes in some fields of about half of the sealed shares."""
+    shares = [
+        replace(entry, **{name: draw.randbytes(len(getattr(entry, name))) for name in fields})
+        if draw.random() < 0.5
+        else entry
+        for entry in message.shares
+    ]
+    return [replace(message, shares=shares)]
+
+
+def _spoil_seals(message: wire.Shares, draw: random.Random) -> list[Any]:
+    return _change_entries(message, draw, "mask_share", "self_share")
+
+
+def _spoil_commitments(message: wire.Shares, draw: random.Random) -> list[Any]:
+    return _change_entries(message, draw, "mask_commitment", "self_commitment")
+
+
+def _spoil_secret(message: wire.Shares, draw: random.Random) -> list[Any]:
+    return [replace(message, secret_commitment=draw.randbytes(32), own_self_commitment=draw.randbytes(32))]
+
+
+def _spoil_release(message: wire.Released, draw: random.Random) -> list[Any]:
+    return [replace(message, shares=[(dealer, draw.randbytes(32)) for dealer, _ in message.shares])]
+
+
+def _shorten_release(message: wire.Released, draw: random.Random) -> list[Any]:
+    return [replace(message, shares=[entry for entry in message.shares if draw.random() < 0.5])]
+
+
+def _complain(message: wire.MaskedVector, draw: random.Random) -> list[Any]:
+    return [replace(message, complaints=[draw.randrange(4)])]
+
+
+def _pretend(message: Any, draw: random.Random) -> list[Any]:
+    other = draw.randrange(4)
+    if isinstance(message, wire.Advertisement):
+        return [replace(message, advertised=replace(message.advertised, user=other))]
+    return [replace(message, user=other)]
+
+
+def _forge(message: Any, draw: random.Random) -> list[Any]:
+    if isinstance(message, wire.Advertisement):
+        return [replace(message, advertised=replace(message.advertised, signature=draw.randbytes(64)))]
+    return [replace(message, signature=draw.randbytes(64)) if hasattr(message, "signature") else message]
+
+
+def _weaken_key(message: wire.Advertisement, draw: random.Random) -> list[Any]:
+    return [replace(message, advertised=replace(message.advertised, seal_key=bytes(32)))]
+
+
+def _flood(message: Any, draw: random.Random) -> list[Any]:
+    return [draw.randbytes(draw.randint(0, 300)) for _ in range(20)] + [message]
+
+
+_LIES: dict[str, tuple[str, Callable[[Any, random.Random], list[Any]]]] = {
+    "garbled vector": ("mask", _garble_vector),
+    "two vectors": ("mask", _send_two_vectors),
+    "false complaint": ("mask", _complain),
+    "bad seals": ("share", _spoil_seals),
+    "wrong commitments": ("share", _spoil_commitments),
+    "wrong secret commitment": ("share", _spoil_secret),
+    "bad release": ("unmask", _spoil_release),
+    "short release": ("unmask", _shorten_release),
+    "another's name": ("any", _pretend),
+    "forged signatures": ("any", _forge),
+    "weak key": ("advertise", _weaken_key),
+    "flood": ("any", _flood),
+}
+
+TRAITS = ("wild vector", "wrong mask polynomial", "wrong self polynomial", *_LIES)
+"""The ways to lie."""
