@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.design import Design
+from heterosag.errors import UsageError
 
-__all__ = ["LeakProbability", "failure_probability", "leak_probability"]
+__all__ = ["LeakProbability", "failure_probability", "leak_probability", "least_subgroup_size"]
 
 _Masses = npt.NDArray[np.float64]
 
@@ -164,3 +165,27 @@ def _binomial(trials: int, chance: float) -> _Masses:
         for hits in range(trials + 1)
     ]
     return np.array([math.exp(log) for log in logs])
+
+
+def least_subgroup_size(users: int, *, corrupt: float, dropout: float, honest: int = 3, bits: int = 40) -> int:
+    """The smallest subgroups with which every block of `perfect` keeps so many honest survivors, but for 2^-bits.
+
+    Blocks are pairs of subgroups of n users, every pair of the users/n subgroups once; a user is honest and survives
+    with probability 1 - corrupt - dropout (at worst nobody is both corrupt and gone), independently. A union bound over
+    the pairs.
+    """
+    if not (corrupt >= 0 and dropout >= 0 and corrupt + dropout < 1 and honest >= 1 and bits >= 1 and users >= 2):
+        raise UsageError(f"no subgroups for {users} users, {corrupt:g} of them corrupt and {dropout:g} gone")
+    sound = 1 - corrupt - dropout
+    for size in range(1, users // 2 + 1):
+        subgroups = users // size
+        few = math.fsum(
+            math.comb(2 * size, count) * sound**count * (1 - sound) ** (2 * size - count)
+            for count in range(min(honest, 2 * size + 1))
+        )
+        if few * subgroups * (subgroups - 1) / 2 <= 2.0**-bits:
+            return size
+    raise UsageError(
+        f"no subgroup size keeps {honest} honest survivors in every block of {users} users: expect fewer corrupt or "
+        "dropped ones, or use the design secagg"
+    )

@@ -6,7 +6,8 @@ from math import comb, prod
 import pytest
 
 from heterosag.design import Design, make
-from heterosag.dropout import failure_probability, leak_probability
+from heterosag.dropout import failure_probability, leak_probability, least_subgroup_size
+from heterosag.errors import UsageError
 from heterosag.graph import majority
 from heterosag.plan import Plan
 
@@ -124,3 +125,16 @@ def test_abort_rates_stay_within_those_of_the_specification(size: int, dropout: 
     plan = Plan.build([12 * size], [2], 1000, subgroup_size=size, dropout=dropout)
     assert len(plan.subgroups) == 12
     assert 0 < plan.failure_probability() <= most
+
+
+@pytest.mark.parametrize(("corrupt", "size"), [(0.0, 10), (0.05, 12), (0.10, 14), (0.20, 18), (0.33, 25)])
+def test_subgroups_that_keep_three_honest_survivors_in_every_block(corrupt: float, size: int) -> None:
+    assert least_subgroup_size(1000, corrupt=corrupt, dropout=0.1) == size
+
+
+def test_wishes_that_no_subgroup_size_meets_are_named() -> None:
+    with pytest.raises(UsageError, match="no subgroup size"):
+        least_subgroup_size(20, corrupt=0.4, dropout=0.4)
+    for wrong in ({"corrupt": 1.0, "dropout": 0.0}, {"corrupt": 0.0, "dropout": -0.1}):
+        with pytest.raises(UsageError, match="no subgroups for"):
+            least_subgroup_size(100, **wrong)
