@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import flower, masking, sharing, startup, training
+from bench import flower, masking, planning, sharing, startup, training
 
-SUITES = (startup, masking, sharing, training, flower)
+SUITES = (startup, masking, sharing, training, planning, flower)
 
 
 def main() -> None:

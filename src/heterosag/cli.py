@@ -119,9 +119,27 @@ def plan(
     compare: Annotated[
         str, typer.Option(help="Designs to show side by side instead, such as secagg,paper,perfect.")
     ] = "",
+    optimise: Annotated[
+        bool, typer.Option("--optimise", help="Find classes, subgroups and levels for --rates.")
+    ] = False,
+    rates: Annotated[
+        str,
+        typer.Option(help="Users' upload rates in Mb/s: 0.5x20,2x20, a CSV file, or lognormal:MEDIAN:SPREAD:USERS."),
+    ] = "",
+    deadline: Annotated[float | None, typer.Option(help="Seconds that the upload of a round may take.")] = None,
+    bits: Annotated[int | None, typer.Option(help="Bits that an upload may have, instead of a deadline.")] = None,
+    corrupt: Annotated[float, typer.Option(help="Share of users who may be corrupt.")] = 0.0,
+    attackers: Annotated[int, typer.Option(help="Lying users that the median must bear.")] = 0,
+    failure: Annotated[float, typer.Option(help="How often a round may end for lack of survivors.")] = 0.01,
+    from_run: Annotated[
+        Path | None, typer.Option("--from", help="Learn rates and dropout from this run, and propose a better plan.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Build a plan and show what it costs and guarantees, before a single key exists."""
+    if optimise or from_run is not None:
+        _optimise(locals(), from_run, save, as_json=as_json)
+        return
     settings = _settings(locals())
     if plan_file is not None:
         plans = [_load(plan_file)]
@@ -315,6 +333,62 @@ def _need(module: str, extra: str) -> None:
 
     if find_spec(module) is None:
         raise UsageError(f"this command needs {module}: pip install 'heterosag[{extra}]'")
+
+
+def _optimise(flags: dict[str, Any], from_run: Path | None, save: Path | None, *, as_json: bool) -> None:
+    """Find the best plan for wishes, or for what a run has shown."""
+    from heterosag.planner import Wishes, best
+    from heterosag.records import learn_wishes, read_run
+    from heterosag.report.proposals import describe, show
+
+    limits: dict[str, Any] = {name: flags[name] for name in ("deadline", "bits") if flags[name] is not None}
+    before = None
+    if from_run is not None:
+        run = read_run(from_run)
+        before = float(run.plan["quantization_error"])
+        wishes = learn_wishes(run, **limits)
+    else:
+        same = ("dimension", "floor", "weight_bound", "corrupt", "attackers", "failure")
+        wishes = Wishes(
+            rates=_rates(flags["rates"]),
+            value_range=tuple(_numbers("range", flags["value_range"])),  # type: ignore[arg-type]
+            **{name: flags[name] for name in same},
+            **limits,
+            **({} if flags["dropout"] is None else {"dropout": flags["dropout"]}),
+        )
+    proposal = best(wishes)
+    if save is not None:
+        _write(save, proposal.plan.to_toml())
+    if as_json:
+        print(json.dumps(describe(proposal, before), indent=2))
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(show(proposal, before))
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    """Upload rates: counted values, a distribution, or a file with one in each line."""
+    if not text:
+        raise UsageError("--optimise needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
+    if text.startswith("lognormal:"):
+        try:
+            median, spread, count = text.removeprefix("lognormal:").split(":")
+            from heterosag.planner import spread_rates
+
+            return spread_rates(float(median), float(spread), int(count))
+        except ValueError:
+            raise UsageError(f"a distribution is lognormal:MEDIAN:SPREAD:USERS, not {text!r}") from None
+    if Path(text).is_file():
+        text = ",".join(line.split(",")[-1] for line in _text_of(Path(text)).split() if line[-1:].isdigit())
+    found: list[float] = []
+    try:
+        for part in text.split(","):
+            rate, _, count = part.partition("x")
+            found += [float(rate)] * (int(count) if count else 1)
+    except ValueError:
+        raise UsageError(f"rates are numbers, or numbers x users, with commas between them, not {text!r}") from None
+    return tuple(found)
 
 
 # --- from flags to plans ------------------------------------------------------------------------------------------

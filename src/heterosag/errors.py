@@ -3,7 +3,7 @@
 Every error of this package is a `HeteroSagError`, so one `except` catches them all. The first question after an error
 is whose fault it is, and the tree answers that:
 
-- `UsageError`, `PlanError`, `LocalFileError`: the caller's own.
+- `UsageError`, `PlanError`, `LocalFileError`, `InfeasibleError`: the caller's own.
 - `WireError`: bytes that no honest sender produces, from the sender named.
 - `FaultyUserError`: the user named broke the protocol, provably.
 - `FaultyBlockError`: somebody in the blocks named did; masks hide who.
@@ -18,6 +18,7 @@ is whose fault it is, and the tree answers that:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "AbandonedRoundError",
@@ -27,6 +28,7 @@ __all__ = [
     "FaultyServerError",
     "FaultyUserError",
     "HeteroSagError",
+    "InfeasibleError",
     "LocalFileError",
     "PlanError",
     "TooFewSurvivorsError",
@@ -57,6 +59,15 @@ class PlanError(HeteroSagError, ValueError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+class InfeasibleError(HeteroSagError, ValueError):
+    """No plan meets all wishes. `contradiction` names two that clash, `nearest` is a plan for a little less, if any."""
+
+    def __init__(self, contradiction: tuple[str, str], nearest: Any, instead: str) -> None:
+        super().__init__(f"{contradiction[0]} and {contradiction[1]} contradict each other; possible: {instead}")
+        self.contradiction = contradiction
+        self.nearest = nearest
 
 
 class WireError(HeteroSagError):

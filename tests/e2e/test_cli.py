@@ -199,3 +199,53 @@ def test_everything_public_resolves() -> None:
     assert set(heterosag.__all__) <= set(dir(heterosag))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = heterosag.nothing
+
+
+# --- the planner ------------------------------------------------------------------------------------------------------
+
+
+def test_plan_optimise_finds_a_plan_that_the_other_commands_take(tmp_path: Path) -> None:
+    words = ["plan", "--optimise", "--rates", "0.5x8,2x8", "--dimension", "2000", "--deadline", "0.1", "--json"]
+    found = json.loads(run(*words, "--save", str(tmp_path / "plan.toml")).stdout)
+    assert found["lower_bound"] <= found["error"] == found["plan"]["quantization_error"]
+    assert max(found["upload_seconds"]) <= 0.1
+    assert found["order"] == list(range(16))
+    done = json.loads(run("round", "--plan", str(tmp_path / "plan.toml"), "--json").stdout)
+    assert done["exact"] is True
+    shown = run(*words[:-1]).stdout
+    assert "error bound" in shown
+    assert "what would help most" in shown
+
+
+def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
+    (tmp_path / "rates.csv").write_text("user,rate\na,0.5\nb,2\n" + "".join(f"u{n},1\n" for n in range(10)))
+    words = ["plan", "--optimise", "--dimension", "2000", "--deadline", "0.5", "--json", "--rates"]
+    assert json.loads(run(*words, str(tmp_path / "rates.csv")).stdout)["plan"]["users"] == 12
+    assert json.loads(run(*words, "lognormal:2:0.5:40").stdout)["plan"]["users"] == 40
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--optimise --deadline 1", "needs the users' upload rates"),
+        ("--optimise --rates 1x9", "give a deadline"),
+        ("--optimise --rates 1xx9 --deadline 1", "rates are numbers"),
+        ("--optimise --rates lognormal:1 --deadline 1", "lognormal:MEDIAN"),
+        ("--optimise --rates 1x9 --deadline 0.0001", "contradict each other"),
+        ("--from nowhere", "cannot read the record"),
+    ],
+)
+def test_wishes_that_cannot_be_met_say_why(words: str, says: str) -> None:
+    done = run("plan", *words.split(), expect=2)
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_better_plan_from_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    words = "train --classes 8,8 --levels 2,4 --rates 0.2,2 --subgroup-size 4 --rounds 2 --no-secure --quiet --floor 2"
+    run(*words.split(), "--out", str(tmp_path / "run"))
+    found = json.loads(run("plan", "--from", str(tmp_path / "run"), "--json").stdout)
+    assert found["error"] < found["error_before"]
+    assert found["plan"]["users"] == 16
+    assert "the plan of the run" in run("plan", "--from", str(tmp_path / "run")).stdout

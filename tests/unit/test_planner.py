@@ -1,0 +1,187 @@
+"""The planner: constraints met, brute force not beaten, more room never worse, clashes named."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heterosag import planner
+from heterosag.errors import InfeasibleError, UsageError
+from heterosag.plan import Plan
+from heterosag.planner import Proposal, Wishes, best, trade_off
+
+FIVE = tuple(rate for rate in (0.5, 1.0, 2.0, 4.0, 8.0) for _ in range(5))
+
+
+def wishes(**changes: Any) -> Wishes:
+    return Wishes(**{"rates": FIVE, "dimension": 79510, "deadline": 1.0, **changes})
+
+
+def check(proposal: Proposal, given_: Wishes) -> None:
+    plan = proposal.plan
+    rates = [given_.rates[user] for user in proposal.order]
+    assert rates == sorted(given_.rates)
+    assert plan.users == proposal.order
+    sizes = plan.vector_sizes()
+    for place, user in enumerate(plan.users):
+        bits = 8 * sizes[plan.subgroup_of(user)]
+        assert bits <= given_.budget(rates[place])
+    assert plan.failure_probability() <= given_.failure
+    assert plan.byzantine_tolerance() >= given_.attackers
+    assert plan.floor == given_.floor
+    assert len(plan.classes) <= given_.most_classes
+    assert proposal.lower_bound <= proposal.error == plan.quantization_error()
+    if given_.deadline is not None:
+        assert max(proposal.seconds) <= given_.deadline
+    assert all(relaxation.error < proposal.error for relaxation in proposal.relaxing)
+
+
+def test_the_papers_plan_is_beaten_at_no_more_time_for_any_class() -> None:
+    """Its own uploads as budgets: each class sends no more than with (2, 6, 8, 10, 12), and the error is less."""
+    theirs = Plan.build([5] * 5, [2, 6, 8, 10, 12], 79510, subgroup_size=5)
+    sent = [8 * size for size in theirs.vector_sizes()]
+    rates = tuple(sent[group] / 1e6 for group in range(5) for _ in range(5))
+    asked = wishes(rates=rates, failure=theirs.failure_probability())
+    ours = best(asked)
+    check(ours, asked)
+    assert ours.error < theirs.quantization_error()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(0.2, 20.0), min_size=12, max_size=60),
+    st.integers(1000, 200_000),
+    st.floats(0.5, 20.0),
+    st.sampled_from([0.0, 0.05, 0.2]),
+    st.sampled_from([2, 3]),
+    st.integers(0, 2),
+    st.sampled_from([1, 7]),
+)
+def test_whatever_is_asked_for_is_met_or_refused(
+    rates: list[float], dimension: int, deadline: float, dropout: float, floor: int, attackers: int, weight: int
+) -> None:
+    asked = Wishes(
+        rates=tuple(rates), dimension=dimension, deadline=deadline, dropout=dropout, floor=floor, attackers=attackers,
+        weight_bound=weight,
+    )  # fmt: skip
+    try:
+        found = best(asked)
+    except InfeasibleError as error:
+        check_clash(error)
+        return
+    check(found, asked)
+
+
+def check_clash(error: InfeasibleError) -> None:
+    assert len(set(error.contradiction)) == 2
+    assert error.nearest is None or isinstance(error.nearest, Proposal)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(0.2, 10.0), min_size=12, max_size=40), st.floats(0.8, 5.0), st.floats(1.0, 3.0))
+def test_more_time_never_gives_more_error(rates: list[float], deadline: float, more: float) -> None:
+    asked = Wishes(rates=tuple(rates), dimension=20_000, deadline=deadline, dropout=0.0, floor=2)
+    (_, tight), (_, loose) = trade_off(asked, [deadline, deadline * more])
+    if tight is not None:
+        assert loose is not None
+        assert loose <= tight * (1 + planner.THRIFT)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(0.3, 6.0), min_size=6, max_size=6), st.floats(0.3, 3.0))
+def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: float) -> None:
+    """Every rising list of bits of six subgroups of two, by brute force over the same model."""
+    asked = Wishes(
+        rates=tuple(sorted(rate for rate in rates for _ in range(2))), dimension=6000, deadline=deadline, dropout=0.0,
+        floor=2,
+    )  # fmt: skip
+    model = planner._Model(users=12, size=2, subgroups=6, wishes=asked)
+    rooms, weights = model.rooms(asked.rates), model.weights()
+    least = math.inf
+    for bits in itertools.combinations_with_replacement(range(model.fewest, model.fewest + 9), 6):
+        spent = [sum(bits[:place]) + (5 - place) * width for place, width in enumerate(bits)]
+        if all(one <= room for one, room in zip(spent, rooms, strict=True)):
+            least = min(least, sum(w * model.cost(b) for w, b in zip(weights, bits, strict=True)))
+    solved = planner._solve_size(model, asked.rates)
+    if math.isinf(least):
+        assert solved is None
+        return
+    assert solved is not None
+    assert solved.error <= model.error(least) * (1 + planner.THRIFT)
+    assert solved.lower_bound <= solved.error
+    spent = [sum(solved.bits[:place]) + (5 - place) * width for place, width in enumerate(solved.bits)]
+    assert all(one <= room for one, room in zip(spent, rooms, strict=True))
+
+
+def test_ten_thousand_users_of_all_speeds() -> None:
+    rng = np.random.default_rng(0)
+    asked = Wishes(rates=tuple(rng.lognormal(1.0, 0.5, 10_000)), dimension=1_000_000, deadline=30.0, attackers=5)
+    found = best(asked)
+    check(found, asked)
+    assert found.error < 10 * found.lower_bound
+    assert len(found.plan.classes) > 1
+
+
+def test_corrupt_users_take_larger_subgroups() -> None:
+    honest = best(wishes(rates=(2.0,) * 400, deadline=0.4))
+    careful = best(wishes(rates=(2.0,) * 400, deadline=0.4, corrupt=0.25))
+    assert careful.plan.subgroup_size > honest.plan.subgroup_size
+    assert careful.error > honest.error
+    assert any(relaxation.what == "half the corrupt users" for relaxation in careful.relaxing)
+
+
+def test_bits_instead_of_a_deadline() -> None:
+    asked = wishes(deadline=None, bits=400_000)
+    found = best(asked)
+    check(found, asked)
+    assert max(found.bytes) * 8 <= 400_000
+    assert found.binding == "a quarter more bits"
+
+
+def test_levels_fill_their_rings() -> None:
+    plan = best(wishes()).plan
+    for segment in plan.segments:
+        for block in segment.blocks:
+            assert block.level == ((1 << block.bits) - 1) // block.users + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"deadline": 0.01}, ("deadline of 0.01 s", "slowest upload")),
+        ({"deadline": None, "bits": 1000}, ("1000 bits", "two levels")),
+        ({"attackers": 9}, ("9 attackers", "dropout")),
+        ({"corrupt": 0.3}, ("30% corrupt", "only 25 users")),
+        ({"rates": (1.0,) * 6, "dropout": 0.45}, ("45% dropout", "floor")),
+    ],
+)
+def test_clashes_are_named_with_the_nearest_plan(changes: dict[str, Any], words: tuple[str, str]) -> None:
+    with pytest.raises(InfeasibleError, match="contradict") as caught:
+        best(wishes(**changes))
+    for word, found in zip(words, caught.value.contradiction, strict=True):
+        assert word in found
+    assert caught.value.nearest is not None
+    assert caught.value.nearest.plan.quantization_error() > 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rates": (1.0,) * 3}, {"rates": (0.0,) * 9}, {"rates": (math.nan,) * 9}, {"deadline": None},
+        {"bits": 5}, {"deadline": -1.0}, {"deadline": math.inf}, {"dropout": 0.5}, {"corrupt": -0.1},
+        {"attackers": -1}, {"dimension": 0}, {"floor": 1}, {"most_subgroups": 1}, {"failure": 0.0},
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        wishes(**changes)
+
+
+def test_the_trade_off_says_where_nothing_is_possible() -> None:
+    found = trade_off(wishes(), [0.01, 1.0, 2.0])
+    assert found[0] == (0.01, None)
+    assert found[1][1] > found[2][1]  # type: ignore[operator]
