@@ -616,3 +616,42 @@ def test_a_signed_survivor_set_needs_identities() -> None:
     world = unmasking()
     message = change(wire.UnmaskRequest, world.waiting[0], world.plan, signatures=[(0, bytes(64))])
     refuses(world, 0, "unmask", message, "knows no identities")
+
+
+class Claims:
+    """A release log that can be read."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[bytes, str]] = []
+
+    def claim(self, context: bytes, kind: str, value: bytes) -> None:
+        self.made.append((context, kind))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_claims_are_made_under_the_context_they_are_for(signed: bool) -> None:
+    """Sharing and masking once a round (c0), signing and releasing once a list of sharers (c2)."""
+    log = Claims()
+    world = World(small_plan(), signed=signed)
+    world.clients[0] = world.make_client(0, release_log=log)
+    world.run("advertise", "share")
+    masked = wire.decode(wire.MaskedVector, world.answer("mask", 0), plan=world.plan).context
+    world.run("mask", *(["agree"] if signed else []), "unmask")
+    first = ROUND.context(world.plan)
+    later = [(masked, "sign")] if signed else []
+    assert log.made == [(first, "share"), (first, "mask"), *later, (masked, "unmask")]
+
+
+@pytest.mark.parametrize("phase", ["agree", "unmask"])
+def test_bad_bytes_name_the_server_in_every_phase(phase: str) -> None:
+    world = agreeing() if phase == "agree" else unmasking(signed=True)
+    with pytest.raises(WireError) as caught:
+        world.answer(phase, 0, b"\x00")
+    assert caught.value.sender == "server"
+
+
+def test_only_a_fresh_client_takes_a_saved_ones_place() -> None:
+    world = masking()
+    saved = world.clients[0].save()
+    with pytest.raises(UsageError, match="only a fresh client"):
+        world.clients[0].restore(saved)

@@ -1,5 +1,6 @@
 """Enrolment: everybody arrives at the same plan, nobody chooses it, whoever lies or withholds is named."""
 
+from secrets import token_bytes
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, Usag
 from heterosag.plan import Plan
 from heterosag.protocol import MemoryReleaseLog
 from heterosag.protocol.client import Policy
-from heterosag.protocol.enrol import Charter, Enrolling, Enrolment
+from heterosag.protocol.enrol import NONCE_SIZE, Charter, Enrolling, Enrolment
 
 IDENTITIES = {user: Identity.generate() for user in range(12)}
 DIRECTORY = {user: identity.public for user, identity in IDENTITIES.items()}
@@ -300,3 +301,85 @@ def test_a_plan_can_be_charter_again_only_without_its_seed() -> None:
     assert isinstance(party.server.plan, Plan)
     with pytest.raises(PlanError, match="enrolment makes it"):
         Charter(epoch=b"x", plan=party.server.plan)
+
+
+# --- what is said, to whom, and what is claimed first -----------------------------------------------------------------
+
+
+class Claims:
+    """A release log that can be read."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[bytes, str, bytes]] = []
+
+    def claim(self, context: bytes, kind: str, value: bytes) -> None:
+        self.made.append((context, kind, value))
+
+
+def test_commitment_and_reveal_are_claimed_under_the_charter() -> None:
+    log = Claims()
+    party = Party()
+    party.users[0] = make_user(0, release_log=log)
+    party.commit()
+    shown = commitments_of(party.waiting[0])
+    party.reveal()
+    context = wire.decode(wire.NonceReveals, party.waiting[0], plan=CHARTER.plan).context
+    assert log.made == [(CHARTER.context, "commit", shown[0][0]), (CHARTER.context, "reveal", context)]
+    assert party.users[0].user == 0
+    party.users[0].finish(party.waiting[0])
+    with pytest.raises(FaultyServerError, match="when done is next"):
+        party.users[0].finish(party.waiting[0])
+    with pytest.raises(UsageError, match="over: done"):
+        party.server.close()
+
+
+def test_whoever_lies_is_named_in_every_error() -> None:
+    party = Party()
+    other = Charter(epoch=b"other", plan=CHARTER.plan)
+    forged = wire.NonceCommitment(wire.WIRE_VERSION, CHARTER.context, 3, b"c" * 32, bytes(64))
+    party.server.receive(3, party.users[3].commit())
+    for message in (make_user(2).commit(), make_user(3, other).commit(), wire.encode(forged), make_user(3).commit()):
+        with pytest.raises(FaultyUserError) as caught:
+            party.server.receive(3, message)
+        assert caught.value.user == 3
+    for user in set(range(12)) - {3}:
+        party.server.receive(user, party.users[user].commit())
+    waiting = party.server.close()
+    revealed = {user: one.reveal(waiting[user]) for user, one in party.users.items()}
+    context = wire.decode(wire.NonceReveal, revealed[3], plan=CHARTER.plan).context
+    party.server.receive(3, revealed[3])
+    false = wire.encode(wire.NonceReveal(wire.WIRE_VERSION, context, 3, b"f" * 32))
+    late = wire.encode(wire.NonceReveal(wire.WIRE_VERSION, CHARTER.context, 3, b"f" * 32))
+    for message in (revealed[2], false, late):
+        with pytest.raises(FaultyUserError) as caught:
+            party.server.receive(3, message)
+        assert caught.value.user == 3
+    with pytest.raises(WireError) as bad:
+        party.server.receive(3, b"")
+    assert bad.value.sender == 3
+    with pytest.raises(WireError) as bad:
+        party.users[0].finish(b"")
+    assert bad.value.sender == "server"
+
+
+@pytest.mark.parametrize(("phase", "what"), [("commit", "gave no commitment"), ("reveal", "gave no nonce")])
+def test_what_was_withheld_is_named(phase: str, what: str) -> None:
+    party = Party()
+    if phase == "reveal":
+        party.commit()
+    with pytest.raises(WithheldError, match=what):
+        party.server.close()
+
+
+def test_an_epoch_has_a_name_of_up_to_64_bytes_and_a_nonce_32() -> None:
+    assert Charter(epoch=bytes(64), plan=CHARTER.plan).epoch == bytes(64)
+    found = {wire.decode(wire.NonceCommitment, make_user(0).commit(), plan=CHARTER.plan).commitment for _ in range(3)}
+    assert len(found) == 3
+    assert len(token_bytes(NONCE_SIZE)) == 32
+
+
+def test_three_classes_keep_their_order_without_some_users() -> None:
+    plan = Plan.build([4, 4, 4], [2, 3, 5], 40, subgroup_size=2, floor=2)
+    fewer = Charter(epoch=b"x", plan=plan).without([1, 9], b"y").plan
+    assert fewer.users == (0, 2, 3, 4, 5, 6, 7, 8, 10, 11)
+    assert fewer.classes == (3, 4, 3)

@@ -92,3 +92,17 @@ def test_the_command_prints_the_public_key(tmp_path: Path) -> None:
     )
     assert json.loads(again) == {"public": made.strip()}
     assert made.strip() == load_identity(tmp_path / "key").public.hex()
+
+
+@pytest.mark.parametrize(
+    ("curve", "public"),
+    [
+        (ec.SECP256R1(), "938d650288951b144339f0ff6a9aaef84191e443a9c458d961149951ad58c5a6"),
+        (ec.SECP384R1(), "210b391c1a7e388bda2a73b7727c7001733ae068e3e259e970f687e3eacab68b"),
+    ],
+    ids=["P-256", "P-384"],
+)
+def test_a_derived_identity_stays_the_same(curve: ec.EllipticCurve, public: str, tmp_path: Path) -> None:
+    """Pinned: another release must not make other identities of the same key files."""
+    key = write_key(tmp_path / "key", ec.derive_private_key(12345, curve), "PKCS8")
+    assert load_identity(key).public.hex() == public

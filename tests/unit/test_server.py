@@ -16,7 +16,9 @@ from heterosag.errors import (
     UsageError,
     WireError,
 )
-from heterosag.protocol import Decoded, ServerPhase
+from heterosag.plan import Plan
+from heterosag.protocol import Decoded, ServerPhase, outcome
+from heterosag.protocol.unmasking import find_fault, find_metric_fault
 from heterosag.result import combine
 from heterosag.robust import RULES
 
@@ -385,3 +387,65 @@ def test_a_tampered_constant_lane_is_seen_in_the_decoded_block() -> None:
     (spoilt,) = (subgroups for subgroups, fault in faults.items() if fault)
     assert world.plan.seats[3] in spoilt
     assert "constant lane" in (faults[spoilt] or "")
+
+
+# --- limits, to the number --------------------------------------------------------------------------------------------
+
+
+def test_sums_are_possible_up_to_their_very_limit() -> None:
+    plan = small_plan()
+    block = plan.segments[0].blocks[0]
+    sound = {"count": 5, "clipped": 0}
+
+    def fault(most: int, **lanes: int) -> str | None:
+        elements = np.array([0, most, 1], dtype=np.uint8)
+        return find_fault(plan, block, 5, elements, {**sound, **lanes})
+
+    limit = 5 * (block.level - 1)
+    assert fault(limit) is None
+    assert fault(limit + 1) == "a sum beyond what its weight allows"
+    assert fault(limit, clipped=15) is None
+    assert fault(limit, clipped=16) == "more clipped elements than it has"
+    assert fault(limit, count=6) == "its constant lane says 6 users, 5 survived"
+
+
+def test_a_false_metric_is_seen_in_the_decoded_block() -> None:
+    plan = small_plan(metrics=["loss"])
+    assert find_metric_fault(plan, 5, {"count": 5, "loss": 0}) is None
+    assert find_metric_fault(plan, 5, {"count": 4, "loss": 0}) == "its constant lane says 4 users, 5 survived"
+    assert find_metric_fault(plan, 5, {"count": 5, "loss": 1 << 62}) == "a metric beyond its limit"
+    world = World(plan)
+    for phase in ("advertise", "share"):
+        world.run(phase)
+    for user in world.waiting:
+        update = world.updates[plan.index(user)]
+        world.server.receive(user, world.clients[user].mask(world.waiting[user], update, metrics={"loss": 1.0}))
+    next(iter(world.server._state.sums.values()))[-1].auxiliary[1] += np.uint64(1 << 62)  # type: ignore[union-attr]
+    world.waiting = world.server.close()
+    world.run("unmask")
+    assert world.server.decoded.metrics is not None
+    assert world.server.decoded.metrics.fault == "a metric beyond its limit"
+
+
+def test_a_vanished_users_secret_must_stay_within_reach_on_a_sparse_graph() -> None:
+    """Every survivor has holders enough; a user who shared and vanished has not."""
+    plan = Plan.build([40], [4], 80, subgroup_size=5, floor=2, sharing="sparse", min_robustness=0.0)
+    holders = plan.sharing.holders(7)
+    lost = {7, *holders[: len(holders) - plan.share_threshold + 1]}
+    world = World(plan)
+    world.run("advertise", "share")
+    with pytest.raises(TooFewSurvivorsError, match="holders of user 7"):
+        world.run("mask", without=lost)
+    found = outcome(plan, dict.fromkeys(lost, "mask"))
+    assert found.error is not None
+    assert "holders of user 7" in str(found.error)
+
+
+def test_refusals_say_who_and_why() -> None:
+    world = World(small_plan())
+    with pytest.raises(WireError) as caught:
+        world.server.receive(3, b"nonsense")
+    (refusal,) = world.server.refusals
+    assert (refusal.user, refusal.kind, refusal.problem) == (3, "WireError", str(caught.value))
+    assert str(world.server.abandon()) == "the server gave the round up"
+    assert str(World(small_plan()).server.abandon("power cut")) == "power cut"
