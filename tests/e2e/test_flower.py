@@ -947,3 +947,48 @@ def test_whole_runs_agree_with_the_embedded_engine_within_two_points(tmp_path: P
     assert not np.array_equal(on_flower, embedded)
     scale = np.sqrt(np.mean(embedded**2))
     assert np.sqrt(np.mean((on_flower - embedded) ** 2)) < 0.1 * scale
+
+
+def test_rounds_that_would_isolate_a_node_are_refused_by_grid_and_node(tmp_path: Path) -> None:
+    """Everybody in the first round, everybody but one in the second: their difference is that one."""
+    gone: list[int] = []
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        return "silent" if stage == "mask" and node in gone else ""
+
+    options = {**OPTIONS, "min_robustness": 0.0}
+    for place, (grid_hides, node_hides) in enumerate(((2, 0), (0, 2), (0, 0))):
+        folder = tmp_path / str(place)
+
+        def careful(_: int, folder: Path = folder, below: int = node_hides) -> Any:
+            return mod(trust_server=True, release_log=folder, hide_sets_below=below)
+
+        nodes = make_nodes(12, folder, train, secure=careful)
+        grid, _ = grid_of(nodes, fault, options=options, hide_sets_below=grid_hides, record=folder / "run")
+        gone[:] = []
+        (first,) = grid.send_and_receive(messages(nodes, arrays()))
+        gone[:] = [nodes[0].context.node_id]
+        (second,) = grid.send_and_receive(messages(nodes, arrays()))
+        grid.close()
+        result_of(first)
+        assert second.has_error() == bool(grid_hides or node_hides)
+        line = read_run(folder / "run").rounds[1]
+        if grid_hides:
+            assert line["error"]["kind"] == "ExposedUsersError"
+        elif node_hides:
+            assert line["error"]["kind"] == "TooFewSurvivorsError"
+            assert all("ExposedUsersError" in why or "mask" in why for why in line["lost"].values())
+        else:
+            assert line["ledger"]["shown_users"] == 1
+
+
+def test_a_damaged_ledger_is_named_at_home_only(tmp_path: Path) -> None:
+    nodes = make_nodes(
+        6, tmp_path, train, secure=lambda _: mod(trust_server=True, release_log=tmp_path, hide_sets_below=2)
+    )
+    grid, _ = grid_of(nodes)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    (books,) = (tmp_path / str(nodes[0].context.node_id)).glob("ledger-*.json")
+    books.write_text("{")
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert "LocalFileError" in grid.rounds[1].lost[nodes[0].context.node_id]

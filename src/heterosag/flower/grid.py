@@ -29,6 +29,7 @@ from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageEr
 from heterosag.flower.record import Recorder
 from heterosag.flower.rounds import TOO_LATE, Round, Work, wire_size
 from heterosag.flower.stages import HELLO, RECORD, arrays_of, body_of, is_train, record_of, round_digest, to_record
+from heterosag.ledger import Ledger, epoch_of
 from heterosag.plan import Plan, User
 from heterosag.protocol import RoundId, Server
 from heterosag.protocol.phases import Phase
@@ -67,7 +68,8 @@ class SecureGrid(Grid):
     over everybody; all others are dropped, but for `clear_metrics`, which nodes that agree to it send in clear.
     directory: every node's public key, which turns identities on. timeouts: seconds for each stage, by its name, or
     one number. record: a folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation
-    into it, and `close` ends it.
+    into it, and `close` ends it. hide_sets_below: end rounds that, with those before in the same epoch, would show
+    the sum of fewer users than this.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class SecureGrid(Grid):
         timeouts: float | Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
         record: str | Path | None = None,
+        hide_sets_below: int = 0,
     ) -> None:
         if plan is None and (
             len(rate_limits) not in (0, len(levels) - 1) or list(rate_limits) != sorted(set(rate_limits))
@@ -124,6 +127,8 @@ class SecureGrid(Grid):
         self._timeouts = timeouts
         self._options = dict(options or {})
         self._session = token_bytes(16)
+        self._hide_sets_below = hide_sets_below
+        self._ledgers: dict[bytes, Ledger] = {}
         self._classes: dict[int, int] = {}
         self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
         self.rounds: list[Round] = []
@@ -243,7 +248,8 @@ class SecureGrid(Grid):
         }
         content = next(iter(work.messages.values())).content
         round_id = RoundId(session=self._session, number=work.number, model=round_digest(content, terms))
-        server = Server(plan, round_id, directory=self._directory)
+        work.ledger = self._ledgers.setdefault(epoch_of(plan), Ledger(plan, sets_below=self._hide_sets_below))
+        server = Server(plan, round_id, directory=self._directory, guard=work.ledger)
         opening = {
             "plan": plan.encode(),
             "session": round_id.session,

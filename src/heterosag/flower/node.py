@@ -28,6 +28,7 @@ from flwr.common.logger import log
 from heterosag.arrays import Layout
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, HeteroSagError, LocalFileError, UsageError
+from heterosag.flower.books import Books
 from heterosag.flower.stages import HELLO, RECORD, TERMS, arrays_of, is_train, record_of, round_digest, value
 from heterosag.keyfiles import load_directory, load_identity
 from heterosag.plan import Plan, User
@@ -53,6 +54,7 @@ def mod(
     release_log: str | Path | None = None,
     class_of: Callable[[Context], int] | None = None,
     clear_metrics: Sequence[str] = (),
+    hide_sets_below: int = 0,
 ) -> Mod:
     """A mod for `ClientApp(mods=[...])` that aggregates what the app trains securely.
 
@@ -63,6 +65,7 @@ def mod(
     (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home folder). class_of: the node's class from its
     Context; without it the class or upload rate is read from its node config, `heterosag-class` (0 is the slowest) or
     `heterosag-rate` (Mb/s). clear_metrics: names of metrics that this node gives in clear if the server asks.
+    hide_sets_below: refuse rounds that, with those before, would show the sum of fewer users than this.
     """
     node = _Node(
         identity=identity,
@@ -71,6 +74,7 @@ def mod(
         policy=policy,
         class_of=class_of,
         clear_metrics=frozenset(clear_metrics),
+        hide_sets_below=hide_sets_below,
         releases=Path(release_log or os.environ.get("HETEROSAG_RELEASES") or Path.home() / ".local/state/heterosag"),
     )
 
@@ -120,6 +124,7 @@ class _Node:
     policy: Policy | None
     class_of: Callable[[Context], int] | None
     clear_metrics: frozenset[str]
+    hide_sets_below: int
     releases: Path
 
     def answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -191,7 +196,11 @@ class _Node:
             trust_server=self.trust_server,
             policy=self.policy,
             release_log=FileReleaseLog(self.releases / user),
+            guard=self._books(plan, user),
         )
+
+    def _books(self, plan: Plan, user: str) -> Books | None:
+        return Books(self.releases / user, plan, sets_below=self.hide_sets_below) if self.hide_sets_below else None
 
     def _mask(
         self,

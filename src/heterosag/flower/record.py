@@ -134,6 +134,7 @@ def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> 
         "accuracy": None,
         "loss": None,
         "refusals": done.refusals,
+        "ledger": done.ledger,
         "round_seconds": done.seconds,
         "seconds": {"round": done.seconds},
         "wire_bytes": {"up": _total(done.wire_received), "down": _total(done.wire_sent)},

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Message
 
+from heterosag.ledger import Ledger
 from heterosag.plan import Plan
 from heterosag.result import Combined
 
@@ -27,8 +28,8 @@ class Round:
 
     sent_bytes and received_bytes count the protocol's messages as the server sees them; wire_sent and wire_received all
     the objects that Flower carries for them (the plan, the model, its own records), counted only for a run with a
-    record. node_seconds is what nodes say they spent on the protocol (training left out), server_seconds what the
-    server did, seconds the whole round.
+    record. ledger says what the sums of the epoch so far show together. node_seconds is what nodes say they spent on
+    the protocol (training left out), server_seconds what the server did, seconds the whole round.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Round:
     error: str = ""
     plan: Plan | None = None
     combined: Combined | None = None
+    ledger: dict[str, Any] | None = None
     refusals: int = 0
     sent_bytes: Sizes = field(default_factory=dict)
     received_bytes: Sizes = field(default_factory=dict)
@@ -56,6 +58,7 @@ class Work:
     number: int
     messages: dict[int, Message]
     plan: Plan | None = None
+    ledger: Ledger | None = None
     refusals: int = 0
     lost: dict[int, str] = field(default_factory=dict)
     lost_at: dict[int, str] = field(default_factory=dict)
@@ -104,6 +107,7 @@ class Work:
             error=error,
             plan=self.plan,
             combined=combined,
+            ledger=None if self.ledger is None else self.ledger.summary(),
             refusals=self.refusals,
             sent_bytes=self.sent,
             received_bytes=self.received,
