@@ -1,4 +1,4 @@
-"""The command line: `heterosag plan`, `round`, `train`, `report`, `reproduce` and `identity`.
+"""The command line: `heterosag plan`, `round`, `train`, `report`, `reproduce`, `studio` and `identity`.
 
 Heavy imports happen inside the commands, so that `heterosag --help` stays quick.
 """
@@ -219,6 +219,19 @@ def report(
     console = Console(highlight=False)
     console.print(compare_runs(found))
     console.print(f"report: {out}")
+
+
+@app.command()
+def studio(
+    runs: Annotated[Path, typer.Argument(help="Folder whose runs are shown.")] = Path("runs"),
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 8642,
+) -> None:
+    """Serve a page on this machine to choose a plan by looking at it, and to watch runs."""
+    from heterosag.studio.serve import serve
+
+    if runs == Path("runs"):
+        runs.mkdir(exist_ok=True)  # where training puts runs by itself
+    serve(runs, port=port)
 
 
 @app.command()
