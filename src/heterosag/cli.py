@@ -354,12 +354,18 @@ def _optimise(flags: dict[str, Any], from_run: Path | None, save: Path | None, *
     from heterosag.records import learn_wishes, read_run
     from heterosag.report.proposals import describe, show
 
+    given = _given()
+    for name in ("classes", "levels", "design", "subgroup_size", "min_robustness", "colluders", "assignment_seed",
+                 "sharing", "fill_levels", "compare", "plan_file"):  # fmt: skip
+        if name in given:
+            _fail(f"--{name.replace('_', '-').removesuffix('-file')} cannot be wished for: the planner decides it")
     limits: dict[str, Any] = {name: flags[name] for name in ("deadline", "bits") if flags[name] is not None}
     before = None
     if from_run is not None:
         run = read_run(from_run)
         before = float(run.plan["quantization_error"])
-        wishes = learn_wishes(run, **limits)
+        wished = ("corrupt", "attackers", "failure", "dropout", "floor", "weight_bound")
+        wishes = learn_wishes(run, **limits, **{name: flags[name] for name in wished if name in given})
     else:
         same = ("dimension", "floor", "weight_bound", "corrupt", "attackers", "failure")
         wishes = Wishes(
@@ -385,22 +391,38 @@ def _rates(text: str) -> tuple[float, ...]:
     if not text:
         raise UsageError("--optimise needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
     if text.startswith("lognormal:"):
+        from heterosag.planner import spread_rates
+
         try:
             median, spread, count = text.removeprefix("lognormal:").split(":")
-            from heterosag.planner import spread_rates
-
-            return spread_rates(float(median), float(spread), int(count))
+            numbers = float(median), float(spread), int(count)
         except ValueError:
             raise UsageError(f"a distribution is lognormal:MEDIAN:SPREAD:USERS, not {text!r}") from None
+        return spread_rates(*numbers)
     if Path(text).is_file():
-        text = ",".join(line.split(",")[-1] for line in _text_of(Path(text)).split() if line[-1:].isdigit())
+        return _rates_of_file(Path(text))
     found: list[float] = []
     try:
         for part in text.split(","):
             rate, _, count = part.partition("x")
-            found += [float(rate)] * (int(count) if count else 1)
+            found += [float(rate)] * min(int(count) if count else 1, 1_000_000)
     except ValueError:
         raise UsageError(f"rates are numbers, or numbers x users, with commas between them, not {text!r}") from None
+    return tuple(found)
+
+
+def _rates_of_file(path: Path) -> tuple[float, ...]:
+    """The last column of a CSV file; its first line may be a heading, every other one is a user."""
+    import csv
+
+    rows = [row for row in csv.reader(_text_of(path).splitlines()) if row]
+    found: list[float] = []
+    for number, row in enumerate(rows):
+        try:
+            found.append(float(row[-1]))
+        except ValueError:
+            if number:
+                raise UsageError(f"line {number + 1} of {path} does not end with a rate: {row[-1]!r}") from None
     return tuple(found)
 
 
@@ -431,17 +453,18 @@ def _build(settings: dict[str, Any]) -> Plan:
     return Plan.build(**settings)
 
 
+def _given() -> list[str]:
+    """The flags that stand on the command line."""
+    context = click.get_current_context()
+    source = click.core.ParameterSource.COMMANDLINE
+    return [name for name in context.params if context.get_parameter_source(name) is source]
+
+
 def _load(path: Path) -> Plan:
     """The plan of a file, which says it all: flags that would silently be ignored beside it are refused."""
     from heterosag.plan import Plan
 
-    context = click.get_current_context()
-    given = [
-        name
-        for name in context.params
-        if name not in _BESIDE_A_PLAN_FILE
-        and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    ]
+    given = [name for name in _given() if name not in _BESIDE_A_PLAN_FILE]
     if given:
         flag = {"value_range": "range"}.get(given[0], given[0]).replace("_", "-")
         _fail(f"--{flag} cannot be given with --plan: change the value in the file instead")

@@ -41,8 +41,12 @@ class Exposure:
 
 
 def epoch_of(plan: Plan) -> bytes:
-    """What names an epoch: the plan, whatever its value range, which may follow the updates from round to round."""
-    return digest("epoch", plan.with_value_range((-1.0, 1.0)).digest)
+    """What names an epoch: who sits where, and which subgroups code which elements together.
+
+    Nothing else of a plan: ranges follow the updates, and a change of levels or thresholds must not begin new books.
+    """
+    blocks = [(at.start, at.stop, [block.subgroups for block in at.blocks]) for at in plan.segments]
+    return digest("epoch", repr((plan.users, plan.seats, blocks)).encode())
 
 
 @dataclass(slots=True)
@@ -142,7 +146,7 @@ class Ledger:
 
     @property
     def rounds(self) -> int:
-        """Rounds whose sums the server has learned, or could have."""
+        """Survivor sets whose sums the server has learned, or could have; one that follows itself counts once."""
         return len(self._rounds)
 
     def check(self, survivors: frozenset[int]) -> None:
@@ -155,8 +159,10 @@ class Ledger:
 
     def note(self, survivors: frozenset[int]) -> None:
         """The server has learned, or could have, the sums over these survivors."""
-        self._blocks = [block.after(block.bits_of(survivors)) for block in self._blocks]
-        self._rounds.append(tuple(sorted(survivors)))
+        noted = tuple(sorted(survivors))
+        if self._rounds[-1:] != [noted]:  # the same set again teaches nothing, be it signed, released or a new round
+            self._blocks = [block.after(block.bits_of(survivors)) for block in self._blocks]
+            self._rounds.append(noted)
 
     def _news(self, block: _Block, survivors: frozenset[int]) -> frozenset[frozenset[int]]:
         after = block.after(block.bits_of(survivors))

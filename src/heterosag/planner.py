@@ -33,6 +33,7 @@ from heterosag.design import has_perfect, make
 from heterosag.errors import InfeasibleError, PlanError, UsageError
 from heterosag.graph import majority
 from heterosag.plan import Plan
+from heterosag.quantize import check_range
 
 __all__ = ["InfeasibleError", "Proposal", "Relaxation", "Wishes", "best", "spread_rates", "trade_off"]
 
@@ -51,8 +52,9 @@ class Wishes:
 
     rates: Mb/s of each user's upload. Either a deadline in seconds for the masked vector's upload, or the bits that it
     may have. dropout, corrupt: shares of users. attackers: liars that the median must bear. failure: how often a round
-    may end for lack of survivors. With corrupt users every block keeps `floor` honest survivors, but for
-    2^-privacy_bits.
+    may end for lack of survivors. With corrupt users thresholds count them as colluders, and every block keeps `floor`
+    honest survivors but for 2^-privacy_bits, if users are placed at random inside their class: by an enrolment, or by
+    the `assignment_seed` of the plan's recipe.
     """
 
     rates: tuple[float, ...]
@@ -84,8 +86,14 @@ class Wishes:
             raise UsageError("dropout and corrupt are shares of users below one half, attackers a number of them")
         if self.dimension < 1 or self.floor < 2 or self.weight_bound < 1 or self.most_classes < 1:
             raise UsageError("dimension, weight_bound and most_classes are at least 1, floor at least 2")
+        check_range(self.value_range)
         if not (2 <= self.most_subgroups <= 1000 and 0 < self.failure < 1 and self.privacy_bits >= 1):
             raise UsageError("most_subgroups is 2 to 1000, failure a probability, privacy_bits at least 1")
+
+    @property
+    def colluders(self) -> int:
+        """The corrupt users, as a number."""
+        return math.ceil(self.corrupt * len(self.rates))
 
     def budget(self, rate: float) -> float:
         """The bits that a user with this rate may upload."""
@@ -237,7 +245,10 @@ def spread_rates(median: float, spread: float, users: int) -> tuple[float, ...]:
     if not (median > 0 and spread >= 0 and 4 <= users <= _MOST_USERS):
         raise UsageError(f"a distribution has a median above 0, a spread of at least 0 and 4 to {_MOST_USERS} users")
     normal = NormalDist()
-    return tuple(median * math.exp(spread * normal.inv_cdf((place + 0.5) / users)) for place in range(users))
+    try:
+        return tuple(median * math.exp(spread * normal.inv_cdf((place + 0.5) / users)) for place in range(users))
+    except OverflowError:
+        raise UsageError(f"a spread of {spread:g} is beyond every link: it is the logarithm's, 0.5 is a lot") from None
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
@@ -288,12 +299,13 @@ def _fits(wishes: Wishes, subgroups: int) -> bool:
 
 def _lasts(wishes: Wishes, size: int) -> bool:
     """Whether rounds end for lack of survivors as seldom as wished."""
-    alone = wishes.weight_bound > 1
-    return _failure(len(wishes.rates), size, wishes.dropout, wishes.floor, alone, wishes.failure) <= wishes.failure
+    alone, users = wishes.weight_bound > 1, len(wishes.rates)
+    needed = majority(users, wishes.colluders)
+    return _failure(users, size, wishes.dropout, wishes.floor, alone, needed, wishes.failure) <= wishes.failure
 
 
 @lru_cache(maxsize=1024)
-def _failure(users: int, size: int, dropout: float, floor: int, alone: bool, enough: float) -> float:
+def _failure(users: int, size: int, dropout: float, floor: int, alone: bool, needed: int, enough: float) -> float:
     """The probability that a round ends for lack of survivors, or a quick bound on it that is `enough`.
 
     The bound: some guarded set of subgroups below the floor, or fewer than a majority left (Hoeffding).
@@ -306,7 +318,7 @@ def _failure(users: int, size: int, dropout: float, floor: int, alone: bool, eno
         math.comb(members, count) * (1 - dropout) ** count * dropout ** (members - count)
         for count in range(min(floor, members + 1))
     )
-    bound = sets * few + math.exp(-2 * users * max((users - majority(users)) / users - dropout, 0.0) ** 2)
+    bound = sets * few + math.exp(-2 * users * max((users - needed) / users - dropout, 0.0) ** 2)
     if bound <= enough:
         return bound
     return chances.failure_probability(
@@ -314,7 +326,7 @@ def _failure(users: int, size: int, dropout: float, floor: int, alone: bool, eno
         [even + (place < more) for place in range(subgroups)],
         dropout,
         floor=floor,
-        needed=majority(users),
+        needed=needed,
         losses=0 if subgroups % 2 or subgroups == 2 else 1,
         floor_per_subgroup=alone,
     )
@@ -451,6 +463,7 @@ def _build(wishes: Wishes, order: tuple[int, ...], solved: _Solved) -> Plan:
         value_range=wishes.value_range,
         weight_bound=wishes.weight_bound,
         dropout=wishes.dropout,
+        colluders=wishes.colluders,
         fill_levels=True,
     )
 

@@ -222,6 +222,8 @@ def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
     words = ["plan", "--optimise", "--dimension", "2000", "--deadline", "0.5", "--json", "--rates"]
     assert json.loads(run(*words, str(tmp_path / "rates.csv")).stdout)["plan"]["users"] == 12
     assert json.loads(run(*words, "lognormal:2:0.5:40").stdout)["plan"]["users"] == 40
+    (tmp_path / "bad.csv").write_text("user,rate\na,0.5\nb,2 Mb\n")
+    assert "line 3 of" in run(*words, str(tmp_path / "bad.csv"), expect=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -233,6 +235,10 @@ def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
         ("--optimise --rates lognormal:1 --deadline 1", "lognormal:MEDIAN"),
         ("--optimise --rates 1x9 --deadline 0.0001", "contradict each other"),
         ("--from nowhere", "cannot read the record"),
+        ("--optimise --rates 1x9 --deadline 1 --design secagg", "the planner decides it"),
+        ("--optimise --rates 1x9 --deadline 1 --range=-1", "a value range is two numbers"),
+        ("--optimise --rates lognormal:1:1000:50 --deadline 1", "beyond every link"),
+        ("--optimise --rates 1x1000000000 --deadline 1", "4 to 100000 users"),
     ],
 )
 def test_wishes_that_cannot_be_met_say_why(words: str, says: str) -> None:

@@ -132,9 +132,9 @@ def test_charters_are_checked() -> None:
         make_user(0, identity=IDENTITIES[1])
     with pytest.raises(PlanError, match="floor"):
         make_user(0, policy=Policy(least_floor=3))
-    with pytest.raises(FaultyServerError, match="another class"):
-        make_user(0, user_class=1)
-    make_user(0, user_class=0)
+    with pytest.raises(FaultyServerError, match="another level"):
+        make_user(0, level=5)
+    make_user(0, level=2)
     with pytest.raises(UsageError, match="no key for user"):
         Enrolment(CHARTER, directory={})
     with pytest.raises(UsageError, match="32 bytes"):
@@ -326,9 +326,10 @@ def test_commitment_and_reveal_are_claimed_under_the_charter() -> None:
     context = wire.decode(wire.NonceReveals, party.waiting[0], plan=CHARTER.plan).context
     assert log.made == [(CHARTER.context, "commit", shown[0][0]), (CHARTER.context, "reveal", context)]
     assert party.users[0].user == 0
-    party.users[0].finish(party.waiting[0])
+    plan = party.users[0].finish(party.waiting[0])
+    assert party.users[0].finish(party.waiting[0]) is plan  # the same message again, the same answer
     with pytest.raises(FaultyServerError, match="when done is next"):
-        party.users[0].finish(party.waiting[0])
+        party.users[0].finish(b"another")
     with pytest.raises(UsageError, match="over: done"):
         party.server.close()
 

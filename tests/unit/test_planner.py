@@ -131,6 +131,8 @@ def test_corrupt_users_take_larger_subgroups() -> None:
     careful = best(wishes(rates=(2.0,) * 400, deadline=0.4, corrupt=0.25))
     assert careful.plan.subgroup_size > honest.plan.subgroup_size
     assert careful.error > honest.error
+    assert careful.plan.colluders == 100
+    assert careful.plan.agree_quorum == 251
     assert any(relaxation.what == "half the corrupt users" for relaxation in careful.relaxing)
 
 

@@ -132,7 +132,7 @@ def _refused_by_users() -> list[Document]:
         _user_refuses("a commitment that is not signed", "reveal", show(unsigned)),
         _user_refuses("two users swapped", "reveal", show([*pairs[:-2], pairs[-1], pairs[-2]])),
         _user_refuses("another commitment of this user", "reveal", show([(own, signature), *pairs[1:]])),
-        _user_refuses("asked to reveal twice", "reveal", played["listed"], played["listed"]),
+        _user_refuses("asked to reveal twice, differently", "reveal", played["listed"], show(list(reversed(pairs)))),
         _user_refuses("nonces of other commitments", "finish", wire.encode(replace(shown, context=other))),
         _user_refuses("a nonce missing", "finish", reveal(nonces[:-1])),
         _user_refuses("a nonce that does not open its commitment", "finish", reveal([*nonces[:-1], other])),

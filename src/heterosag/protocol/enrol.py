@@ -8,8 +8,10 @@ withheld: choosing costs a user each time.
 
 Guarantees: a user that finishes with a plan has seen signed commitments of every user of the charter, its own among
 them, and nonces that open them; if one user is honest, nobody who committed knew the seed before. A user reveals once
-per charter, claimed in its log before it answers, so two sets of commitments never see the same nonce. After a failed
-enrolment a user enrols again only under a charter with fewer users, all of them of the one before.
+per charter, claimed in its log before it answers, so two sets of commitments never see the same nonce. Told of the
+charter that failed before (`after`), a user enrols again only under one with fewer users, all of them of that one. A
+server that may start over a number of times, or drop users each time, still has that many seeds to choose from: whoever
+runs the users says when a new epoch may begin.
 """
 
 from __future__ import annotations
@@ -99,8 +101,8 @@ class _Nonce(Secret):
 class Enrolling(Secret):
     """One user in one enrolment: `commit`, `reveal`, `finish`. Without I/O, as a client is.
 
-    after: the charter of an enrolment that failed before; a new one must have fewer of its users. user_class: the class
-    that this user belongs to; a charter that says otherwise is refused.
+    after: the charter of an enrolment that failed before; a new one must have fewer of its users. level: the quantizer
+    level of this user's class; a charter that says otherwise is refused.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Enrolling(Secret):
         policy: Policy | None = None,
         release_log: ReleaseLog | None = None,
         after: Charter | None = None,
-        user_class: int | None = None,
+        level: int | None = None,
     ) -> None:
         plan = charter.plan
         (policy or Policy()).check(plan)
@@ -125,8 +127,8 @@ class Enrolling(Secret):
             raise UsageError(f"the directory's key of {user!r} is not the one of the identity given")
         if after is not None and not set(plan.users) < set(after.plan.users):
             raise FaultyServerError("after a failed enrolment the next charter has fewer users, all of the one before")
-        if user_class is not None and plan.subgroups[plan.seats[index]].user_class != user_class:
-            raise FaultyServerError(f"the charter puts this user into another class than {user_class}")
+        if level is not None and plan.levels[plan.subgroups[plan.seats[index]].user_class] != level:
+            raise FaultyServerError(f"the charter puts this user into a class of another level than {level}")
         self.user = user
         self._charter = charter
         self._index = index
@@ -138,6 +140,7 @@ class Enrolling(Secret):
         self._nonce: _Nonce | None = None
         self._commitments: tuple[bytes, ...] = ()
         self._expected = "commit"
+        self._answered: dict[str, tuple[bytes, Any]] = {}
 
     def commit(self, *, nonce: bytes | None = None) -> bytes:
         """A signed commitment to a nonce. `nonce` is for test vectors; it comes from the system's entropy else."""
@@ -148,11 +151,11 @@ class Enrolling(Secret):
 
     def reveal(self, message: bytes) -> bytes:
         """Check everybody's signed commitment, then reveal the nonce, once."""
-        return self._answer("reveal", "finish", lambda: self._reveal(message))
+        return self._answer("reveal", "finish", lambda: self._reveal(message), message)
 
     def finish(self, message: bytes) -> Plan:
         """Check everybody's nonce, and work out the plan."""
-        return self._answer("finish", "done", lambda: self._finish(message))
+        return self._answer("finish", "done", lambda: self._finish(message), message)
 
     def _commit(self, nonce: bytes) -> bytes:
         context = self._charter.context
@@ -202,16 +205,22 @@ class Enrolling(Secret):
         if count != len(self._charter.plan.users):
             raise FaultyServerError(f"{count} users are shown, the charter has {len(self._charter.plan.users)}")
 
-    def _answer(self, step: str, after: str, answer: Callable[[], T]) -> T:
-        """Take a step; a server that lies ends this enrolment, and the nonce is forgotten."""
+    def _answer(self, step: str, after: str, answer: Callable[[], T], message: bytes | None = None) -> T:
+        """Take a step, or answer the same message alike; a server that lies ends this, and the nonce is forgotten."""
+        if message is not None and self._answered.get(step, (None,))[0] == message:
+            again: T = self._answered[step][1]
+            return again
         if self._expected != step:
             raise FaultyServerError(f"asked to {step}, when {self._expected} is next")
         try:
             reply = answer()
         except FaultyServerError:
             self._nonce, self._expected = None, "nothing"
+            self._answered.clear()
             raise
         self._expected = after
+        if message is not None:
+            self._answered[step] = (message, reply)
         return reply
 
     def __repr__(self) -> str:

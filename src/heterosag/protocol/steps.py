@@ -227,6 +227,8 @@ def sign_survivors(state: Masked, data: bytes, log: ReleaseLog, guard: Guard | N
         guard.check(chosen)
     survivors = survivors_bytes(request.survivors)
     log.claim(state.context, "sign", survivors)
+    if guard is not None:
+        guard.note(chosen)  # once a quorum has signed, others may release though this user is never asked
     signature = base.identity.sign("survivors", state.context, survivors)
     message = wire.Agreement(version=wire.WIRE_VERSION, context=state.context, user=base.user, signature=signature)
     return replace(state, signed=tuple(request.survivors)), wire.encode(message)
