@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test test-all check bench fuzz soak docs-data reproduction clean help
+.PHONY: demo test test-all check bench fuzz soak mutants docs-data reproduction clean help
 
 help:
 	@echo "make demo     a federated training run with dropouts and liars, and its report"
@@ -14,6 +14,7 @@ help:
 	@echo "make bench    ratios measured in one run, into bench/latest.json"
 	@echo "make fuzz     every decoder under coverage-guided fuzzing, half an hour (SECONDS_OF_FUZZING=...)"
 	@echo "make soak     the protocol through schedules of faults (SCHEDULES=...)"
+	@echo "make mutants  mutation testing of crypto, wire and protocol (an hour)"
 	@echo "make docs-data  regenerate the figures and summaries that the documents quote"
 	@echo "make reproduction  the paper's items at quick scale (set HETEROSAG_DATA for MNIST and CIFAR-10)"
 	@echo "make clean    remove what the other targets made"
@@ -28,7 +29,7 @@ demo: $(VENV)/training
 	@$(BIN)/heterosag report runs/demo/heterosag runs/demo/fedavg --out runs/demo/report.html
 
 test: $(VENV)/everything $(VENV)/browser
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow" --cov --cov-report=
 
 test-all: test
 	$(BIN)/python -m pytest -m slow
@@ -49,6 +50,10 @@ fuzz: $(VENV)/everything
 SCHEDULES ?= 20000
 soak: $(VENV)/everything
 	$(BIN)/python tests/simulation --schedules $(SCHEDULES) --workers 2 --summary docs/summaries/soak.json
+
+mutants: $(VENV)/everything
+	$(PIP) mutmut==3.8.0
+	$(BIN)/python tests/mutants.py --summary docs/summaries/mutants.json
 
 docs-data: $(VENV)/everything
 	$(BIN)/python docs/make_data.py

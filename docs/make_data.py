@@ -32,6 +32,7 @@ PAGES = (
     ROOT / "docs" / "plans.md",
     ROOT / "docs" / "protocol.md",
     ROOT / "docs" / "training.md",
+    ROOT / "docs" / "threat-model.md",
 )
 
 WISHES = "--classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8"
@@ -246,7 +247,137 @@ def _scale(found: list[Any], item: str) -> str:
     return "at " + next(f"{summary.scale.value} scale" for summary in found if summary.item == item)
 
 
+def summarise_subgroups() -> None:
+    """Subgroup sizes that keep three honest survivors in every block."""
+    from heterosag.dropout import least_subgroup_size
+
+    start = time.perf_counter()
+    shares = (0.0, 0.05, 0.1, 0.2, 0.33)
+    rates = (0.05, 0.1, 0.2)
+    sizes = {str(rate): [least_subgroup_size(1000, corrupt=share, dropout=rate) for share in shares] for rate in rates}
+    summary = {
+        "command": "python docs/make_data.py",
+        "seed": None,
+        "duration_seconds": round(time.perf_counter() - start, 4),
+        "users": 1000,
+        "honest": 3,
+        "bits": 40,
+        "corrupt": list(shares),
+        "sizes": sizes,
+    }
+    (SUMMARIES / "subgroups.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def subgroups() -> str:
+    """How large subgroups must be, by corruption and dropout."""
+    found = load("subgroups")
+    heads = [f"{share:.0%} corrupt" for share in found["corrupt"]]
+    lines = [
+        f"Least users of a subgroup so that every block of `perfect` keeps {found['honest']} honest survivors, except "
+        f"with probability 2^-{found['bits']}, among {found['users']:,} users "
+        "(`heterosag.dropout.least_subgroup_size`):\n",
+        f"| dropout | {' | '.join(heads)} |",
+        f"| --- | {' | '.join('---:' for _ in heads)} |",
+    ]
+    for rate, sizes in found["sizes"].items():
+        lines.append(f"| {float(rate):.0%} | {' | '.join(map(str, sizes))} |")
+    return "\n".join(lines) + "\n"
+
+
+def summarise_coverage() -> None:
+    """Branch coverage of what security rests on, by the unit tests and the attacks."""
+    start = time.perf_counter()
+    words = (
+        "-m pytest -q -n 2 tests/unit tests/property tests/e2e/test_cheating_server.py "
+        "tests/e2e/test_cheating_users.py --cov"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "coverage.json"
+        command = [sys.executable, *words.split(), f"--cov-report=json:{report}"]
+        subprocess.run(command, check=True, cwd=ROOT)
+        totals = json.loads(report.read_text(encoding="utf-8"))["totals"]
+    summary = {
+        "command": f"python {words}",
+        "seed": None,
+        "duration_seconds": round(time.perf_counter() - start, 1),
+        "statements": totals["num_statements"],
+        "branches": totals["num_branches"],
+        "percent": totals["percent_covered"],
+    }
+    (SUMMARIES / "coverage.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def trials() -> str:
+    """What was tried against the software, and what came of it."""
+    fuzz, soak, covered, mutants = (load(name) for name in ("fuzz", "soak", "coverage", "mutants"))
+    faults = sum(soak["faults"].values())
+    crashes = f"{fuzz['crashes']} crashes, {fuzz['peak_memory_mb']:.0f} MB at most"
+    percent = f"{covered['percent']:.0f}% covered"
+    rows = [
+        ("inputs fuzzed", f"{fuzz['inputs']:,}", crashes, fuzz),
+        ("schedules of the simulated world", f"{soak['schedules']:,}", f"{soak['lost']} lost", soak),
+        ("faults in them", f"{faults:,}", "every sum exact or every error named", soak),
+        ("branches of crypto, wire and protocol", f"{covered['branches']:,}", percent, covered),
+        ("mutants of them", f"{mutants['mutants']:,}", _mutants(mutants), mutants),
+    ]
+    lines = ["| what | how many | result | command | minutes |", "| --- | ---: | --- | --- | ---: |"]
+    for what, count, result, summary in rows:
+        minutes = summary["duration_seconds"] / 60
+        lines.append(f"| {what} | {count} | {result} | `{summary['command']}` | {minutes:.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mutants(found: dict[str, Any]) -> str:
+    rest = f", {found['not_run']:,} not run" if found["not_run"] else ""
+    return f"{found['killed']:,} noticed by a test, {found['survived']:,} not ([listed](mutants.md)){rest}"
+
+
+_WHY = (
+    (r"strict=(None|False)|, \)+( if|\)|:| %|$)", "lengths are equal by then; `strict` is a second lock"),
+    (r'b"\\x[A-F0-9]{2}"|"XX\\xc6XX"', "the same bytes, or a header of more than 64 kB that no small test makes"),
+    (r"and False|or True|copy=|_SMALL|CHUNK_SIZE|_FROM_ZERO", "the slower of two ways to the same bytes"),
+    (r'to_bytes\(.*, \)|"big"', "big endian is what Python does unless told"),
+    (r"_WORD_SPAN|word <= limit", "a word in 2^64 of a public shuffle decides differently"),
+    (
+        r"_nonce|_commitments: |self\._state = \"\"|_encryptor\(key, None\)",
+        "another value that is false, or never read",
+    ),
+    (r"me <= other|user >= gone|Mask\(.*None", "nobody is its own partner; None is as false as False"),
+    (r"secret = None|\[1\] \* len|plan\.cells\(1\)|fields = \{|break  # not a field", "another way to the same value"),
+    (r"token_bytes\(None\)", "32 bytes are what Python gives unless told"),
+    (r"holders\(None\)", "on a complete graph everybody holds everybody's shares"),
+)
+
+
+def mutants_page() -> str:
+    """docs/mutants.md: every mutant that no test noticed, with the reason."""
+    found = load("mutants")
+    lines = [
+        "# Mutants that no test notices",
+        "",
+        "`make mutants` changes crypto, wire and protocol in small ways and runs the tests that reach each place. Of "
+        f"{found['mutants']:,} mutants {found['killed']:,} were noticed, {found['survived']:,} were not"
+        + (f", and {found['not_run']:,} were not run before time was up" if found["not_run"] else "")
+        + f". {found['only_words']:,} of the unnoticed change nothing but the words of an error or display; the others "
+        "are below, by what makes them harmless. What stands under *open* has no reason beside it.",
+    ]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for mutant in found["survivors"]:
+        if not mutant["words"]:
+            after = " ".join(line[1:] for line in mutant["change"] if line.startswith("+"))
+            named = (reason for pattern, reason in _WHY if re.search(pattern, after))
+            groups.setdefault(next(named, "open"), []).append(mutant)
+    for reason in sorted(groups, key=lambda one: (one == "open", one)):
+        lines += ["", f"## {reason[0].upper()}{reason[1:]}", "", "```diff"]
+        for mutant in groups[reason]:
+            lines += [f"# {mutant['mutant'].removeprefix('heterosag.')}", *mutant["change"]]
+        lines.append("```")
+    return "\n".join(lines) + "\n"
+
+
 REGIONS = {
+    "trials": trials,
+    "subgroups": subgroups,
     "designs": designs_table,
     "claim": claim,
     "settings": settings,
@@ -303,10 +434,13 @@ def main() -> None:
             (SUMMARIES / f"{name}.json").write_text(text, encoding="utf-8")
         summarise_demo()
         summarise_rotation()
+        summarise_subgroups()
+        summarise_coverage()
         draw()
     else:
         take(given.take)
     draw_reproduction()
+    (ROOT / "docs" / "mutants.md").write_text(mutants_page(), encoding="utf-8")
     for page in PAGES:
         page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -40,10 +40,12 @@ def test_summaries_hold_command_seed_and_duration_and_can_be_made_again(data: ty
 
 def test_every_summary_says_where_it_comes_from(data: types.ModuleType) -> None:
     names = sorted(path.stem for path in data.SUMMARIES.glob("*.json"))
-    assert names == ["demo", "designs", "plan", "rotation", "round"]
+    made_by_heterosag = ["demo", "designs", "plan", "rotation", "round"]
+    made_by_tests = ["coverage", "fuzz", "mutants", "soak", "subgroups"]
+    assert names == sorted(made_by_heterosag + made_by_tests)
     for name in names:
         summary = data.load(name)
-        assert summary["command"].startswith("heterosag ")
+        assert summary["command"].startswith("heterosag " if name in made_by_heterosag else ("make ", "python "))
         assert summary["duration_seconds"] > 0
         assert "seed" in summary
 
@@ -63,10 +65,24 @@ def test_code_blocks_run(page: str) -> None:
         assert len(Plan.from_toml(block).subgroups) == 12
 
 
-def test_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_mutants_is_that_of_its_summary(data: types.ModuleType) -> None:
+    assert (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8") == data.mutants_page()
+
+
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 30
+    for path, test in named:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert not test or f"def {test}(" in source, f"{path} has no {test}"
+
+
+def test_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import runpy
 
     for example in sorted((ROOT / "examples").glob("*.py")):
+        monkeypatch.setattr(sys, "argv", [str(example)])
         runpy.run_path(str(example), run_name="__main__")
     assert "23 survivors" in capsys.readouterr().out
 
