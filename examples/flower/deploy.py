@@ -15,11 +15,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
+STAGES = 4  # messages to a node in a round: advertise, share, mask, unmask
+SHARE = 3  # which of them asks for shares in the first round: hello and advertise come before
+
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -54,6 +58,7 @@ class Deployment:
         self.environment = environment(home)
         self.port, *self.node_ports = free_ports(nodes + 1)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.over = threading.Event()
 
     def start(self, name: str, *words: str) -> None:
         with (self.home / f"{name}.log").open("wb") as log:
@@ -91,6 +96,14 @@ class Deployment:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def kill_at(self, name: str, message: int) -> None:
+        """Kill a node as soon as it has received so many messages: the app that answers the last has yet to start."""
+        log = self.home / f"{name}.log"
+        while not self.over.wait(0.05):
+            if log.read_text(encoding="utf-8", errors="replace").count("Received successfully") >= message:
+                self.kill(name)
+                return
+
     def kill_all(self) -> None:
         """End everything, the SuperLink last."""
         for name in reversed(list(self.processes)):
@@ -107,11 +120,14 @@ def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0) -> dict[str
     result = home / "result.json"
     deployment = Deployment(home, nodes)
     victim = f"node-{2 * nodes // 3}"
-    settings = f'nodes={nodes} rounds={rounds} stage-timeout={timeout} result="{result}"'
+    record = home / "record"
+    settings = f'nodes={nodes} rounds={rounds} stage-timeout={timeout} result="{result}" record="{record}"'
     try:
         deployment.start_all()
         words = [str(BIN / "flwr"), "run", str(HERE), "loopback", "--run-config", settings, "--stream"]
-        before, last = loopback_bytes(), False
+        before = loopback_bytes()
+        murder = threading.Thread(target=deployment.kill_at, args=(victim, SHARE + STAGES * (rounds - 1)), daemon=True)
+        murder.start()
         client = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=deployment.environment
         )
@@ -120,12 +136,10 @@ def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0) -> dict[str
             try:
                 for line in client.stdout:
                     print(line, end="", flush=True)
-                    last = last or f"[ROUND {rounds}/{rounds}]" in line
-                    if last and victim in deployment.processes and "share: asking" in line:
-                        deployment.kill(victim)
             finally:
                 client.kill()
     finally:
+        deployment.over.set()
         deployment.kill_all()
     found: dict[str, object] = json.loads(result.read_text(encoding="utf-8"))
     return found | {"loopback_bytes": loopback_bytes() - before}
