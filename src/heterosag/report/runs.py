@@ -121,7 +121,7 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         ("kB a round, slowest class first", lambda s: ", ".join(f"{size / 1000:.1f}" for size in s["sent_bytes"])),
         ("all that Flower carried", _wire),
         ("time, all rounds", _time),
-        ("sums that differences show", _shown),
+        ("differences show, were updates the same", _shown),
         ("cryptography: users, server", _cryptography),
     ]
     return [(name, [cell(summary) for summary in summaries]) for name, cell in rows]
@@ -150,8 +150,8 @@ def _shown(summary: dict[str, Any]) -> str:
     if books is None:
         return "not kept"
     if not books["shown_users"] and not books["shown_pairs"]:
-        return "of no one and no two users"
-    return f"of {books['shown_users']} users and {books['shown_pairs']} pairs"
+        return "no user, no pair"
+    return f"{books['shown_users']} users, {books['shown_pairs']} pairs"
 
 
 def _attack(summary: dict[str, Any]) -> str:
