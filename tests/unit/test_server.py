@@ -420,7 +420,7 @@ def test_a_false_metric_is_seen_in_the_decoded_block() -> None:
     for user in world.waiting:
         update = world.updates[plan.index(user)]
         world.server.receive(user, world.clients[user].mask(world.waiting[user], update, metrics={"loss": 1.0}))
-    next(iter(world.server._state.sums.values()))[-1].auxiliary[1] += np.uint64(1 << 62)  # type: ignore[union-attr]
+    next(iter(world.server._state.sums.values()))[-1].auxiliary[1:2] += np.uint64(1 << 62)  # type: ignore[union-attr]
     world.waiting = world.server.close()
     world.run("unmask")
     assert world.server.decoded.metrics is not None
