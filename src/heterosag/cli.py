@@ -350,7 +350,7 @@ def _need(module: str, extra: str) -> None:
 
 def _optimise(flags: dict[str, Any], from_run: Path | None, save: Path | None, *, as_json: bool) -> None:
     """Find the best plan for wishes, or for what a run has shown."""
-    from heterosag.planner import Wishes, best
+    from heterosag.planner import Wishes, best, read_rates
     from heterosag.records import learn_wishes, read_run
     from heterosag.report.proposals import describe, show
 
@@ -368,8 +368,10 @@ def _optimise(flags: dict[str, Any], from_run: Path | None, save: Path | None, *
         wishes = learn_wishes(run, **limits, **{name: flags[name] for name in wished if name in given})
     else:
         same = ("dimension", "floor", "weight_bound", "corrupt", "attackers", "failure")
+        if not flags["rates"]:
+            raise UsageError("--optimise needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
         wishes = Wishes(
-            rates=_rates(flags["rates"]),
+            rates=read_rates(flags["rates"]),
             value_range=tuple(_numbers("range", flags["value_range"])),  # type: ignore[arg-type]
             **{name: flags[name] for name in same},
             **limits,
@@ -384,46 +386,6 @@ def _optimise(flags: dict[str, Any], from_run: Path | None, save: Path | None, *
     from rich.console import Console
 
     Console(highlight=False).print(show(proposal, before))
-
-
-def _rates(text: str) -> tuple[float, ...]:
-    """Upload rates: counted values, a distribution, or a file with one in each line."""
-    if not text:
-        raise UsageError("--optimise needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
-    if text.startswith("lognormal:"):
-        from heterosag.planner import spread_rates
-
-        try:
-            median, spread, count = text.removeprefix("lognormal:").split(":")
-            numbers = float(median), float(spread), int(count)
-        except ValueError:
-            raise UsageError(f"a distribution is lognormal:MEDIAN:SPREAD:USERS, not {text!r}") from None
-        return spread_rates(*numbers)
-    if Path(text).is_file():
-        return _rates_of_file(Path(text))
-    found: list[float] = []
-    try:
-        for part in text.split(","):
-            rate, _, count = part.partition("x")
-            found += [float(rate)] * min(int(count) if count else 1, 1_000_000)
-    except ValueError:
-        raise UsageError(f"rates are numbers, or numbers x users, with commas between them, not {text!r}") from None
-    return tuple(found)
-
-
-def _rates_of_file(path: Path) -> tuple[float, ...]:
-    """The last column of a CSV file; its first line may be a heading, every other one is a user."""
-    import csv
-
-    rows = [row for row in csv.reader(_text_of(path).splitlines()) if row]
-    found: list[float] = []
-    for number, row in enumerate(rows):
-        try:
-            found.append(float(row[-1]))
-        except ValueError:
-            if number:
-                raise UsageError(f"line {number + 1} of {path} does not end with a rate: {row[-1]!r}") from None
-    return tuple(found)
 
 
 # --- from flags to plans ------------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def test_a_plan_by_hand_is_the_plan_of_its_exports(studio: Studio) -> None:
 
 
 def test_wishes_give_a_plan_within_the_deadline_and_a_curve_through_it(studio: Studio) -> None:
-    form = {"rates_kind": "list", "rates": "24 x 1, 24 x 2, 24 x 4, 24 x 8", "deadline": 1.0}
+    form = {"rates_kind": "list", "rates": "1 x 24, 2 x 24, 4 x 24, 8 x 24", "deadline": 1.0}
     status, plan = studio.post("/api/plan", form)
     assert status == 200
     assert all(row["seconds"] <= 1.0 for row in plan["classes"])
@@ -364,7 +364,7 @@ def test_bodies_are_small_and_json(studio: Studio) -> None:
         ({"users": 1e300}, "users"),
         ({"users": "96"}, "users"),
         ({"users": None}, "users"),
-        ({"rates_kind": "list", "rates": "10001 x 1"}, "rates"),
+        ({"rates_kind": "list", "rates": "1 x 10001"}, "rates"),
         ({"rates_kind": "list", "rates": "1e999"}, "rates"),
         ({"rates_kind": "list", "rates": "one"}, "rates"),
         ({"dimension": 10**9 + 1}, "dimension"),
@@ -600,7 +600,7 @@ def test_every_control_changes_the_numbers(studio: Studio, browser: Browser) -> 
         change(browser, f"#f-{name}", value)
     browser.open(f"{studio.base}/#plan")
     change(browser, "#f-rates_kind", "list")
-    change(browser, "#f-rates", "48 x 1, 48 x 3")
+    change(browser, "#f-rates", "1 x 48, 3 x 48")
     change(browser, "#f-limit", "bits")
     change(browser, "#f-bits", "600000")
     change(browser, "#f-mode", "hand")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterosag import planner
 from heterosag.errors import InfeasibleError, UsageError
 from heterosag.plan import Plan
 from heterosag.planner import Proposal, Wishes, best, trade_off
+from heterosag.planner.search import THRIFT, Model, solve_size
 
 FIVE = tuple(rate for rate in (0.5, 1.0, 2.0, 4.0, 8.0) for _ in range(5))
 
@@ -88,7 +88,7 @@ def test_more_time_never_gives_more_error(rates: list[float], deadline: float, m
     (_, tight), (_, loose) = trade_off(asked, [deadline, deadline * more])
     if tight is not None:
         assert loose is not None
-        assert loose <= tight * (1 + planner.THRIFT)
+        assert loose <= tight * (1 + THRIFT)
 
 
 @settings(max_examples=20, deadline=None)
@@ -99,19 +99,19 @@ def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: fl
         rates=tuple(sorted(rate for rate in rates for _ in range(2))), dimension=6000, deadline=deadline, dropout=0.0,
         floor=2,
     )  # fmt: skip
-    model = planner._Model(users=12, size=2, subgroups=6, wishes=asked)
+    model = Model(users=12, size=2, subgroups=6, wishes=asked)
     rooms, weights = model.rooms(asked.rates), model.weights()
     least = math.inf
     for bits in itertools.combinations_with_replacement(range(model.fewest, model.fewest + 9), 6):
         spent = [sum(bits[:place]) + (5 - place) * width for place, width in enumerate(bits)]
         if all(one <= room for one, room in zip(spent, rooms, strict=True)):
             least = min(least, sum(w * model.cost(b) for w, b in zip(weights, bits, strict=True)))
-    solved = planner._solve_size(model, asked.rates)
+    solved = solve_size(model, asked.rates)
     if math.isinf(least):
         assert solved is None
         return
     assert solved is not None
-    assert solved.error <= model.error(least) * (1 + planner.THRIFT)
+    assert solved.error <= model.error(least) * (1 + THRIFT)
     assert solved.lower_bound <= solved.error
     spent = [sum(solved.bits[:place]) + (5 - place) * width for place, width in enumerate(solved.bits)]
     assert all(one <= room for one, room in zip(spent, rooms, strict=True))

@@ -4,12 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from fuzz.enrolments import tape
 from rounds import World, small_plan
 
 from heterosag import wire
-from heterosag.crypto.identity import Identity
 from heterosag.errors import UsageError, WireError
-from heterosag.protocol.enrol import Charter, Enrolling, Enrolment
 
 
 def messages(*, signed: bool = True) -> dict[type[wire.Message], bytes]:
@@ -28,28 +27,7 @@ def messages(*, signed: bool = True) -> dict[type[wire.Message], bytes]:
         world.run(phase)
         if received is not None:
             found[received] = world.waiting[0]
-    return found | enrolment_messages()
-
-
-def enrolment_messages() -> dict[type[wire.Message], bytes]:
-    identities = {user: Identity.generate() for user in range(12)}
-    directory = {user: identity.public for user, identity in identities.items()}
-    charter = Charter(epoch=b"e", plan=small_plan())
-    server = Enrolment(charter, directory=directory)
-    users = {user: Enrolling(charter, user, identity=identities[user], directory=directory) for user in identities}
-    committed = {user: one.commit() for user, one in users.items()}
-    for user, message in committed.items():
-        server.receive(user, message)
-    commitments = server.close()[0]
-    revealed = {user: one.reveal(commitments) for user, one in users.items()}
-    for user, message in revealed.items():
-        server.receive(user, message)
-    return {
-        wire.NonceCommitment: committed[0],
-        wire.NonceCommitments: commitments,
-        wire.NonceReveal: revealed[0],
-        wire.NonceReveals: server.close()[0],
-    }
+    return found | tape().by_kind()
 
 
 PLAN = small_plan()

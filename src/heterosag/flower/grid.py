@@ -285,7 +285,7 @@ class SecureGrid(Grid):
         """Give the server a node's reply; what it refuses is a lost node with a reason."""
         try:
             data = body_of(reply, sender=str(node))
-            work.received.setdefault(phase.value, {})[node] = len(data)
+            work.received_bytes.setdefault(phase.value, {})[node] = len(data)
             server.receive(str(node), data)
         except (FaultyUserError, WireError) as error:
             work.lose(node, phase.value, str(error))
@@ -309,7 +309,7 @@ class SecureGrid(Grid):
                 message_type=original.metadata.message_type,
                 group_id=original.metadata.group_id,
             )
-            work.sent.setdefault(stage, {})[node] = len(data)
+            work.sent_bytes.setdefault(stage, {})[node] = len(data)
             if self._recorder is not None:
                 work.wire_sent.setdefault(stage, {})[node] = wire_size(sent[node])
         log(INFO, "\t%s: asking %d nodes", stage, len(sent))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,8 @@ class Work:
     lost: dict[int, str] = field(default_factory=dict)
     lost_at: dict[int, str] = field(default_factory=dict)
     clear: dict[int, dict[str, float]] = field(default_factory=dict)
-    sent: Sizes = field(default_factory=dict)
-    received: Sizes = field(default_factory=dict)
+    sent_bytes: Sizes = field(default_factory=dict)
+    received_bytes: Sizes = field(default_factory=dict)
     wire_sent: Sizes = field(default_factory=dict)
     wire_received: Sizes = field(default_factory=dict)
     node_seconds: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -97,24 +97,15 @@ class Work:
     def finish(
         self, seconds: float, *, survivors: Iterable[Any] = (), combined: Combined | None = None, error: str = ""
     ) -> Round:
-        """The round as it ended."""
+        """The round as it ended: what was noted on the way, and these."""
+        noted = {one.name: getattr(self, one.name) for one in fields(Round) if one.name in self.__slots__}
+        noted["ledger"] = None if self.ledger is None else self.ledger.summary()
         return Round(
-            number=self.number,
+            **noted,
             nodes=tuple(self.messages),
             survivors=tuple(int(user) for user in survivors),
-            lost=self.lost,
-            lost_at=self.lost_at,
-            error=error,
-            plan=self.plan,
             combined=combined,
-            ledger=None if self.ledger is None else self.ledger.summary(),
-            refusals=self.refusals,
-            sent_bytes=self.sent,
-            received_bytes=self.received,
-            wire_sent=self.wire_sent,
-            wire_received=self.wire_received,
-            node_seconds=self.node_seconds,
-            server_seconds=self.server_seconds,
+            error=error,
             seconds=seconds,
         )
 

@@ -109,14 +109,14 @@ class Form:
         return found
 
     def numbers(self, name: str, default: str, *, least: float, most: float, count: int) -> list[float]:
-        """Numbers with commas between them; `24 x 0.5` stands for twenty-four of them. At most `count` in all."""
+        """Numbers with commas between them; `0.5 x 24` stands for twenty-four of them. At most `count` in all."""
         found: list[float] = []
         for part in self.text(name, default).replace("*", "x").split(","):
-            times, x, value = part.rpartition("x")
+            value, x, times = part.partition("x")
             repeated, each = (_float(times), _float(value)) if x else (1.0, _float(part))
             if each is None or not least <= each <= most:
                 raise PlanError(
-                    name, f"must be numbers from {least:g} to {most:g}, such as 24 x 0.5, 24 x 2; not {_short(part)}"
+                    name, f"must be numbers from {least:g} to {most:g}, such as 0.5 x 24, 2 x 24; not {_short(part)}"
                 )
             if repeated is None or not repeated.is_integer() or not 1 <= repeated <= count - len(found):
                 raise PlanError(name, f"holds at most {count:,} numbers in all")

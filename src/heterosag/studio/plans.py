@@ -137,7 +137,7 @@ def _rates(form: Form) -> list[float]:
     """Everybody's upload rate: listed, or the quantiles of a distribution, the same for the same form."""
     kind = form.choice("rates_kind", ("log-even", "even", "lognormal", "list"))
     if kind == "list":
-        return form.numbers("rates", "24 x 1, 24 x 2, 24 x 4, 24 x 8", least=_SLOWEST, most=_FASTEST, count=MOST_USERS)
+        return form.numbers("rates", "1 x 24, 2 x 24, 4 x 24, 8 x 24", least=_SLOWEST, most=_FASTEST, count=MOST_USERS)
     users = form.whole("users", 96, 4, MOST_USERS)
     places = [(index + 0.5) / users for index in range(users)]
     if kind == "lognormal":

@@ -41,7 +41,7 @@ const FIELDS = [
   { group: "Who", name: "fastest", label: "Fastest", unit: "Mb/s", value: 20, least: 0.1, most: 1000, log: true, when: spread("range") },
   { group: "Who", name: "median", label: "Median", unit: "Mb/s", value: 4, least: 0.1, most: 100, log: true, when: spread("lognormal") },
   { group: "Who", name: "spread", label: "Spread", unit: "sigma", value: 0.7, least: 0, most: 2, when: spread("lognormal") },
-  { group: "Who", name: "rates", label: "Rates, Mb/s", kind: "area", value: "24 x 1, 24 x 2, 24 x 4, 24 x 8", when: spread("list") },
+  { group: "Who", name: "rates", label: "Rates, Mb/s", kind: "area", value: "1 x 24, 2 x 24, 4 x 24, 8 x 24", when: spread("list") },
   { group: "Who", name: "classes", label: "Users per class, slowest first", kind: "text", value: "24, 24, 24, 24", when: byHand },
   { group: "Who", name: "class_rates", label: "Upload of each class, Mb/s", kind: "text", value: "1, 2, 4, 8", when: byHand },
   { group: "Design", name: "levels", label: "Quantizer levels per class", kind: "text", value: "2, 6, 8, 12", when: byHand },

@@ -1,0 +1,21 @@
+"""From users' links to the best plan: the clustering and the levels that the paper leaves open.
+
+`best` takes `Wishes` and gives a `Proposal`, or an `InfeasibleError` that says which two of them clash. search.py has
+the theory.
+"""
+
+from heterosag.errors import InfeasibleError
+from heterosag.planner.links import read_rates, spread_rates
+from heterosag.planner.proposals import Proposal, Relaxation, best, trade_off
+from heterosag.planner.wishes import Wishes
+
+__all__ = [
+    "InfeasibleError",
+    "Proposal",
+    "Relaxation",
+    "Wishes",
+    "best",
+    "read_rates",
+    "spread_rates",
+    "trade_off",
+]

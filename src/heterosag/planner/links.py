@@ -1,0 +1,61 @@
+"""Users' upload rates: from text, from a file, from a distribution."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from statistics import NormalDist
+
+from heterosag.errors import UsageError
+from heterosag.planner.wishes import MOST_USERS
+
+__all__ = ["read_rates", "spread_rates"]
+
+
+def read_rates(text: str) -> tuple[float, ...]:
+    """Rates in Mb/s: `0.5x20,2x20` (twenty users each), `lognormal:MEDIAN:SPREAD:USERS`, or the name of a CSV file."""
+    if text.startswith("lognormal:"):
+        try:
+            median, spread, count = text.removeprefix("lognormal:").split(":")
+            numbers = float(median), float(spread), int(count)
+        except ValueError:
+            raise UsageError(f"a distribution is lognormal:MEDIAN:SPREAD:USERS, not {text!r}") from None
+        return spread_rates(*numbers)
+    if Path(text).is_file():
+        return _read_file(Path(text))
+    found: list[float] = []
+    try:
+        for part in text.split(","):
+            rate, _, users = part.partition("x")
+            found += [float(rate)] * min(int(users) if users else 1, MOST_USERS + 1)
+    except ValueError:
+        raise UsageError(f"rates are numbers, or numbers x users, with commas between them, not {text!r}") from None
+    return tuple(found)
+
+
+def _read_file(path: Path) -> tuple[float, ...]:
+    """The last column of a CSV file; its first line may be a heading, every other one is a user."""
+    try:
+        rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+    found: list[float] = []
+    for number, row in enumerate(rows):
+        try:
+            found.append(float(row[-1]))
+        except ValueError:
+            if number:
+                raise UsageError(f"line {number + 1} of {path} does not end with a rate: {row[-1]!r}") from None
+    return tuple(found)
+
+
+def spread_rates(median: float, spread: float, users: int) -> tuple[float, ...]:
+    """Rates of a log-normal distribution, at evenly spaced quantiles: the same each time."""
+    if not (median > 0 and spread >= 0 and 4 <= users <= MOST_USERS):
+        raise UsageError(f"a distribution has a median above 0, a spread of at least 0 and 4 to {MOST_USERS} users")
+    normal = NormalDist()
+    try:
+        return tuple(median * math.exp(spread * normal.inv_cdf((place + 0.5) / users)) for place in range(users))
+    except OverflowError:
+        raise UsageError(f"a spread of {spread:g} is beyond every link: it is the logarithm's, 0.5 is a lot") from None

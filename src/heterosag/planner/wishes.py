@@ -1,0 +1,67 @@
+"""What a plan is wished for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from heterosag.errors import UsageError
+from heterosag.quantize import check_range
+
+__all__ = ["MOST_USERS", "Wishes"]
+
+MOST_USERS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a plan is for.
+
+    rates: Mb/s of each user's upload. Either a deadline in seconds for the masked vector's upload, or the bits that it
+    may have. dropout, corrupt: shares of users. attackers: liars that the median must bear. failure: how often a round
+    may end for lack of survivors. With corrupt users thresholds count them as colluders, and every block keeps `floor`
+    honest survivors but for 2^-privacy_bits, if users are placed at random inside their class: by an enrolment, or by
+    the `assignment_seed` of the plan's recipe.
+    """
+
+    rates: tuple[float, ...]
+    dimension: int
+    deadline: float | None = None
+    bits: int | None = None
+    dropout: float = 0.1
+    corrupt: float = 0.0
+    attackers: int = 0
+    floor: int = 3
+    value_range: tuple[float, float] = (-1.0, 1.0)
+    weight_bound: int = 1
+    most_classes: int = 10
+    most_subgroups: int = 128
+    failure: float = 0.01
+    privacy_bits: int = 40
+
+    def __post_init__(self) -> None:
+        if not 4 <= len(self.rates) <= MOST_USERS:
+            raise UsageError(f"a plan is for 4 to {MOST_USERS} users, not {len(self.rates)}")
+        if not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
+            raise UsageError("every user's rate is a finite number of Mb/s above 0")
+        if (self.deadline is None) == (self.bits is None):
+            raise UsageError("give a deadline in seconds, or the bits that an upload may have")
+        limit = self.deadline if self.deadline is not None else float(self.bits or 0)
+        if not (math.isfinite(limit) and limit > 0):
+            raise UsageError(f"a deadline or a number of bits is finite and above 0, not {limit!r}")
+        if not (0 <= self.dropout < 0.5 and 0 <= self.corrupt < 0.5 and self.attackers >= 0):
+            raise UsageError("dropout and corrupt are shares of users below one half, attackers a number of them")
+        if self.dimension < 1 or self.floor < 2 or self.weight_bound < 1 or self.most_classes < 1:
+            raise UsageError("dimension, weight_bound and most_classes are at least 1, floor at least 2")
+        check_range(self.value_range)
+        if not (2 <= self.most_subgroups <= 1000 and 0 < self.failure < 1 and self.privacy_bits >= 1):
+            raise UsageError("most_subgroups is 2 to 1000, failure a probability, privacy_bits at least 1")
+
+    @property
+    def colluders(self) -> int:
+        """The corrupt users, as a number."""
+        return math.ceil(self.corrupt * len(self.rates))
+
+    def budget(self, rate: float) -> float:
+        """The bits that a user with this rate may upload."""
+        return float(self.bits) if self.bits is not None else rate * 1e6 * (self.deadline or 0.0)
