@@ -6,6 +6,7 @@ that went in. NumPy arrays and torch tensors are both understood; torch is never
 it can do.
 
 Rules for what is not a plain float array:
+
 - float16, bfloat16, float32 and float64 are carried exactly; the vector is float32 when all of them fit, else float64.
 - Integers and booleans travel as floats and come back rounded to the nearest whole number (halves to even) and
   limited to what their type holds. An integer beyond 2^53, which a float cannot carry, is refused.

@@ -9,22 +9,25 @@ computed once for both ends.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from heterosag.crypto.identity import Identity
-from heterosag.encode import Rounding, Update
+from heterosag.encode import Rounding, Spread, Update
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol.client import Client
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.phases import Phase
 
-__all__ = ["Crew", "CrewSettings", "ForkedCrew", "LocalCrew", "assemble"]
+__all__ = ["Crew", "CrewSettings", "ForkedCrew", "LocalCrew", "all_cores", "assemble"]
 
 _PATIENCE = 5.0  # seconds that a process gets to end by itself
 
@@ -170,6 +173,17 @@ def _serve(pipe: Connection, settings: CrewSettings, users: Sequence[User]) -> N
         except HeteroSagError as error:
             pipe.send(f"{type(error).__name__}: {error}")
             return
+
+
+def all_cores() -> Spread:
+    """The `map` of a pool of threads, one for each core: for what releases the interpreter's lock, as masking does."""
+    return _pool(os.getpid()).map
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """A process's own pool: threads do not survive a fork."""
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix=f"heterosag-{process}")
 
 
 def assemble(settings: CrewSettings, workers: int) -> Crew:

@@ -358,17 +358,34 @@ class _CutSearch:
         for first in range(len(self.partners) - 1):
             if self.best >= self._bound:
                 return True
-            labels = self._join_with_later(first)
-            self._work += labels.size
-            counts = (labels == np.arange(labels.shape[1])).sum(axis=1)
-            if self._work > _WORK or not all(self._explore(labels[row]) for row in np.flatnonzero(counts > 1)):
+            apart = self._apart(first)
+            self._work += apart.size
+            if self._work > _WORK or not all(self._explore(labels) for labels in self._joins(first, apart)):
                 return False
         return True
 
-    def _join_with_later(self, first: int) -> _Labels:
-        """Component labels (least member) of segment `first` joined with each later one, a row each."""
+    def _apart(self, first: int) -> _Labels:
+        """The later segments whose pairing, joined with that of segment `first`, leaves several components.
+
+        Walk from subgroup 0 with one pairing after the other, for all segments at once. A connected join is one cycle,
+        and the walk is back after half of its subgroups; or one path between two subgroups that are alone, and it
+        is back after meeting everyone. Elsewhere it is back sooner, or too many are alone.
+        """
+        mine, later = self.partners[first], self.partners[first + 1 :]
+        everyone = np.arange(len(mine))
+        alone = (mine == everyone).sum() + (later == everyone).sum(axis=1)
+        due = np.where(alone == 0, len(mine) // 2, len(mine))
+        rows, at = np.arange(len(later)), np.zeros(len(later), dtype=np.int32)
+        apart = alone > 2
+        for step in range(1, int(due.max())):
+            at = mine[later[rows, at]]
+            apart |= (at == 0) & (step < due)
+        return (first + 1 + np.flatnonzero(apart)).astype(np.int32)
+
+    def _joins(self, first: int, others: _Labels) -> _Labels:
+        """Component labels (least member) of segment `first` joined with each of the others, a row each."""
         mine = self.partners[first]
-        jump = self.partners[first + 1 :, mine]
+        jump = self.partners[others][:, mine]
         labels = np.tile(np.arange(len(mine), dtype=np.int32), (len(jump), 1))
         for _ in range(max(1, len(mine) - 1).bit_length()):
             np.minimum(labels, np.take_along_axis(labels, jump, axis=1), out=labels)

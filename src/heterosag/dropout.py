@@ -27,9 +27,10 @@ _Masses = npt.NDArray[np.float64]
 class LeakProbability:
     """Probabilities that dropouts leave a single survivor, so that a sum is somebody's own vector.
 
-    one: in one given subgroup, the smallest (Theorem 3). any: in any subgroup. block: in a block of this design, so
-    that the server would see that user's segment if nobody objected. with_floor: after the floor rule, which never
-    lets such a block be unmasked.
+    - `one`: in one given subgroup, the smallest (Theorem 3).
+    - `any`: in any subgroup.
+    - `block`: in a block of this design, so that the server would see that user's segment if nobody objected.
+    - `with_floor`: after the floor rule, which never lets such a block be unmasked.
     """
 
     one: float

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from heterosag import encode as encoding
 from heterosag.arrays import Layout
-from heterosag.crew import Crew, CrewSettings, assemble
+from heterosag.crew import Crew, CrewSettings, all_cores, assemble
 from heterosag.crypto.identity import Identity
 from heterosag.encode import CellLanes, Rounding, Update
 from heterosag.errors import UsageError
@@ -105,12 +105,19 @@ def aggregate(
 ) -> Result:
     """Aggregate users' updates in one round, in memory.
 
-    updates: a mapping of user to vector, array, or dict or list of arrays; or a 2-D array, one row a user in roster
-    order. rule: mean, median, trimmed_mean, or a `robust.Rule`. weights: whole numbers up to the plan's weight bound.
-    dropped: users who vanish before sending a phase's message (advertise, share, mask, agree, unmask). identities: sign
-    and agree (True makes fresh ones). secure: False skips the cryptography. rounding_seed: reproducible rounding.
-    metrics: each user's values of the plan's metrics. liars: users who skip the clip and wrap in the ring. workers:
-    processes for the users' cryptography. guard: keeps the books over rounds, and may refuse one: a `ledger.Ledger`.
+    - `updates`: a mapping of user to vector, array, or dict or list of arrays; or a 2-D array, one row a user in roster
+      order.
+    - `rule`: mean, median, trimmed_mean, or a `robust.Rule`.
+    - `weights`: whole numbers up to the plan's weight bound.
+    - `dropped`: users who vanish before sending a phase's message (advertise, share, mask, agree, unmask).
+    - `identities`: sign and agree (True makes fresh ones).
+    - `secure`: False skips the cryptography.
+    - `rounding_seed`: reproducible rounding.
+    - `metrics`: each user's values of the plan's metrics.
+    - `liars`: users who skip the clip and wrap in the ring.
+    - `round_id`: which round this is; a session of its own unless given.
+    - `workers`: processes for the users' cryptography.
+    - `guard`: keeps the books over rounds, and may refuse one: a `ledger.Ledger`.
 
     Guarantees: the aggregate is that of the exact integer sums of the survivors' quantized vectors, or a named error.
     """
@@ -130,7 +137,7 @@ def aggregate(
     if secure:
         keys = _identities(plan, identities)
         directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
-        server = Server(plan, round_id, directory=directory, guard=guard)
+        server = Server(plan, round_id, directory=directory, guard=guard, spread=all_cores() if workers > 1 else map)
         settings = CrewSettings(
             plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, liars=liars
         )

@@ -8,7 +8,7 @@ mask is made of.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from heterosag import ring
 from heterosag.crypto.labels import digest
-from heterosag.crypto.prg import BLOCK_SIZE, KEY_SIZE, keystream
+from heterosag.crypto.prg import BLOCK_SIZE, CHUNK_SIZE, KEY_SIZE, Keystream, chunk_buffer
 from heterosag.crypto.secrecy import Secret
 from heterosag.errors import UsageError
 from heterosag.plan import Cell, Plan, PlannedBlock
@@ -28,8 +28,10 @@ from heterosag.rotation import rotate, unrotate
 
 __all__ = [
     "METRIC_LIMIT",
+    "PIECE_SIZE",
     "CellLanes",
     "Rounding",
+    "Spread",
     "Update",
     "check_update",
     "decode",
@@ -40,8 +42,15 @@ __all__ = [
 METRIC_LIMIT = 2**28
 """Largest magnitude of a metric."""
 
+PIECE_SIZE = 1 << 20
+"""Elements of a piece of a large vector: pieces are encoded and masked apart from one another."""
+
+Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""Runs a function over independent pieces: `map` itself, or that of a pool of threads."""
+
 _METRIC_SCALE = 2.0**20
 _WORD_SIZE = 4  # bytes of randomness an element's rounding takes
+_CHUNK = CHUNK_SIZE // _WORD_SIZE  # elements whose words are drawn together: they stay in the cache until used
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +74,18 @@ class Rounding(Secret):
 
     def words(self, start: int, count: int) -> npt.NDArray[np.uint32]:
         """The words of elements start..start+count-1: every element of a vector has its own."""
-        first = start * _WORD_SIZE
-        aligned = first - first % BLOCK_SIZE
-        stream = keystream(self._key, first - aligned + count * _WORD_SIZE, start=aligned)
-        return np.frombuffer(stream, dtype="<u4", offset=first - aligned)
+        return np.concatenate(
+            [np.empty(0, dtype=np.uint32), *(part.copy() for part in self.draw(start, start + count))]
+        )
+
+    def draw(self, start: int, stop: int) -> Iterator[npt.NDArray[np.uint32]]:
+        """The words of elements start..stop-1, a chunk at a time in one buffer."""
+        skipped = start * _WORD_SIZE % BLOCK_SIZE
+        stream = Keystream(self._key, start=start * _WORD_SIZE - skipped)
+        buffer = chunk_buffer()
+        stream.read_into(buffer, skipped)
+        for begin in range(start, stop, _CHUNK):
+            yield stream.read_into(buffer, (min(stop, begin + _CHUNK) - begin) * _WORD_SIZE).view("<u4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +130,17 @@ def check_update(
 
 
 def fill_cells(
-    plan: Plan, subgroup: int, update: Update, rounding: Rounding | None = None, *, clip: bool = True
+    plan: Plan,
+    subgroup: int,
+    update: Update,
+    rounding: Rounding | None = None,
+    *,
+    clip: bool = True,
+    spread: Spread = map,
 ) -> list[CellLanes]:
     """A user's cells, not yet masked: weight * level of every element in its block's ring, then auxiliary lanes.
+
+    A large vector is quantized in pieces, which `spread` runs; the result does not depend on it.
 
     Guarantees: every element is within 0 .. weight*(level-1), so a block of honest users cannot overflow. With
     `clip=False` elements wrap in the ring instead, as those of a malicious user may.
@@ -127,24 +152,37 @@ def fill_cells(
         update = replace(update, vector=np.concatenate(parts))
     filled = []
     for _, run in groupby(cells, key=lambda cell: (cell.block.level, cell.bits, cell.segment == len(plan.segments))):
-        filled += _fill_run(plan, list(run), update, rounding, clip)
+        filled += _fill_run(plan, list(run), update, rounding, clip, spread)
     return filled
 
 
-def _fill_run(plan: Plan, cells: list[Cell], update: Update, rounding: Rounding, clip: bool) -> list[CellLanes]:
+def _fill_run(
+    plan: Plan, cells: list[Cell], update: Update, rounding: Rounding, clip: bool, spread: Spread
+) -> list[CellLanes]:
     """Neighbouring cells of one level and ring, quantized together: many small segments cost as much as a large one."""
     first, last = cells[0], cells[-1]
     elements = np.empty(last.stop - first.start, dtype=ring.lane_dtype(first.bits))
     values = update.vector[first.start : last.stop]
-    clipped = quantize(
-        values,
-        first.block.level,
-        plan.value_range,
-        rounding.words(first.start, elements.size),
-        out=elements,
-        weight=update.weight,
-        wrap_bits=None if clip else first.bits,
-    )
+
+    def fill(start: int) -> int:
+        """Quantize a piece, and count what was clipped."""
+        stop, clipped = min(start + PIECE_SIZE, elements.size), 0
+        for words in rounding.draw(first.start + start, first.start + stop):
+            part = slice(start, start + words.size)
+            clipped += quantize(
+                values[part],
+                first.block.level,
+                plan.value_range,
+                words,
+                out=elements[part],
+                weight=update.weight,
+                wrap_bits=None if clip else first.bits,
+                size=elements.size,
+            )
+            start = part.stop
+        return clipped
+
+    clipped = sum(spread(fill, range(0, elements.size, PIECE_SIZE)))
     found = []
     for cell in cells:
         part = slice(cell.start - first.start, cell.stop - first.start)

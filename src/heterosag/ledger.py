@@ -124,8 +124,8 @@ def _orthogonal(hidden: npt.NDArray[Any], members: list[int]) -> npt.NDArray[Any
 class Ledger:
     """What has been learned of the users of one plan. As a guard it refuses rounds that would show a small set.
 
-    Give it to `Server` and `Client` as `guard`. sets_below: the size of set that no round may newly show (0: refuse
-    nothing, only keep the books).
+    Give it to `Server` and `Client` as `guard`. A round that would newly show a set of fewer than `sets_below` users is
+    refused (0: refuse nothing, only keep the books).
     """
 
     def __init__(self, plan: Plan, *, sets_below: int = 0) -> None:

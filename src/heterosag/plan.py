@@ -90,6 +90,13 @@ class Plan:
     Guarantees (each computed from the structure, none quoted): `inference_robustness`, `byzantine_tolerance`,
     `leak_probability`, `failure_probability`, `quantization_error`. `notes` says what the plan does not give and
     where the paper claims more than is true.
+
+    - `users`: names in roster order, class by class; `seats`: each one's subgroup, by roster index.
+    - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `weight_bound`, `fill_levels`, `floor`,
+      `min_robustness`, `colluders`, `dropout`, `assignment_seed`, `metrics`, `rotate`: as `build` took them.
+    - `subgroups`: who sits in each; `design`: which of them code each segment together; `segments`: slices of the
+      vector with their blocks, levels and rings.
+    - `sharing`: who holds whose shares; `agree_quorum`: signatures on a survivor set before anything is released.
     """
 
     users: tuple[User, ...]
@@ -146,17 +153,23 @@ class Plan:
     ) -> Plan:
         """Plan the rounds of an epoch, or raise a `PlanError` that says which value to change and to what.
 
-        classes: users per class, slowest link first; levels: quantizer levels per class, never falling.
-        dimension: elements of the update vector. design: perfect, paper, paper-composite, secagg or multigroup.
-        value_range: values outside are clipped. subgroup_size: users a subgroup should have at least.
-        floor: least survivors of a block whose sum may be unmasked. weight_bound: largest weight of a user.
-        min_robustness: least inference robustness of a legal survivor set (default: this plan's without losses).
-        colluders: users who may collude with the server. users: names in class order (default 0..N-1).
-        assignment_seed: public seed that shuffles users of a class (None: listed order, chosen by a trusted party).
-        dropout: share of users expected to vanish in a round. sharing: auto, complete or sparse (see graph.py).
-        fill_levels: raise every block's level as far as its ring holds, at no cost in bits.
-        metrics: names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
-        rotate: spread every segment by a randomised Hadamard rotation before it is quantized.
+        - `classes`: users per class, slowest link first.
+        - `levels`: quantizer levels per class, never falling.
+        - `dimension`: elements of the update vector.
+        - `design`: perfect, paper, paper-composite, secagg or multigroup.
+        - `value_range`: values outside are clipped.
+        - `subgroup_size`: users a subgroup should have at least.
+        - `floor`: least survivors of a block whose sum may be unmasked.
+        - `weight_bound`: largest weight of a user.
+        - `min_robustness`: least inference robustness of a legal survivor set (default: this plan's without losses).
+        - `colluders`: users who may collude with the server.
+        - `users`: names in class order (default 0..N-1).
+        - `assignment_seed`: public seed that shuffles users of a class (None: listed order, chosen by a trusted party).
+        - `dropout`: share of users expected to vanish in a round.
+        - `sharing`: who holds shares: auto, complete or sparse (neighbours only, which auto takes beyond 256 users).
+        - `fill_levels`: raise every block's level as far as its ring holds, at no cost in bits.
+        - `metrics`: names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
+        - `rotate`: spread every segment by a randomised Hadamard rotation before it is quantized.
         """
         classes, levels = check_classes(classes, levels)
         roster = check_users(users, sum(classes))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heterosag import kernels
 from heterosag.errors import UsageError
 from heterosag.ring import Lanes, reduce
 
@@ -29,7 +30,7 @@ MAX_LEVEL = 1 << 32
 
 _WORD_SCALE = 2.0**-32
 _FAR = 2.0**1000  # beyond any ring, and finite
-_CHUNK = 1 << 13  # elements: the float64 intermediates of a chunk stay in the cache
+_CHUNK = 1 << 14  # elements: the float64 intermediates of a chunk stay in the cache
 
 
 def step(value_range: ValueRange, level: int) -> float:
@@ -75,12 +76,14 @@ def quantize(
     out: Lanes,
     weight: int = 1,
     wrap_bits: int | None = None,
+    size: int | None = None,
 ) -> int:
     """Write weight * q for every value into `out`, q in 0..level-1, and return how many values were clipped.
 
     Guarantees: q is within 0..level-1 whatever the float arithmetic did; values beyond the range go to its end
     and are counted; NaN and infinity are refused before `out` is touched. With `wrap_bits` values beyond the range
-    wrap modulo 2^wrap_bits instead, which is what a malicious user may send.
+    wrap modulo 2^wrap_bits instead, which is what a malicious user may send. `size` is that of the whole vector of
+    which these are some values; it decides whether a compiled loop is worth it, never what comes out.
     """
     if not (values.shape == words.shape == out.shape) or values.ndim != 1:
         raise UsageError(f"values {values.shape}, words {words.shape} and out {out.shape} must be one equal length")
@@ -95,8 +98,11 @@ def quantize(
     clipped = 0 if inside else count_outside(values, value_range)
     # Whether rounding can reach `level` at all; mostly it cannot, and a pass over the values is saved.
     reaches = not inside or (most - low) * scale + (1.0 - _WORD_SCALE) >= level
+    compiled = kernels.find(kernels.round_down if level < 1 << 31 else kernels.round_down_far, size or values.size)
     if wrap_bits is not None:
         _round_chunks(values, low, scale, words, out, lambda chunk: _wrap(chunk, wrap_bits))
+    elif compiled is not None:
+        compiled(values, low, scale, words, math.nextafter(level, 0.0), out)
     elif reaches:
         just_below = math.nextafter(level, 0.0)
         _round_chunks(values, low, scale, words, out, lambda chunk: np.clip(chunk, 0.0, just_below, out=chunk))
@@ -126,10 +132,12 @@ def _round_chunks(
         for start in range(0, values.size, _CHUNK):
             part = slice(start, min(start + _CHUNK, values.size))
             chunk, draw = scaled[: part.stop - start], uniform[: part.stop - start]
-            np.subtract(values[part], low, out=chunk, dtype=np.float64)
-            np.multiply(chunk, scale, out=chunk)
-            np.multiply(words[part], _WORD_SCALE, out=draw)
-            np.add(chunk, draw, out=chunk)
+            chunk[:] = values[part]  # converted once: NumPy calculates faster in place than across types
+            chunk -= low
+            chunk *= scale
+            draw[:] = words[part]
+            draw *= _WORD_SCALE
+            chunk += draw
             if limit is not None:
                 limit(chunk)
             out[part] = chunk

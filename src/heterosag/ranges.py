@@ -1,4 +1,4 @@
-"""The adaptive value range: it follows a quantile of |update| by what clients count in clear of nobody.
+"""The adaptive value range: it follows a quantile of the updates' sizes by what clients count in clear of nobody.
 
 Every user counts its clipped elements in an auxiliary lane of each segment, summed securely with everything else. The
 share of clipped elements says whether the range holds the wished quantile, and the range moves a bounded step towards

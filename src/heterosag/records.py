@@ -46,7 +46,7 @@ FAILED: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run as its record tells it."""
+    """A run as its record tells it: the line of the run, those of its rounds, and that of its end if it has one."""
 
     folder: Path
     config: dict[str, Any]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heterosag import kernels
 from heterosag.errors import UsageError, WireError
 
 __all__ = [
@@ -79,6 +80,10 @@ def pack(lanes: Lanes, bits: int) -> bytes:
     lanes = np.ascontiguousarray(lanes, dtype=dtype)
     if bits == dtype.itemsize * 8:
         return lanes.tobytes()
+    if (compiled := kernels.find(kernels.pack_words, lanes.size)) is not None:
+        words = np.empty(-(-lanes.size * bits // _WORD), dtype="<u8")
+        compiled(lanes, bits, words)
+        return words.view(np.uint8)[: packed_size(lanes.size, bits)].tobytes()
     whole = lanes.size // _GROUP
     out = np.zeros((-(-lanes.size // _GROUP), bits), dtype=np.uint8)
     groups = lanes[: whole * _GROUP].reshape(whole, _GROUP)
@@ -109,6 +114,12 @@ def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> Lanes
     size = check_packed(data, bits, count)
     if bits == dtype.itemsize * 8:
         return np.frombuffer(data, dtype=dtype).copy()
+    if (compiled := kernels.find(kernels.unpack_words, count)) is not None:
+        words = np.zeros(size // 8 + 1, dtype="<u8")
+        words.view(np.uint8)[:size] = np.frombuffer(data, dtype=np.uint8)
+        lanes = np.empty(count, dtype=dtype)
+        compiled(words, bits, lanes)
+        return lanes
     rows = -(-count // _GROUP)
     padded = np.zeros(rows * bits, dtype=np.uint8)
     padded[:size] = np.frombuffer(data, dtype=np.uint8)

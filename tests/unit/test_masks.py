@@ -8,10 +8,12 @@ import numpy.typing as npt
 import pytest
 from rounds import World, small_plan
 
-from heterosag import ring, wire
+from heterosag import encode, ring, wire
+from heterosag.crew import all_cores
 from heterosag.crypto import prg
 from heterosag.crypto.prg import CHUNK_SIZE, keystream
-from heterosag.encode import CellLanes
+from heterosag.encode import CellLanes, Rounding, Spread, check_update, fill_cells
+from heterosag.errors import UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol.masks import Mask
@@ -68,8 +70,8 @@ def test_no_keystream_bit_masks_two_elements(monkeypatch: pytest.MonkeyPatch) ->
     reads: dict[bytes, list[list[tuple[int, int]]]] = defaultdict(list)
 
     class Recorder(prg.Keystream):
-        def __init__(self, key: bytes) -> None:
-            super().__init__(key)
+        def __init__(self, key: bytes, *, start: int = 0) -> None:
+            super().__init__(key, start=start)
             self.ranges: list[tuple[int, int]] = []
             reads[key].append(self.ranges)
 
@@ -171,3 +173,52 @@ def test_large_and_small_cells_cross_the_wire_alike() -> None:
     lanes[0].elements[:] = np.arange(20_000) % 8
     found = list(masks.from_bytes(memoryview(masks.to_bytes(lanes, cells)), cells))
     assert all(np.array_equal(a.elements, b.elements) for a, b in zip(lanes, found, strict=True))
+
+
+@pytest.mark.parametrize("piece", [16, 48, 64, 4096])
+@pytest.mark.parametrize("design", ["secagg", "perfect"])
+def test_pieces_and_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, piece: int, design: str) -> None:
+    """However a vector is cut and whoever runs the pieces: the same levels, the same masks."""
+    plan = Plan.build([6, 6], [2, 300], 1001, design, subgroup_size=3, floor=2, metrics=["loss"])
+    update = check_update(plan, np.linspace(-1.2, 1.2, 1001), metrics={"loss": 1.0})
+    rounding = Rounding.from_seed(1, 2)
+    everything = tuple(range(len(plan.cells(0))))
+    found = [Mask(bytes([number]) * 32, number % 2 == 0, everything) for number in range(3)]
+    found += [Mask(bytes([9 + place]) * 32, True, (place,)) for place in everything]
+
+    def masked(spread: Spread) -> list[bytes]:
+        lanes = fill_cells(plan, 0, update, rounding, spread=spread)
+        other = masks.empty(plan.cells(1))
+        masks.apply(lanes, found, spread=spread)
+        masks.apply_all([(lanes, found[:2]), (other, found[:1])], spread=spread)
+        return [part.tobytes() for cell in (*lanes, *other) for part in (cell.elements, cell.auxiliary)]
+
+    whole = masked(map)
+    monkeypatch.setattr(masks, "PIECE_SIZE", piece)
+    monkeypatch.setattr(encode, "PIECE_SIZE", piece)
+    assert masked(map) == whole
+    assert masked(all_cores()) == whole
+
+
+def test_a_piece_is_no_larger_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "PIECE_SIZE", 64)
+    plan = small_plan(dimension=1000)
+    lanes = masks.empty(plan.cells(0))
+    pieces = masks._cut(lanes, [Mask(bytes(32), True, tuple(range(len(lanes))))])
+    sizes = [sum(span.stop - span.start for span in piece.spans) for piece in pieces]
+    assert max(sizes) <= 64
+    assert sum(sizes) == 1000
+    assert "covering" not in repr(pieces[0])
+
+
+def test_a_stream_can_be_entered_at_any_block() -> None:
+    key, buffer = bytes(range(32)), prg.chunk_buffer()
+    whole = keystream(key, 4096)
+    for start in (0, 16, 1024, 4080):
+        stream = prg.Keystream(key, start=start)
+        assert bytes(stream.read_into(buffer, 16)) == whole[start : start + 16]
+        assert stream.position == start + 16
+    with pytest.raises(UsageError, match="multiple of 16"):
+        prg.Keystream(key, start=8)
+    with pytest.raises(UsageError, match="multiple of 16"):
+        prg.Keystream(key, start=-16)

@@ -28,13 +28,13 @@ _ZEROS = memoryview(bytes(CHUNK_SIZE))
 
 
 class Keystream:
-    """A key's stream, read from its start to its end, each byte once. The key is not kept."""
+    """A key's stream, read onward from its start or from a later block, each byte once. The key is not kept."""
 
     __slots__ = ("_encrypt", "position")
 
-    def __init__(self, key: bytes) -> None:
-        self._encrypt = _encryptor(key, 0)
-        self.position = 0
+    def __init__(self, key: bytes, *, start: int = 0) -> None:
+        self._encrypt = _encryptor(key, _block(start))
+        self.position = start
 
     def read_into(self, buffer: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
         """The next `size` bytes, at most a chunk, in the front of a buffer with a block to spare."""
@@ -59,11 +59,16 @@ def chunk_buffer() -> npt.NDArray[np.uint8]:
 
 def keystream(key: bytes, size: int, *, start: int = 0) -> bytes:
     """`size` bytes of the key's stream from byte `start`, a multiple of the block size, on."""
-    if start < 0 or start % BLOCK_SIZE:
-        raise UsageError(f"a keystream is read from a multiple of {BLOCK_SIZE} bytes on, not from {start}")
+    block = _block(start)
     if start + size > _END:
         raise UsageError("a keystream ends where its counter would start again")
-    return _encryptor(key, start // BLOCK_SIZE).update(bytes(size))
+    return _encryptor(key, block).update(bytes(size))
+
+
+def _block(start: int) -> int:
+    if start < 0 or start % BLOCK_SIZE:
+        raise UsageError(f"a keystream is read from a multiple of {BLOCK_SIZE} bytes on, not from {start}")
+    return start // BLOCK_SIZE
 
 
 def _encryptor(key: bytes, block: int) -> CipherContext:

@@ -1,4 +1,4 @@
-"""HeteroSAg on Flower: `mod()` for the ClientApp, `SecureGrid` for the ServerApp.
+"""HeteroSAg on Flower: `mod()` for the ClientApp, `SecureGrid` for the ServerApp::
 
     app = ClientApp(mods=[heterosag.flower.mod(trust_server=True)])
     strategy.start(grid=heterosag.flower.SecureGrid(grid, levels=[16]), ...)

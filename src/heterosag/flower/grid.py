@@ -25,6 +25,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from heterosag.arrays import Layout
+from heterosag.crew import all_cores
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.flower.record import Recorder
 from heterosag.flower.rounds import TOO_LATE, Round, Work, wire_size
@@ -59,17 +60,29 @@ _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "weight_bound", "metr
 class SecureGrid(Grid):
     """A Grid whose train messages are aggregated securely.
 
-    plan: the plan of all nodes of a train message, users by node id as text; or leave it out and the grid plans: nodes
-    name their class or rate in their first message, `levels` has one quantizer level for each class, `rate_limits` the
-    rates in Mb/s between classes, and `options` goes to `Plan.build`. rule: how block means are combined (mean, median,
-    trimmed_mean). value_range: half width of the (first) range of an update's elements (default: the plan's, or 0.1);
-    it follows `quantile` of them unless adapt_range=False. weight_bound, weight_unit: weights are examples in units, at
-    most weight_bound; 1 means unweighted, and each doubling costs a bit a parameter. metrics: names that are averaged
-    over everybody; all others are dropped, but for `clear_metrics`, which nodes that agree to it send in clear.
-    directory: every node's public key, which turns identities on. timeouts: seconds for each stage, by its name, or
-    one number. record: a folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation
-    into it, and `close` ends it. hide_sets_below: end rounds that, with those before in the same epoch, would show
-    the sum of fewer users than this.
+    - `grid`: the grid that the ServerApp was given.
+    - `plan`: the plan of all nodes of a train message, users by node id as text. Leave it out and the grid plans: nodes
+      name their class or rate in their first message.
+    - `levels`: one quantizer level for each class, slowest first.
+    - `rate_limits`: the rates in Mb/s between the classes, for nodes that name a rate.
+    - `rule`: how block means are combined (mean, median, trimmed_mean).
+    - `value_range`: half width of the (first) range of an update's elements (default: the plan's, or 0.1).
+    - `adapt_range`: whether the range then follows the updates.
+    - `quantile`: the share of elements that it should hold if it does.
+    - `weight_bound`: largest weight of a node; 1 means unweighted, and each doubling costs a bit a parameter.
+    - `weight_unit`: examples that make a weight of one.
+    - `weighted_by`: the name of the train function's metric that counts examples.
+    - `metrics`: names that are averaged over everybody, securely; all others are dropped.
+    - `clear_metrics`: names that nodes that agree to it send in clear.
+    - `directory`: every node's public key, which turns identities on.
+    - `timeouts`: seconds for each stage, by its name, or one number.
+    - `options`: anything else that `Plan.build` takes.
+    - `record`: a folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation into it,
+      and `close` ends it.
+    - `hide_sets_below`: end rounds that, with those before in the same epoch, would show the sum of fewer users than
+      this.
+
+    `rounds` is a `Round` for each round so far.
     """
 
     def __init__(
@@ -249,7 +262,7 @@ class SecureGrid(Grid):
         content = next(iter(work.messages.values())).content
         round_id = RoundId(session=self._session, number=work.number, model=round_digest(content, terms))
         work.ledger = self._ledgers.setdefault(epoch_of(plan), Ledger(plan, sets_below=self._hide_sets_below))
-        server = Server(plan, round_id, directory=self._directory, guard=work.ledger)
+        server = Server(plan, round_id, directory=self._directory, guard=work.ledger, spread=all_cores())
         opening = {
             "plan": plan.encode(),
             "session": round_id.session,

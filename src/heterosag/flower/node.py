@@ -26,6 +26,7 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
 from heterosag.arrays import Layout
+from heterosag.crew import all_cores
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, HeteroSagError, LocalFileError, UsageError
 from heterosag.flower.books import Books
@@ -58,14 +59,18 @@ def mod(
 ) -> Mod:
     """A mod for `ClientApp(mods=[...])` that aggregates what the app trains securely.
 
-    identity, directory: this node's identity and everybody's public keys by node id, pinned by you. Left out, they are
-    read from the files that the node config names, `heterosag-key` (an Ed25519 key, or the key of the SuperNode's own
-    authentication) and `heterosag-directory` (JSON: node ids and public keys in hex); without any say
-    trust_server=True. policy: what this node asks of a plan. release_log: a folder that outlives the node
-    (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home folder). class_of: the node's class from its
-    Context; without it the class or upload rate is read from its node config, `heterosag-class` (0 is the slowest) or
-    `heterosag-rate` (Mb/s). clear_metrics: names of metrics that this node gives in clear if the server asks.
-    hide_sets_below: refuse rounds that, with those before, would show the sum of fewer users than this.
+    - `identity`: this node's identity. Left out, it is read from the file that the node config names as
+      `heterosag-key` (an Ed25519 key, or the key of the SuperNode's own authentication).
+    - `directory`: everybody's public keys by node id, pinned by you. Left out, they are read from the file that the
+      node config names as `heterosag-directory` (JSON: node ids and public keys in hex).
+    - `trust_server`: say True to run without identities.
+    - `policy`: what this node asks of a plan.
+    - `release_log`: a folder that outlives the node (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home
+      folder).
+    - `class_of`: the node's class from its Context; without it the class or upload rate is read from its node config,
+      `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
+    - `clear_metrics`: names of metrics that this node gives in clear if the server asks.
+    - `hide_sets_below`: refuse rounds that, with those before, would show the sum of fewer users than this.
     """
     node = _Node(
         identity=identity,
@@ -229,7 +234,7 @@ class _Node:
         weight = self._weight(plan, metrics, kept)
         wanted = {name: float(_known(metrics, name)) for name in plan.metrics}
         clear = {f"metric/{name}": float(_known(metrics, name)) for name in kept.get("clear-metrics", ())}
-        return client.mask(data, vector, weight=weight, metrics=wanted), clear
+        return client.mask(data, vector, weight=weight, metrics=wanted, spread=all_cores()), clear
 
     def _identity(self, context: Context) -> tuple[Identity | None, dict[User, bytes] | None]:
         """Who this node is and whom it knows: as the app says, or from the files that the node config names."""

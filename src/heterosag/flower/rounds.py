@@ -26,10 +26,17 @@ Sizes = dict[str, dict[int, int]]
 class Round:
     """What a secure round was: who was asked, who survived, what was lost and why.
 
-    sent_bytes and received_bytes count the protocol's messages as the server sees them; wire_sent and wire_received all
-    the objects that Flower carries for them (the plan, the model, its own records), counted only for a run with a
-    record. ledger says what the sums of the epoch so far show together. node_seconds is what nodes say they spent on
-    the protocol (training left out), server_seconds what the server did, seconds the whole round.
+    - `nodes`, `survivors`: node ids of those asked, and of those in the sum.
+    - `lost`, `lost_at`: by node id, why and at which stage a node was lost.
+    - `error`: why the round failed, empty if it did not.
+    - `plan`, `combined`: the plan, and the decoded blocks with what was made of them (None if it came to none).
+    - `ledger`: what the sums of the epoch so far show together.
+    - `refusals`: messages that the server refused.
+    - `sent_bytes`, `received_bytes`: the protocol's messages, by stage and node, as the server sees them.
+    - `wire_sent`, `wire_received`: all the objects that Flower carries for them (the plan, the model, its own records),
+      counted only for a run with a record.
+    - `node_seconds`: what nodes say they spent on the protocol (training left out); `server_seconds`: what the server
+      did; `seconds`: the whole round.
     """
 
     number: int

@@ -27,8 +27,10 @@ class Relaxation:
 class Proposal:
     """The best plan found.
 
-    order: users by rate, which are the plan's. seconds, bytes: of the masked vector, of each class's slowest user.
-    error: the plan's bound; no plan of these subgroup sizes has less than lower_bound. binding: which wish costs most.
+    - `plan`: the plan itself; `order`: users by rate, which are the plan's.
+    - `seconds`, `bytes`: of the masked vector, of each class's slowest user.
+    - `error`: the plan's bound on the quantization error; no plan of these subgroup sizes has less than `lower_bound`.
+    - `binding`: which wish costs most; `relaxing`: what giving way on each would buy.
     """
 
     plan: Plan

@@ -17,11 +17,19 @@ MOST_USERS = 100_000
 class Wishes:
     """What a plan is for.
 
-    rates: Mb/s of each user's upload. Either a deadline in seconds for the masked vector's upload, or the bits that it
-    may have. dropout, corrupt: shares of users. attackers: liars that the median must bear. failure: how often a round
-    may end for lack of survivors. With corrupt users thresholds count them as colluders, and every block keeps `floor`
-    honest survivors but for 2^-privacy_bits, if users are placed at random inside their class: by an enrolment, or by
-    the `assignment_seed` of the plan's recipe.
+    - `rates`: Mb/s of each user's upload.
+    - `dimension`: elements of the update vector.
+    - `deadline`, `bits`: either seconds for the masked vector's upload, or the bits that it may have.
+    - `dropout`, `corrupt`: shares of users.
+    - `attackers`: liars that the median must bear.
+    - `floor`, `value_range`, `weight_bound`: as in `Plan.build`.
+    - `most_classes`, `most_subgroups`: no plan has more.
+    - `failure`: how often a round may end for lack of survivors.
+    - `privacy_bits`: how surely corrupt users leave enough honest ones in a block.
+
+    With corrupt users thresholds count them as colluders, and every block keeps `floor` honest survivors but for
+    2^-privacy_bits, if users are placed at random inside their class: by an enrolment, or by the `assignment_seed` of
+    the plan's recipe.
     """
 
     rates: tuple[float, ...]

@@ -6,7 +6,6 @@ one for a step it has taken, and dies, forgetting its secrets, on a message that
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from heterosag.crypto.identity import Identity, check_identity
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.labels import digest
 from heterosag.crypto.secrecy import Secret
-from heterosag.encode import CellLanes, Rounding
+from heterosag.encode import CellLanes, Rounding, Spread
 from heterosag.errors import ExposedUsersError, FaultyServerError, PlanError, UsageError, WireError
 from heterosag.plan import Plan, User
 from heterosag.protocol import saved, steps
@@ -31,13 +30,15 @@ from heterosag.protocol.steps import Advertised, Fresh, Masked, Polynomials, Sha
 
 __all__ = ["Client", "Directory", "Policy", "Polynomials"]
 
+_SAMPLES = 4096  # elements of a vector that its checksum keeps
+
 Directory = Mapping[User, bytes]
 """Every user's Ed25519 public key, pinned by the client itself, never taken from the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a client asks of a plan before it takes part."""
+    """What a client asks of a plan before it takes part: a floor, users and a least robustness of at least these."""
 
     least_floor: int = 2
     least_users: int = 2
@@ -57,8 +58,18 @@ class Policy:
 class Client(Secret):
     """One user in one round. Feed it the server's messages in order; send what it returns.
 
-    Without an identity the server is trusted to follow the protocol: say so with `trust_server=True`. guard: refuses
-    survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from round to round.
+    Without an identity the server is trusted to follow the protocol: say so with `trust_server=True`.
+
+    - `identity`, `directory`: this user's signing key, and everybody's public keys as this user pinned them.
+    - `policy`: what this user asks of a plan; one below it is refused here.
+    - `release_log`: remembers what was shared, masked, signed and released, so that it is done once; give one that
+      outlives the program (`heterosag.releases.FileReleaseLog`) where a client may be restarted.
+    - `guard`: refuses survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from
+      round to round.
+
+    A message that only a lying server sends raises `FaultyServerError`, and the client is dead: it has forgotten its
+    secrets. One that merely comes out of order raises it too and changes nothing; bytes that do not decode raise
+    `WireError` and change nothing. An identical message gets the identical answer.
     """
 
     def __init__(
@@ -96,7 +107,7 @@ class Client(Secret):
         self._masked: tuple[Any, ...] | None = None  # a checksum against mistakes of this user's own program
 
     def save(self) -> bytes:
-        """This client as bytes, secrets in clear: for a program that ends between messages. See saved.py.
+        """This client as bytes, secrets in clear: for a program that ends between messages.
 
         Whoever uses it gives a release log that outlives the program, and erases the bytes after the round.
         """
@@ -109,11 +120,17 @@ class Client(Secret):
         self._state, self.phase, self._replies = saved.load(data, self._base)
 
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
-        """Phase 0. `secrets` is for test vectors; they come from the system's entropy unless given."""
+        """Phase 0: this round's public keys, signed with an identity.
+
+        `secrets` is for test vectors; they come from the system's entropy unless given.
+        """
         return self._step("advertise", b"", lambda state: steps.advertise(state, secrets or RoundSecrets.generate()))
 
     def share(self, message: bytes, *, polynomials: Polynomials | None = None) -> bytes:
-        """Phase 1: answer the roster."""
+        """Phase 1: answer the roster with shares of this user's secrets, each sealed for its holder.
+
+        `polynomials` is for test vectors.
+        """
 
         def step(state: Any) -> tuple[Any, bytes]:
             drawn = polynomials or Polynomials.draw(state.base.plan, state.secrets)
@@ -130,14 +147,17 @@ class Client(Secret):
         metrics: Mapping[str, float] | None = None,
         rounding: Rounding | None = None,
         clip: bool = True,
+        spread: Spread = map,
     ) -> bytes:
-        """Phase 2: answer the inbox with the masked vector.
+        """Phase 2: answer the inbox with the masked vector. One vector a round.
 
+        `vector` has the plan's dimension; `weight` is a whole number up to its weight bound; `metrics` has its metrics.
+        `spread` runs the pieces of a large vector: `heterosag.crew.all_cores()` for every core.
         `rounding` is for simulations and test vectors, `clip=False` for playing a malicious user; a deployment gives
         neither.
         """
 
-        fingerprint = (zlib.crc32(np.ascontiguousarray(vector).data), weight, dict(metrics or {}))
+        fingerprint = (*_checksum(vector), weight, dict(metrics or {}))
         if self._masked is not None and self._masked != fingerprint:
             raise UsageError("this client has masked another vector in this round, and masks only one")
 
@@ -146,22 +166,23 @@ class Client(Secret):
             update = encoding.check_update(plan, vector, weight=weight, metrics=metrics)
 
             def fill() -> list[CellLanes]:
-                return encoding.fill_cells(plan, plan.seats[state.base.user], update, rounding, clip=clip)
+                seat = plan.seats[state.base.user]
+                return encoding.fill_cells(plan, seat, update, rounding, clip=clip, spread=spread)
 
-            return steps.mask(state, message, fill, self._log)
+            return steps.mask(state, message, fill, self._log, spread=spread)
 
         reply = self._step("mask", message, step)
         self._masked = fingerprint
         return reply
 
     def agree(self, message: bytes) -> bytes:
-        """Phase 3: sign the survivor set."""
+        """Phase 3, with identities only: sign the survivor set, once."""
         reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log, self._guard))
         self._forget_vector()
         return reply
 
     def unmask(self, message: bytes) -> bytes:
-        """Phase 4: release shares."""
+        """Phase 4: release one share of every dealer, of sigma_self if it survived and of sigma_mask if not, once."""
         masked = isinstance(self._state, Masked) and self._state.base.identity is None
         event = "unmask, without identities" if masked and self.phase is ClientPhase.MASKED else "unmask"
         reply = self._step(event, message, lambda state: (None, steps.release(state, message, self._log, self._guard)))
@@ -204,6 +225,13 @@ class Client(Secret):
 
     def __repr__(self) -> str:
         return f"<Client of {self.user!r}, {self.phase.value}>"
+
+
+def _checksum(vector: npt.NDArray[Any]) -> tuple[int, bytes]:
+    """Tells vectors apart that a program mixes up by mistake, far faster than a hash: all bits added, some kept."""
+    content = np.ascontiguousarray(vector).reshape(-1)
+    words = content.view(f"u{content.itemsize}") if content.itemsize in (4, 8) else content.view(np.uint8)
+    return int(np.add.reduce(words, dtype=np.uint64)), words[:: words.size // _SAMPLES + 1].tobytes()
 
 
 def _directory(plan: Plan, directory: Directory) -> dict[int, bytes]:

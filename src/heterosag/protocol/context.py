@@ -21,7 +21,12 @@ __all__ = ["RoundId", "check_indices", "roster_context", "sharers_context", "sur
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundId:
-    """Which round this is: of which session, on which model."""
+    """Which round this is: of which session, on which model.
+
+    - `session`: 1 to 64 bytes that no other run has, the same for all parties.
+    - `number`: the round's number in the session.
+    - `model`: a digest (32 bytes) of the model trained from, zeros if there is none.
+    """
 
     session: bytes
     number: int = 0
@@ -32,7 +37,7 @@ class RoundId:
             raise UsageError("a session has 1 to 64 bytes, a model digest 32, and a round's number is below 2^64")
 
     def context(self, plan: Plan) -> bytes:
-        """c0."""
+        """c0: what the round's first messages are bound to."""
         numbers = index_bytes(WIRE_VERSION, self.number)
         return digest("context/round", numbers, plan.digest, self.session, self.model)
 

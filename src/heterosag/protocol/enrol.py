@@ -101,8 +101,9 @@ class _Nonce(Secret):
 class Enrolling(Secret):
     """One user in one enrolment: `commit`, `reveal`, `finish`. Without I/O, as a client is.
 
-    after: the charter of an enrolment that failed before; a new one must have fewer of its users. level: the quantizer
-    level of this user's class; a charter that says otherwise is refused.
+    - `identity`, `directory`, `policy`, `release_log`: as for a `Client`; the nonce is revealed once per charter.
+    - `after`: the charter of an enrolment that failed before; a new one must have fewer of its users.
+    - `level`: the quantizer level of this user's class; a charter that says otherwise is refused.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ and are reduced to the ring once at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,11 +18,11 @@ import numpy.typing as npt
 from heterosag import ring
 from heterosag.crypto.prg import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.crypto.secrecy import Secret
-from heterosag.encode import CellLanes
+from heterosag.encode import PIECE_SIZE, CellLanes, Spread
 from heterosag.plan import Cell, Plan
 from heterosag.ring import Lanes
 
-__all__ = ["Mask", "apply", "check_bytes", "empty", "from_bytes", "reduce", "shared_cells", "to_bytes"]
+__all__ = ["Mask", "apply", "apply_all", "check_bytes", "empty", "from_bytes", "reduce", "shared_cells", "to_bytes"]
 
 _SMALL = 1 << 14
 """Elements of a cell that is packed together with others of its ring: a call of its own costs as much as the work."""
@@ -54,23 +54,92 @@ def shared_cells(plan: Plan, mine: int, theirs: int) -> tuple[int, ...]:
     return tuple(place for place, cell in enumerate(cells) if mine == theirs or theirs in cell.block.subgroups)
 
 
-def apply(lanes: Sequence[CellLanes], masks: Iterable[Mask]) -> None:
+def apply(lanes: Sequence[CellLanes], masks: Iterable[Mask], *, spread: Spread = map) -> None:
     """Add every mask to the cells it covers, chunk by chunk so that a chunk stays in the cache for all of them."""
-    covering: dict[int, list[tuple[Keystream, bool]]] = {}
+    apply_all([(lanes, masks)], spread=spread)
+
+
+def apply_all(work: Iterable[tuple[Sequence[CellLanes], Iterable[Mask]]], *, spread: Spread = map) -> None:
+    """`apply` for several vectors. They, and the pieces of a large one, have nothing to do with one another: `spread`
+    runs them."""
+    pieces = [piece for lanes, masks in work for piece in _cut(lanes, masks)]
+    for _ in spread(_Piece.add, pieces):
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Elements start..stop-1 of the cell at a place; the one that ends a cell has its auxiliary lanes too."""
+
+    place: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece(Secret):
+    """A part of a vector: the masks of each place, and where a mask's stream stands at each of its cells."""
+
+    lanes: Sequence[CellLanes] = field(repr=False)
+    spans: list[_Span]
+    covering: Mapping[int, list[Mask]] = field(repr=False)
+    starts: Mapping[tuple[int, ...], Mapping[int, int]] = field(repr=False)
+
+    def add(self) -> None:
+        """Open every mask's stream where the piece meets it first, and read it on from cell to cell."""
+        buffer = chunk_buffer()
+        streams: dict[int, tuple[Keystream, bool]] = {}
+        for span in self.spans:
+            cell = self.lanes[span.place]
+            for mask in self.covering[span.place]:
+                if id(mask) not in streams:
+                    begin = self.starts[mask.cells][span.place] + span.start * cell.elements.itemsize
+                    streams[id(mask)] = (Keystream(mask.key, start=begin), mask.add)
+            signed = [streams[id(mask)] for mask in self.covering[span.place]]
+            ends = span.stop == cell.elements.size
+            if ends and not span.start and cell.elements.nbytes + cell.auxiliary.nbytes <= CHUNK_SIZE:
+                _add_small(cell, signed, buffer)
+                continue
+            _add_streams(cell.elements[span.start : span.stop], signed, buffer)
+            if ends:
+                _add_streams(cell.auxiliary, signed, buffer)
+                for stream, _ in signed:
+                    stream.align()
+
+
+def _cut(lanes: Sequence[CellLanes], masks: Iterable[Mask]) -> list[_Piece]:
+    """A vector and its masks in pieces of PIECE_SIZE elements."""
+    covering: dict[int, list[Mask]] = {}
+    starts: dict[tuple[int, ...], dict[int, int]] = {}
     for mask in masks:
-        signed = (Keystream(mask.key), mask.add)
+        if mask.cells not in starts:
+            starts[mask.cells] = _stream_starts(lanes, mask.cells)
         for place in mask.cells:
-            covering.setdefault(place, []).append(signed)
-    buffer = chunk_buffer()
+            covering.setdefault(place, []).append(mask)
+    spans: list[list[_Span]] = [[]]
+    room = PIECE_SIZE
     for place in sorted(covering):
-        cell = lanes[place]
-        if cell.elements.nbytes + cell.auxiliary.nbytes <= CHUNK_SIZE:
-            _add_small(cell, covering[place], buffer)
-            continue
-        for part in (cell.elements, cell.auxiliary):
-            _add_streams(part, covering[place], buffer)
-        for stream, _ in covering[place]:
-            stream.align()
+        size, stop = lanes[place].elements.size, -1
+        while stop < size:  # at least once: an empty cell has auxiliary lanes
+            if not room:
+                spans.append([])
+                room = PIECE_SIZE
+            start = max(stop, 0)
+            stop = min(size, start + room)
+            spans[-1].append(_Span(place, start, stop))
+            room -= stop - start
+        room -= room % BLOCK_SIZE  # so that a piece that begins within a cell begins at a block of the stream
+    return [_Piece(lanes, part, covering, starts) for part in spans]
+
+
+def _stream_starts(lanes: Sequence[CellLanes], cells: tuple[int, ...]) -> dict[int, int]:
+    """For a mask of these cells, the byte of its stream at which each begins."""
+    starts, at = {}, 0
+    for place in cells:
+        starts[place] = at
+        at += lanes[place].elements.nbytes + lanes[place].auxiliary.nbytes
+        at += -at % BLOCK_SIZE
+    return starts
 
 
 def _add_small(cell: CellLanes, streams: list[tuple[Keystream, bool]], buffer: npt.NDArray[np.uint8]) -> None:

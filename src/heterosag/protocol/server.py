@@ -24,6 +24,7 @@ from heterosag import wire
 from heterosag.crypto import labels
 from heterosag.crypto.identity import verify
 from heterosag.crypto.keys import check_public_key
+from heterosag.encode import Spread
 from heterosag.errors import (
     AbandonedRoundError,
     FaultyUserError,
@@ -79,6 +80,7 @@ class _Round:
     context: bytes
     directory: Mapping[User, bytes] | None
     guard: Guard | None = None
+    spread: Spread = map
 
     def verify(self, user: User, signature: bytes, label: str, *parts: bytes) -> None:
         try:
@@ -283,6 +285,7 @@ class _Unmasking(_State):
             secrets=secrets,
             mask_keys=masked.mask_keys,
             sums=masked.sums,
+            spread=self.base.spread,
         )
         segments, metrics = unmasking.join_blocks(self.plan, self.survivors, masked.sums)
         names = tuple(self.plan.users[index] for index in self.survivors)
@@ -293,9 +296,13 @@ class _Unmasking(_State):
 
 
 class Server:
-    """One round on the server. `directory` holds users' public keys where identities are in use.
+    """One round on the server: `receive` users' messages, `close` a phase, send what it returns.
 
-    guard: ends a round before anything is asked for if, with rounds before, it would show too few users.
+    - `directory`: users' public keys, where identities are in use.
+    - `guard`: ends a round before anything is asked for if, with rounds before, it would show too few users.
+    - `spread`: runs the pieces of unmasking: `heterosag.crew.all_cores()` for every core.
+
+    `phase` says what it is waiting for, `refusals` which messages were refused and why, `decoded` what it has learned.
     """
 
     def __init__(
@@ -305,12 +312,13 @@ class Server:
         *,
         directory: Mapping[User, bytes] | None = None,
         guard: Guard | None = None,
+        spread: Spread = map,
     ) -> None:
         self.plan = plan
         self.phase = ServerPhase.ADVERTISE
         self.refusals: list[Refusal] = []
         self._state: _State | Decoded | None = _Advertising(
-            _Round(plan=plan, context=round_id.context(plan), directory=directory, guard=guard)
+            _Round(plan=plan, context=round_id.context(plan), directory=directory, guard=guard, spread=spread)
         )
         self._seen: dict[int, bytes] = {}
         self._closed: list[type[wire.Message]] = []

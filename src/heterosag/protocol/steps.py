@@ -23,7 +23,7 @@ from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import RoundSecrets, agree, is_canonical, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.seal import Seal
 from heterosag.crypto.secrecy import Secret
-from heterosag.encode import CellLanes
+from heterosag.encode import CellLanes, Spread
 from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError, WireError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
@@ -174,7 +174,9 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials, log: Release
     return shared, encoded
 
 
-def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog) -> tuple[Masked, bytes]:
+def mask(
+    state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog, *, spread: Spread = map
+) -> tuple[Masked, bytes]:
     """Phase 2: check who shared and what they sealed, then mask what `fill` encodes and send it packed.
 
     A round is masked once: one vector under one list of sharers, claimed in the log before it is given out, because two
@@ -192,7 +194,7 @@ def mask(state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: R
     context = sharers_context(state.context, inbox.sharers)
     cells = base.plan.cells(base.plan.seats[base.user])
     lanes = fill()
-    masks.apply(lanes, _masks_of(state, sharers, context))
+    masks.apply(lanes, _masks_of(state, sharers, context), spread=spread)
     masks.reduce(lanes, cells)
     message = wire.encode(
         wire.MaskedVector(

@@ -17,7 +17,7 @@ from heterosag import ring, wire
 from heterosag.crypto import labels, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
-from heterosag.encode import CellLanes, decode_metric
+from heterosag.encode import CellLanes, Spread, decode_metric
 from heterosag.errors import DisputedShareError, FaultyUserError, TooFewSurvivorsError, WireError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
@@ -173,12 +173,14 @@ def remove_masks(
     secrets: Mapping[int, int],
     mask_keys: Mapping[int, bytes],
     sums: Mapping[int, list[CellLanes]],
+    spread: Spread = map,
 ) -> None:
     """Take away, in place, every survivor's own mask and its pair masks with those who shared but did not survive."""
     members: dict[int, list[int]] = {}
     for user in survivors:
         members.setdefault(plan.seats[user], []).append(user)
     dropped = {user: mask_private_key(secrets[user]) for user in secrets if user not in set(survivors)}
+    work = []
     for subgroup, users in members.items():
         everything = tuple(range(len(plan.cells(subgroup))))
         removed = [Mask(self_mask_key(secrets[user], context, user), False, everything) for user in users]
@@ -187,7 +189,8 @@ def remove_masks(
             for user in users if cells else ():
                 key = pair_mask_key(agree(private, mask_keys[user]), context, user, gone)
                 removed.append(Mask(key, user > gone, cells))
-        masks.apply(sums[subgroup], removed)
+        work.append((sums[subgroup], removed))
+    masks.apply_all(work, spread=spread)
 
 
 def join_blocks(

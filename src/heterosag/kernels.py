@@ -1,0 +1,88 @@
+"""Compiled loops for large vectors, where Numba is installed (`heterosag[fast]`): one pass where NumPy takes several.
+
+Each loop below is ordinary Python and gives the same bits as the NumPy code it stands in for, which is what tests hold
+it to. It is compiled on first use and kept in Numba's cache; nothing here is needed, and nothing else knows of Numba.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["WORTH", "find", "pack_words", "round_down", "round_down_far", "unpack_words"]
+
+WORTH = 1 << 18
+"""Elements from which a vector is worth the second that loading the compiler takes."""
+
+_Loop = TypeVar("_Loop", bound=Callable[..., None])
+
+
+def find(loop: _Loop, elements: int) -> _Loop | None:
+    """The compiled form of one of the loops below for a vector of so many elements; None if NumPy is to do it."""
+    return _compile(loop) if elements >= WORTH and _installed() else None
+
+
+@lru_cache
+def _installed() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+@lru_cache
+def _compile(loop: _Loop) -> _Loop:
+    compiled: _Loop = importlib.import_module("numba").njit(loop, nogil=True, cache=True)
+    return compiled
+
+
+def round_down(
+    values: npt.NDArray[Any], low: float, scale: float, words: npt.NDArray[np.uint32], top: float, out: npt.NDArray[Any]
+) -> None:
+    """out = floor((values - low) * scale + words / 2^32) within 0 .. top, which is below 2^31."""
+    for place in range(values.size):
+        scaled = (np.float64(values[place]) - low) * scale + np.float64(words[place]) * 2.0**-32
+        out[place] = np.int32(min(max(scaled, 0.0), top))
+
+
+def round_down_far(
+    values: npt.NDArray[Any], low: float, scale: float, words: npt.NDArray[np.uint32], top: float, out: npt.NDArray[Any]
+) -> None:
+    """`round_down` for a top below 2^63."""
+    for place in range(values.size):
+        scaled = (np.float64(values[place]) - low) * scale + np.float64(words[place]) * 2.0**-32
+        out[place] = np.int64(min(max(scaled, 0.0), top))
+
+
+def pack_words(lanes: npt.NDArray[Any], bits: int, words: npt.NDArray[np.uint64]) -> None:
+    """Elements of `bits` bits, back to back, into 64-bit words."""
+    word, held, at = np.uint64(0), 0, 0
+    for lane in lanes:
+        value = np.uint64(lane)
+        word |= value << np.uint64(held)
+        held += bits
+        if held >= 64:
+            words[at] = word
+            at += 1
+            held -= 64
+            word = value >> np.uint64(bits - held)
+    if held:
+        words[at] = word
+
+
+def unpack_words(words: npt.NDArray[np.uint64], bits: int, lanes: npt.NDArray[Any]) -> None:
+    """The inverse of `pack_words`."""
+    mask = np.uint64((1 << bits) - 1)
+    held, at = 0, 0
+    for place in range(lanes.size):
+        value = words[at] >> np.uint64(held)
+        held += bits
+        if held >= 64:
+            at += 1
+            held -= 64
+            if held:
+                value |= words[at] << np.uint64(bits - held)
+        lanes[place] = value & mask

@@ -1,0 +1,82 @@
+"""Compiled loops give the bits of the code they stand in for: as Python, and compiled where Numba is installed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from heterosag import kernels, ring
+from heterosag.quantize import quantize
+
+COUNT = 1003
+WIDTHS = (1, 3, 5, 7, 9, 11, 15, 17, 20, 31, 33, 47, 63)
+
+
+def lanes_of(bits: int, count: int = COUNT) -> ring.Lanes:
+    words = np.random.default_rng(bits).integers(0, 2**64, count, dtype=np.uint64) >> np.uint64(64 - bits)
+    return words.astype(ring.lane_dtype(bits))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    """Take the loops for vectors of every size, as plain Python or compiled."""
+    if compiled:
+        pytest.importorskip("numba", reason="Numba is not installed: only the plain loops are tested")
+    monkeypatch.setattr(kernels, "WORTH", 1)
+    monkeypatch.setattr(kernels, "_installed", lambda: True)
+    if not compiled:
+        monkeypatch.setattr(kernels, "_compile", lambda loop: loop)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("bits", WIDTHS)
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 63, 64, 65, COUNT])
+def test_packing_is_the_same(monkeypatch: pytest.MonkeyPatch, bits: int, count: int, compiled: bool) -> None:
+    lanes = lanes_of(bits, count)
+    packed = ring.pack(lanes, bits)
+    use(monkeypatch, compiled)
+    assert ring.pack(lanes, bits) == packed
+    back = ring.unpack(packed, bits, count)
+    assert back.dtype == lanes.dtype
+    assert np.array_equal(back, lanes)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("level", [2, 12, 300, 2**16, 2**31 - 1, 2**31, 2**32])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weight", [1, 5])
+def test_quantizing_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, level: int, dtype: Any, weight: int, compiled: bool
+) -> None:
+    rng = np.random.default_rng(level)
+    low, high = -0.7, 1.3
+    values = rng.uniform(-1, 1.6, COUNT).astype(dtype)
+    values[:6] = low, high, math.nextafter(high, 0), -1e30, 1e30, 0.0
+    words = rng.integers(0, 2**32, COUNT, dtype=np.uint32)
+    words[:3] = 0, 2**32 - 1, 2**32 - 1
+
+    def levels() -> tuple[int, npt.NDArray[Any]]:
+        out = np.zeros(COUNT, dtype=ring.lane_dtype(ring.width(3, weight, level)))
+        return quantize(values, level, (low, high), words, out=out, weight=weight), out
+
+    clipped, expected = levels()
+    use(monkeypatch, compiled)
+    assert levels()[0] == clipped > 0
+    assert np.array_equal(levels()[1], expected)
+
+
+def test_small_vectors_do_not_load_the_compiler() -> None:
+    assert kernels.find(kernels.pack_words, kernels.WORTH - 1) is None
+
+
+def test_without_numba_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    kernels._installed.cache_clear()
+    try:
+        assert kernels.find(kernels.pack_words, kernels.WORTH) is None
+    finally:
+        monkeypatch.undo()
+        kernels._installed.cache_clear()
