@@ -1,30 +1,109 @@
-"""`python -m bench`: measure every row, print a table, write bench/latest.json."""
+"""`python -m bench [--full] [--only SUITE] [--summary FILE]`: measure, print a table, compare with the baseline.
+
+Rows are ratios of two sides measured in this run. bench/latest.json gets them all; bench/baseline.json holds those of
+the run that is committed, and a row that got a fifth worse than it is named. `--baseline` writes that file anew.
+"""
 
 from __future__ import annotations
 
+import argparse
+import datetime as dt
 import json
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import flower, masking, planning, sharing, startup, training
+from bench import against_peer, flower, large, machine, masking, planning, scaling, sharing, startup, training
+from bench.rows import Row
 
-SUITES = (startup, masking, sharing, training, planning, flower)
+HERE = Path(__file__).parent
+LATEST, BASELINE = HERE / "latest.json", HERE / "baseline.json"
+TOLERATED = 1.2
+"""How much worse than the baseline a ratio may be before it is named."""
+
+Suite = Callable[[], Iterable[Row]]
+SHORT: dict[str, Suite] = {
+    "startup": startup.rows,
+    "masking": masking.rows,
+    "sharing": sharing.rows,
+    "training": training.rows,
+    "planning": planning.rows,
+    "peer": against_peer.rows,
+    "flower": flower.rows,
+    "scaling": scaling.rows,
+}
+FULL: dict[str, Suite] = SHORT | {
+    "peer": lambda: against_peer.rows(against_peer.FULL),
+    "scaling": lambda: scaling.rows(full=True),
+    "large": large.rows,
+}
 
 
 def main() -> None:
-    found = [row for suite in SUITES for row in suite.rows()]
-    table = Table("benchmark", "ratio", "goal", "")
-    for row in found:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Ratios, measured in one run.")
+    parser.add_argument("--full", action="store_true", help="all sizes: an hour")
+    parser.add_argument("--only", action="append", choices=sorted(FULL), help="only this suite; may be given again")
+    parser.add_argument("--summary", type=Path, help="write rows, series and machine there, for the documents")
+    parser.add_argument("--baseline", action="store_true", help="write bench/baseline.json anew from this run")
+    given = parser.parse_args()
+    suites = FULL if given.full else SHORT
+    console, start = Console(), time.perf_counter()
+    found: dict[str, list[Row]] = {}
+    for name in given.only or suites:
+        console.print(f"{name} …", style="dim")
+        found[name] = list(suites[name]())
+        console.print(_table(name, found[name]))
+    rows = [row for part in found.values() for row in part]
+    LATEST.write_text(json.dumps([row.as_json() for row in rows], indent=2) + "\n", encoding="utf-8")
+    if given.summary:
+        given.summary.write_text(json.dumps(_summary(given, found, start), indent=2) + "\n", encoding="utf-8")
+    if given.baseline:
+        kept = {row.name: row.ratio for row in rows}
+        BASELINE.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    _compare(console, rows)
+
+
+def _table(title: str, rows: list[Row]) -> Table:
+    table = Table("row", "ratio", "least to greatest", "goal", "", title=title)
+    for row in rows:
         sign = "at most" if row.better == "lower" else "at least"
         goal = "" if row.goal is None else f"{sign} {row.goal:g}"
-        table.add_row(row.name, f"{row.ratio:.2f}", goal, "" if row.goal is None else "ok" if row.met else "missed")
-    Console().print(table)
-    latest = Path(__file__).with_name("latest.json")
-    latest.write_text(
-        json.dumps([row.as_json() for row in found if row.goal is not None], indent=2) + "\n", encoding="utf-8"
-    )
+        spread = f"{row.low:.3g} to {row.high:.3g}" if row.repeats > 1 else "one run"
+        table.add_row(
+            row.name, f"{row.ratio:.3g}", spread, goal, "" if row.goal is None else "ok" if row.met else "MISSED"
+        )
+    return table
 
 
-main()
+def _compare(console: Console, rows: list[Row]) -> None:
+    """Name what got worse than the baseline."""
+    before: dict[str, float] = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {}
+    known = [row for row in rows if row.name in before]
+    worse = [row for row in known if row.worse_than(before[row.name]) > TOLERATED]
+    for row in worse:
+        factor = row.worse_than(before[row.name])
+        console.print(f"{row.name}: {factor:.2f} times worse than the baseline", style="bold red")
+    console.print(f"{len(known)} rows compared with bench/baseline.json, {len(worse)} of them a fifth or more worse")
+
+
+def _summary(given: argparse.Namespace, found: dict[str, list[Row]], start: float) -> dict[str, Any]:
+    only = "".join(f" --only {name}" for name in given.only or ())
+    return {
+        "command": "make bench-full" if given.full and not only else f"python -m bench{' --full' * given.full}{only}",
+        "seed": 0,
+        "duration_seconds": round(time.perf_counter() - start, 1),
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "machine": machine.describe(),
+        "rows": {name: [row.as_json() for row in rows] for name, rows in found.items()},
+        "peer": against_peer.MEASURED,
+        "series": scaling.SERIES,
+        "large": large.MEASURED,
+    }
+
+
+if __name__ == "__main__":
+    main()

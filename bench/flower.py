@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Message
 from flwr.clientapp import ClientApp
 
 from bench import peer
-from bench.rows import Row
+from bench.round import Cost
+from bench.rows import CPU, Row
 from heterosag.flower import SecureGrid, mod
 from heterosag.flower.rounds import wire_size
 
@@ -27,32 +26,30 @@ _FIRST = 100
 _REPEATS = 3
 
 
+_MEASURES: dict[str, Callable[[Cost], float]] = {
+    "bytes a node sends": lambda cost: cost.sent,
+    "seconds of protocol a node": lambda cost: cost.seconds,
+    "seconds of the server": lambda cost: cost.server,
+    "largest error of the mean": lambda cost: cost.error,
+}
+
+
 def rows() -> Iterator[Row]:
     """Bytes on the wire and seconds of protocol, a node and the server, at one range: medians, measured in turn."""
     rng = np.random.default_rng(0)
     updates = rng.normal(0, 0.02, (USERS, DIMENSION)).astype(np.float32)
     half = float(np.abs(updates).max())
-    sides: dict[str, Callable[[], peer.Cost]] = {"peer": lambda: peer.run(updates, LOST, half)}
+    sides: dict[str, Callable[[], Cost]] = {"peer": lambda: peer.run(updates, LOST, half)}
     sides |= {str(level): lambda level=level: _ours(updates, level, half) for level in LEVELS}  # type: ignore[misc]
-    found: dict[str, list[peer.Cost]] = {side: [] for side in sides}
+    found: dict[str, list[Cost]] = {side: [] for side in sides}
     for _ in range(_REPEATS + 1):  # the first does not count
         for side, measure in sides.items():
             found[side].append(measure())
     what = f"{USERS} nodes, {DIMENSION:,} parameters, {LOST} lost"
     for level in LEVELS:
-        for name, of in (
-            ("bytes a node sends", lambda cost: cost.sent),
-            ("seconds of protocol a node", lambda cost: cost.seconds),
-            ("seconds of the server", lambda cost: cost.server),
-            ("largest error of the mean", lambda cost: cost.error),
-        ):
-            theirs, ours = (statistics.median(map(of, found[side][1:])) for side in ("peer", str(level)))
-            yield Row(
-                name=f"Flower, {name}: SecAgg+ / ours ({level} levels, {what})",
-                ratio=theirs / ours,
-                goal=None,
-                better="higher",
-            )
+        for name, of in _MEASURES.items():
+            theirs, ours = ([of(cost) for cost in found[side][1:]] for side in ("peer", str(level)))
+            yield Row.of(f"Flower, {name}: SecAgg+ / ours ({level} levels, {what})", theirs, ours, better="higher")
 
 
 class _Home:
@@ -66,12 +63,12 @@ class _Home:
         @self.app.train()
         def train(message: Message, context: Context) -> Message:
             del context
-            start = time.perf_counter()
+            start = CPU()
             before = message.content.array_records["arrays"]["w"].numpy()
             arrays = ArrayRecord({"w": Array(before + update)})
             content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1000})})
             reply = Message(content, reply_to=message)
-            self.trained += time.perf_counter() - start
+            self.trained += CPU() - start
             return reply
 
 
@@ -88,9 +85,9 @@ class _Grid:
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         del timeout
-        start = time.perf_counter()
+        start = CPU()
         replies = [reply for message in messages if (reply := self._carry(message)) is not None]
-        self.inside += time.perf_counter() - start
+        self.inside += CPU() - start
         return replies
 
     def _carry(self, message: Message) -> Message | None:
@@ -99,14 +96,14 @@ class _Grid:
         stage = str(message.content.config_records["heterosag"]["stage"])
         if stage == "mask" and home.context.node_id in self.lost:
             return None
-        start, home.trained = time.perf_counter(), 0.0
+        start, home.trained = CPU(), 0.0
         reply = home.app(message, home.context)
-        self.seconds.setdefault(stage, []).append(time.perf_counter() - start - home.trained)
+        self.seconds.setdefault(stage, []).append(CPU() - start - home.trained)
         self.bytes[stage] = max(self.bytes.get(stage, 0), wire_size(reply))
         return reply
 
 
-def _ours(updates: npt.NDArray[np.float32], level: int, half: float) -> peer.Cost:
+def _ours(updates: npt.NDArray[np.float32], level: int, half: float) -> Cost:
     peer.be_a_task()
     with tempfile.TemporaryDirectory() as folder:
         homes = [_Home(_FIRST + place, update, Path(folder)) for place, update in enumerate(updates)]
@@ -117,17 +114,17 @@ def _ours(updates: npt.NDArray[np.float32], level: int, half: float) -> peer.Cos
         arrays = ArrayRecord({"w": Array(np.zeros(updates.shape[1], dtype=np.float32))})
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({})})
         messages = [Message(content, dst_node_id=node, message_type=MessageType.TRAIN) for node in inside.homes]
-        start = time.perf_counter()
+        start = CPU()
         (reply,) = grid.send_and_receive(messages)
-        server = time.perf_counter() - start - inside.inside
+        server = CPU() - start - inside.inside
     done = grid.rounds[0]
     if done.error:
         raise RuntimeError(done.error)
     alive = [node - _FIRST for node in done.survivors]
     decoded = reply.content.array_records["arrays"]["w"].numpy()
-    return peer.Cost(
-        node_seconds={stage: float(np.mean(times)) for stage, times in inside.seconds.items()},
-        node_bytes=inside.bytes,
+    return Cost(
+        user_seconds={stage: float(np.mean(times)) for stage, times in inside.seconds.items()},
+        user_bytes=inside.bytes,
         server_seconds={"all": server},
         error=float(np.abs(decoded - updates[alive].astype(np.float64).mean(axis=0)).max()),
     )

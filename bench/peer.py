@@ -8,9 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +29,8 @@ from flwr.server.workflow.constant import Key as WorkflowKey
 from flwr.server.workflow.secure_aggregation.secaggplus_workflow import WorkflowState
 from flwr.supercore.task_identity import TaskIdentity
 
+from bench.round import Cost
+from bench.rows import CPU
 from heterosag.flower.rounds import wire_size
 
 STAGES = {
@@ -47,28 +47,6 @@ def be_a_task() -> None:
     for name in ("_run_id", "_task_id", "_node_id"):
         setattr(TaskIdentity, name, 1)
     logging.getLogger("flwr").setLevel(logging.ERROR)
-
-
-@dataclass(kw_only=True)
-class Cost:
-    """What a round cost: by stage the mean seconds and largest bytes of a node, the server's seconds, and the error."""
-
-    node_seconds: dict[str, float] = field(default_factory=dict)
-    node_bytes: dict[str, int] = field(default_factory=dict)
-    server_seconds: dict[str, float] = field(default_factory=dict)
-    error: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return sum(self.node_seconds.values())
-
-    @property
-    def sent(self) -> int:
-        return sum(self.node_bytes.values())
-
-    @property
-    def server(self) -> float:
-        return sum(self.server_seconds.values())
 
 
 class _Proxy:
@@ -114,9 +92,9 @@ class _Grid:
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         del timeout
-        start = time.perf_counter()
+        start = CPU()
         replies = [self._carry(message) for message in messages]
-        self.inside += time.perf_counter() - start
+        self.inside += CPU() - start
         return replies
 
     def _carry(self, sent: Message) -> Message:
@@ -130,15 +108,15 @@ class _Grid:
         def train(to_train: Message, own: Context) -> Message:
             nonlocal training
             del own
-            start = time.perf_counter()
+            start = CPU()
             done = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([self.updates[node]]), 1000, {})
             answer = Message(compat.fitres_to_recorddict(done, False), reply_to=to_train)
-            training = time.perf_counter() - start
+            training = CPU() - start
             return answer
 
-        start = time.perf_counter()
+        start = CPU()
         reply = secaggplus_mod(message, self.homes[node], train)
-        self.seconds.setdefault(stage, []).append(time.perf_counter() - start - training)
+        self.seconds.setdefault(stage, []).append(CPU() - start - training)
         self.bytes[stage] = max(self.bytes.get(stage, 0), wire_size(reply))
         return reply
 
@@ -164,12 +142,12 @@ def run(updates: npt.NDArray[np.float32], lost: int, half: float, *, neighbours:
         "unmask": workflow.unmask_stage,
     }
     for stage, step in steps.items():
-        grid.inside, start = 0.0, time.perf_counter()
+        grid.inside, start = 0.0, CPU()
         if not step(grid, context, state):
             raise RuntimeError(f"the peer's round ended at {stage}")
-        cost.server_seconds[stage] = time.perf_counter() - start - grid.inside
-    cost.node_seconds = {stage: float(np.mean(times)) for stage, times in grid.seconds.items()}
-    cost.node_bytes = dict(grid.bytes)
+        cost.server_seconds[stage] = CPU() - start - grid.inside
+    cost.user_seconds = {stage: float(np.mean(times)) for stage, times in grid.seconds.items()}
+    cost.user_bytes = dict(grid.bytes)
     decoded = compat.parameters_to_arrayrecord(strategy.decoded, True).to_numpy_ndarrays()[0]
     cost.error = float(np.abs(decoded - updates[lost:].astype(np.float64).mean(axis=0)).max())
     return cost

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
 
-from bench.rows import Row, median_seconds, seconds
+from bench.rows import CPU, Row, in_turn, seconds
 from heterosag import ring
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.shamir import coefficients, combine, split_two
@@ -29,12 +27,8 @@ def rows() -> Iterator[Row]:
             polynomials = Polynomials.draw(plan, secrets)
             split_two(polynomials.mask, polynomials.self, places)
 
-        yield Row(
-            name=f"share both secrets among {len(places)} holders, {users} users / budget of {budget * 1000:.0f} ms",
-            ratio=median_seconds(share) / budget,
-            goal=1.0,
-            better="lower",
-        )
+        name = f"share both secrets among {len(places)} holders, {users} users / budget of {budget * 1000:.0f} ms"
+        yield Row.of(name, in_turn(share, clock=CPU)[0], budget, goal=1.0)
     yield _rebuild()
     yield _setup()
     yield _memory()
@@ -54,11 +48,9 @@ def _rebuild() -> Row:
         coefficients.cache_clear()
         combine(coefficients(places), shares)
 
-    return Row(
-        name="rebuild 300 secrets of 151 shares / 300 times one",
-        ratio=median_seconds(shared) / (300 * median_seconds(apart)),
-        goal=0.1,
-        better="lower",
+    together, one = in_turn(shared, apart, clock=CPU)
+    return Row.of(
+        "rebuild 300 secrets of 151 shares / 300 times one", together, [300 * spent for spent in one], goal=0.1
     )
 
 
@@ -75,20 +67,17 @@ def _setup() -> Row:
         roster = server.close()
         spent = 0.0
         for user, message in roster.items():
-            start = time.perf_counter()
+            start = CPU()
             reply = clients[user].share(message)
-            spent = time.perf_counter() - start if user == users - 1 else 0.0
+            spent = CPU() - start if user == users - 1 else 0.0
             server.receive(user, reply)
         inbox = server.close()[users - 1]
-        spent += seconds(lambda: clients[users - 1].mask(inbox, np.zeros(plan.dimension)))
+        spent += seconds(lambda: clients[users - 1].mask(inbox, np.zeros(plan.dimension)), CPU)
         return spent / (users - 1)
 
-    return Row(
-        name="setup of a user per peer, N=192 / N=48 (linear: 1; sharing adds N)",
-        ratio=statistics.median(per_peer(192) for _ in range(3)) / statistics.median(per_peer(48) for _ in range(3)),
-        goal=None,
-        better="lower",
-    )
+    pairs = [(per_peer(192), per_peer(48)) for _ in range(3)]
+    many, few = zip(*pairs, strict=True)
+    return Row.of("setup of a user per peer, N=192 / N=48 (linear: 1; sharing adds N)", many, few)
 
 
 def _memory() -> Row:
@@ -120,9 +109,4 @@ def _memory() -> Row:
     lanes = sum(
         cell.size * ring.lane_dtype(cell.bits).itemsize for g in range(len(plan.subgroups)) for cell in plan.cells(g)
     )
-    return Row(
-        name="server memory while a vector arrives / Z x dimension lanes",
-        ratio=(lanes + largest) / lanes,
-        goal=1.2,
-        better="lower",
-    )
+    return Row.of("server memory while a vector arrives / Z x dimension lanes", [lanes + largest], lanes, goal=1.2)

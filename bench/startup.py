@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from bench.rows import Row, ratio
+from bench.rows import Row, in_turn
 
 
 def rows() -> Iterator[Row]:
@@ -21,5 +21,4 @@ def rows() -> Iterator[Row]:
         ("heterosag --help / import numpy", ("-m", "heterosag", "--help")),
         ("import heterosag.Plan / import numpy", ("-c", "import heterosag; heterosag.Plan")),
     ):
-        value = ratio(partial(run, *words), partial(run, "-c", "import numpy"))
-        yield Row(name=name, ratio=value, goal=3.0, better="lower")
+        yield Row.of(name, *in_turn(partial(run, *words), partial(run, "-c", "import numpy")), goal=3.0)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-from bench.rows import Row, median_seconds, ratio, seconds
+from bench.rows import Row, in_turn, seconds
 from heterosag import Plan, aggregate
 from heterosag.learn.data import DataSet, partition
 from heterosag.learn.models import build
@@ -37,13 +36,13 @@ def rows() -> Iterator[Row]:
         def rngs(users: int = users) -> list[np.random.Generator]:
             return [np.random.default_rng([0, user]) for user in range(users)]
 
-        value = ratio(
+        times = in_turn(
             lambda parts=parts, training=training, rngs=rngs: train_loop(model, data, parts, training, rngs()),  # type: ignore[misc]
             lambda parts=parts, training=training, rngs=rngs: train_together(model, data, parts, training, rngs()),  # type: ignore[misc]
             repeats=3,
         )
         name = f"local training of {users} users at batch {batch}, one after another / together"
-        yield Row(name=name, ratio=value, goal=goal, better="higher")
+        yield Row.of(name, *times, goal=goal, better="higher")
     yield from _overhead(data)
     yield from _many_users()
 
@@ -68,11 +67,11 @@ def _overhead(data: DataSet) -> Iterator[Row]:
     runs = [{name: seconds(step) for name, step in steps.items()} for _ in range(7)]  # in turn: load comes and goes
     for name, goal in (("secure", 1.15), ("signed", None)):
         extra = ", identities on" if name == "signed" else ""
-        yield Row(
-            name=f"a round of experiment 1 with real cryptography{extra} / without",
-            ratio=median((run["train"] + run[name]) / (run["train"] + run["plain"]) for run in runs),
+        yield Row.of(
+            f"a round of experiment 1 with real cryptography{extra} / without",
+            [run["train"] + run[name] for run in runs],
+            [run["train"] + run["plain"] for run in runs],
             goal=goal,
-            better="lower",
         )
 
 
@@ -82,7 +81,7 @@ def _many_users() -> Iterator[Row]:
     for sharing, signed, goal in (("sparse", False, 1.0), ("complete", False, None), ("sparse", True, None)):
         plan = Plan.build([300], [12], 79_510, subgroup_size=4, sharing=sharing)
         step = partial(aggregate, plan, updates, workers=2, identities=signed)
-        spent = seconds(step) if signed else median_seconds(step, repeats=2)  # signatures take most of a minute
+        spent = [seconds(step)] if signed else in_turn(step, repeats=2)[0]  # signatures take most of a minute
         extra = ", identities on" if signed else ""
         name = f"a secure round of 300 users, {sharing} sharing graph{extra} / budget of 10 s"
-        yield Row(name=name, ratio=spent / 10, goal=goal, better="lower")
+        yield Row.of(name, spent, 10.0, goal=goal)

@@ -29,6 +29,7 @@ __all__ = [
     "lane_dtype",
     "pack",
     "pack_all",
+    "pack_into",
     "packed_size",
     "reduce",
     "unpack",
@@ -72,6 +73,13 @@ def packed_size(count: int, bits: int) -> int:
 
 def pack(lanes: Lanes, bits: int) -> bytes:
     """Pack elements, each below 2^bits, into a little-endian bit string of exactly `packed_size` bytes."""
+    out = np.empty(packed_size(lanes.size, bits), dtype=np.uint8)
+    pack_into(lanes, bits, out)
+    return out.tobytes()
+
+
+def pack_into(lanes: Lanes, bits: int, out: npt.NDArray[np.uint8]) -> None:
+    """`pack` into bytes that are there already."""
     dtype = lane_dtype(bits)
     if lanes.ndim != 1 or lanes.dtype.kind != "u":
         raise UsageError(f"pack wants a one-dimensional unsigned array, not {lanes.ndim}-d {lanes.dtype}")
@@ -79,22 +87,23 @@ def pack(lanes: Lanes, bits: int) -> bytes:
         raise UsageError(f"an element does not fit in {bits} bits: reduce the vector first")
     lanes = np.ascontiguousarray(lanes, dtype=dtype)
     if bits == dtype.itemsize * 8:
-        return lanes.tobytes()
+        out[:] = lanes.view(np.uint8)
+        return
     if (compiled := kernels.find(kernels.pack_words, lanes.size)) is not None:
         words = np.empty(-(-lanes.size * bits // _WORD), dtype="<u8")
         compiled(lanes, bits, words)
-        return words.view(np.uint8)[: packed_size(lanes.size, bits)].tobytes()
+        out[:] = words.view(np.uint8)[: out.size]
+        return
     whole = lanes.size // _GROUP
-    out = np.zeros((-(-lanes.size // _GROUP), bits), dtype=np.uint8)
+    rows = out[: whole * bits].reshape(whole, bits)
     groups = lanes[: whole * _GROUP].reshape(whole, _GROUP)
     for start in range(0, whole, _CHUNK_GROUPS):
         stop = min(start + _CHUNK_GROUPS, whole)
-        _copy_rows(out[start:stop], _pack_groups(groups[start:stop], bits), bits)
-    if whole < len(out):
+        _copy_rows(rows[start:stop], _pack_groups(groups[start:stop], bits), bits)
+    if lanes.size % _GROUP:
         tail = np.zeros((1, _GROUP), dtype=dtype)
         tail[0, : lanes.size % _GROUP] = lanes[whole * _GROUP :]
-        _copy_rows(out[whole:], _pack_groups(tail, bits), bits)
-    return out.reshape(-1)[: packed_size(lanes.size, bits)].tobytes()
+        out[whole * bits :] = _pack_groups(tail, bits).reshape(-1)[: out.size - whole * bits]
 
 
 def check_packed(data: bytes | bytearray | memoryview, bits: int, count: int) -> int:

@@ -112,21 +112,25 @@ def test_roster_must_not_show_one_key_twice() -> None:
     refuses(world, 0, "share", change(wire.Roster, world.waiting[0], world.plan, advertised=copied), "equal")
 
 
-@pytest.mark.parametrize("phase", ["share", "mask"])
-def test_unusable_keys_are_not_used(phase: str) -> None:
-    """A low-order key that the server should have refused: as a sealing key, then as a mask key."""
+@pytest.mark.parametrize("key", ["seal_key", "mask_key"])
+def test_unusable_keys_are_not_used(key: str) -> None:
+    """A low-order key that the server should have refused, as a sealing key or as a mask key."""
     world = World(small_plan())
     world.run("advertise")
     advertised = roster_of(world).advertised
-    low = b"\x01" + bytes(31)
-    changed = replace(advertised[1], seal_key=low) if phase == "share" else replace(advertised[1], mask_key=low)
+    changed = replace(advertised[1], **{key: b"\x01" + bytes(31)})
     bad = change(wire.Roster, world.waiting[0], world.plan, advertised=[advertised[0], changed, *advertised[2:]])
-    if phase == "share":
-        refuses(world, 0, "share", bad, "user 1 that cannot be used")
-        return
-    shares = wire.decode(wire.Shares, world.answer("share", 0, bad), plan=world.plan)
-    inbox = wire.Inbox(wire.WIRE_VERSION, shares.context, list(range(12)), [])
-    refuses(world, 0, "mask", wire.encode(inbox), "user 1 that cannot be used")
+    refuses(world, 0, "share", bad, "user 1 that cannot be used")
+
+
+def test_masking_secrets_are_agreed_with_those_who_code_together_only() -> None:
+    """In `multigroup` subgroups never meet, so a user has a secret with its own subgroup and nobody else."""
+    for design, partners in (("perfect", 11), ("multigroup", 2)):
+        world = World(small_plan(design=design))
+        world.run("advertise", "share")
+        state: Any = world.clients[0]._state
+        assert len(state.pairs) == partners
+        assert "pairs" not in repr(state)
 
 
 def test_a_signed_roster_needs_identities_and_the_other_way_round() -> None:

@@ -171,17 +171,24 @@ def reduce(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> None:
         ring.reduce(content.elements, cell.bits)
 
 
-def to_bytes(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> bytes:
+def to_bytes(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> memoryview:
     """The cells as they cross the wire: elements packed at exactly their ring's bits, then the auxiliary lanes."""
-    packed: dict[int, bytes | memoryview] = {}
+    packed: dict[int, memoryview] = {}
     for bits, places in _small_cells(cells).items():
         together = ring.pack_all([lanes[place].elements for place in places], bits)
         packed.update(zip(places, together, strict=True))
-    found: list[bytes | memoryview] = []
-    for place, (content, cell) in enumerate(zip(lanes, cells, strict=True)):
-        found.append(packed[place] if place in packed else ring.pack(content.elements, cell.bits))
-        found.append(content.auxiliary.astype("<u8", copy=False).data)
-    return b"".join(found)
+    sizes = [ring.packed_size(cell.size, cell.bits) for cell in cells]
+    out = np.empty(sum(sizes) + sum(content.auxiliary.nbytes for content in lanes), dtype=np.uint8)
+    at = 0
+    for place, (content, cell, size) in enumerate(zip(lanes, cells, sizes, strict=True)):
+        if place in packed:
+            out[at : at + size] = packed[place]
+        else:
+            ring.pack_into(content.elements, cell.bits, out[at : at + size])
+        at += size
+        out[at : at + content.auxiliary.nbytes] = content.auxiliary.astype("<u8", copy=False).view(np.uint8)
+        at += content.auxiliary.nbytes
+    return out.data
 
 
 def check_bytes(data: memoryview, cells: Sequence[Cell]) -> None:

@@ -25,7 +25,7 @@ from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared
 
 __all__ = ["Replies", "load", "save"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 State = Fresh | Advertised | Shared | Masked | None
 Replies = dict[str, tuple[bytes, bytes | None]]
@@ -53,7 +53,8 @@ class _Saved(Secret):
     replies: Replies = field(repr=False)
     secrets: tuple[bytes, bytes, bytes] | None = field(repr=False, default=None)
     step_context: bytes = b""
-    mask_keys: dict[int, bytes] = field(default_factory=dict)
+    roster: list[int] = field(default_factory=list)
+    pairs: dict[int, bytes] = field(repr=False, default_factory=dict)
     seals: dict[int, bytes] = field(repr=False, default_factory=dict)
     own: tuple[bytes, bytes] | None = field(repr=False, default=None)
     sharers: list[int] = field(default_factory=list)
@@ -74,7 +75,8 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
     if isinstance(state, Shared):
         fields |= {
             "step_context": state.context,
-            "mask_keys": state.mask_keys,
+            "roster": sorted(state.roster),
+            "pairs": state.pairs,
             "seals": state.seals,
             "own": _pair_to_bytes(state.own),
         }
@@ -149,7 +151,8 @@ def _state(saved: _Saved, base: Fresh) -> State:
         base=base,
         secrets=secrets,
         context=saved.step_context,
-        mask_keys=saved.mask_keys,
+        roster=frozenset(saved.roster),
+        pairs=saved.pairs,
         seals=saved.seals,
         own=_pair_from_bytes(saved.own),
     )

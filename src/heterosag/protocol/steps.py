@@ -10,7 +10,7 @@ the plan's floor, thresholds or robustness, or that leaves this user out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -89,12 +89,17 @@ class Advertised(Secret):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared(Secret):
-    """Shares are dealt. `context` is c1, `seals` the sealing secret of each pair, `own` this user's own shares."""
+    """Shares are dealt. `context` is c1, `own` this user's own shares.
+
+    `seals` has the sealing secret of each holder, `pairs` the masking secret of each user of the roster with whom this
+    one codes something: agreed as soon as the keys are known, so that nobody waits for it when training has ended.
+    """
 
     base: Fresh
     secrets: RoundSecrets = field(repr=False)
     context: bytes
-    mask_keys: dict[int, bytes]
+    roster: frozenset[int]
+    pairs: dict[int, bytes] = field(repr=False)
     seals: dict[int, bytes] = field(repr=False)
     own: tuple[int, int] = field(repr=False)
 
@@ -165,7 +170,8 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials, log: Release
         base=base,
         secrets=state.secrets,
         context=context,
-        mask_keys={user: entry.mask_key for user, entry in present.items()},
+        roster=frozenset(present),
+        pairs=_agree_on_masks(base, state.secrets.mask_key, present),
         seals=seals,
         own=own,
     )
@@ -189,7 +195,7 @@ def mask(
     base = state.base
     inbox = wire.decode(wire.Inbox, data, plan=base.plan, sender="server")
     _same_context(inbox.context, state.context)
-    sharers = _check_set(base, inbox.sharers, frozenset(state.mask_keys), "the list of users who shared")
+    sharers = _check_set(base, inbox.sharers, state.roster, "the list of users who shared")
     held, complaints = _open_shares(state, inbox, sharers)
     context = sharers_context(state.context, inbox.sharers)
     cells = base.plan.cells(base.plan.seats[base.user])
@@ -205,7 +211,7 @@ def mask(
             if base.identity is None
             else base.identity.sign("masked", context, labels.index_bytes(base.user)),
             complaints=complaints,
-            vector=memoryview(masks.to_bytes(lanes, cells)),
+            vector=masks.to_bytes(lanes, cells),
         )
     )
     log.claim(base.context, "mask", labels.digest("masked-vector", message))
@@ -352,6 +358,14 @@ def _agree(base: Fresh, mine: X25519PrivateKey, other: int, theirs: bytes) -> by
         raise FaultyServerError(f"the roster shows a key of user {name!r} that cannot be used: {error}") from None
 
 
+def _agree_on_masks(base: Fresh, mine: X25519PrivateKey, present: Mapping[int, wire.Advertised]) -> dict[int, bytes]:
+    """The masking secret with every user of the roster whose subgroup codes a cell with this user's."""
+    plan = base.plan
+    together = {subgroup for cell in plan.cells(plan.seats[base.user]) for subgroup in cell.block.subgroups}
+    others = [user for user in present if user != base.user and plan.seats[user] in together]
+    return {user: _agree(base, mine, user, present[user].mask_key) for user in others}
+
+
 def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Mask]:
     """This user's own mask, and one for every listed user that it codes something with."""
     base = state.base
@@ -361,10 +375,9 @@ def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Ma
     found = [Mask(self_mask_key(state.secrets.self_secret, context, me), True, everything)]
     shared = {subgroup: masks.shared_cells(plan, seat, subgroup) for subgroup in range(len(plan.subgroups))}
     for other in sorted(sharers - {me}):
-        cells = shared[plan.seats[other]]
-        if cells:
-            shared_secret = _agree(base, state.secrets.mask_key, other, state.mask_keys[other])
-            found.append(Mask(pair_mask_key(shared_secret, context, me, other), me < other, cells))
+        if other in state.pairs:
+            key = pair_mask_key(state.pairs[other], context, me, other)
+            found.append(Mask(key, me < other, shared[plan.seats[other]]))
     return found
 
 

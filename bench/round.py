@@ -1,0 +1,110 @@
+"""One round of ours, step by step through `Client` and `Server`, and what each step cost."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from statistics import mean
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.rows import CPU, Clock
+from heterosag.crypto.identity import Identity
+from heterosag.plan import Plan, User
+from heterosag.protocol import Client, RoundId, Server
+from heterosag.result import combine
+from heterosag.robust import find_rule
+
+PHASES = ("advertise", "share", "mask", "agree", "unmask")
+
+
+@dataclass(kw_only=True)
+class Cost:
+    """What a round cost: by phase a user's mean seconds and largest message, the server's seconds, and the error."""
+
+    user_seconds: dict[str, float] = field(default_factory=dict)
+    user_bytes: dict[str, int] = field(default_factory=dict)
+    server_seconds: dict[str, float] = field(default_factory=dict)
+    error: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.user_seconds.values())
+
+    @property
+    def sent(self) -> int:
+        return sum(self.user_bytes.values())
+
+    @property
+    def server(self) -> float:
+        return sum(self.server_seconds.values())
+
+
+class Stopwatch:
+    """Adds up seconds under names."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.times: dict[str, list[float]] = {}
+
+    def __call__(self, name: str) -> _Lap:
+        return _Lap(self, name)
+
+
+class _Lap:
+    def __init__(self, watch: Stopwatch, name: str) -> None:
+        self.watch, self.name = watch, name
+
+    def __enter__(self) -> None:
+        self.start = self.watch.clock()
+
+    def __exit__(self, *_: object) -> None:
+        self.watch.times.setdefault(self.name, []).append(self.watch.clock() - self.start)
+
+
+def play(
+    plan: Plan,
+    updates: npt.NDArray[np.float32],
+    lost: int,
+    *,
+    identities: bool = False,
+    clock: Clock = CPU,
+) -> Cost:
+    """A whole round, one user after another; the first `lost` of them vanish between share and mask."""
+    keys = {user: Identity.generate() for user in plan.users} if identities else {}
+    directory = {user: key.public for user, key in keys.items()} or None
+    round_id = RoundId(session=secrets.token_bytes(16))
+    server = Server(plan, round_id, directory=directory)
+    clients = {
+        user: Client(plan, user, round_id, identity=keys.get(user), directory=directory, trust_server=not identities)
+        for user in plan.users
+    }
+    users, theirs = Stopwatch(clock), Stopwatch(clock)
+    cost = Cost()
+    messages: dict[User, bytes] = dict.fromkeys(plan.users, b"")
+    for phase in PHASES:
+        if phase == "agree" and not identities:
+            continue
+        for place, user in enumerate(plan.users):
+            if user not in messages or (phase == "mask" and place < lost):
+                continue
+            client = clients[user]
+            with users(phase):
+                if phase == "advertise":
+                    reply = client.advertise()
+                elif phase == "mask":
+                    reply = client.mask(messages[user], updates[place])
+                else:
+                    reply = getattr(client, phase)(messages[user])
+            cost.user_bytes[phase] = max(cost.user_bytes.get(phase, 0), len(reply))
+            with theirs(phase):
+                server.receive(user, reply)
+        with theirs(phase):
+            messages = server.close()
+    with theirs("unmask"):
+        combined = combine(plan, server.decoded, find_rule("mean"))
+    cost.user_seconds = {phase: mean(times) for phase, times in users.times.items()}
+    cost.server_seconds = {phase: sum(times) for phase, times in theirs.times.items()}
+    cost.error = float(np.abs(combined.vector - updates[lost:].mean(axis=0, dtype=np.float64)).max())
+    return cost
