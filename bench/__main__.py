@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import against_peer, flower, large, machine, masking, planning, scaling, sharing, startup, training
+from bench import against_peer, flower, large, machine, masking, planning, profile, scaling, sharing, startup, training
 from bench.rows import Row
 
 HERE = Path(__file__).parent
@@ -34,6 +34,7 @@ SHORT: dict[str, Suite] = {
     "planning": planning.rows,
     "peer": against_peer.rows,
     "flower": flower.rows,
+    "profile": profile.rows,
     "scaling": scaling.rows,
 }
 FULL: dict[str, Suite] = SHORT | {
@@ -102,6 +103,7 @@ def _summary(given: argparse.Namespace, found: dict[str, list[Row]], start: floa
         "peer": against_peer.MEASURED,
         "series": scaling.SERIES,
         "large": large.MEASURED,
+        "profile": profile.MEASURED,
     }
 
 

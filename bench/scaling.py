@@ -13,10 +13,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from bench.masking import keystream_alone, stream_size
 from bench.round import play
 from bench.rows import CPU, Row, in_turn, log_slope, seconds
+from heterosag import wire
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
 from heterosag.encode import Rounding, Spread, check_update, fill_cells
 from heterosag.plan import Plan
@@ -40,13 +42,20 @@ def rows(*, full: bool = False) -> Iterator[Row]:
 
 
 def _prices() -> dict[str, float]:
-    """Seconds of a key agreement with its derivation, and of a byte of keystream."""
+    """Seconds of a key agreement, of deriving a key, and of a byte of keystream."""
     mine, theirs = RoundSecrets.generate(), public_bytes(RoundSecrets.generate().mask_key)
-    agreements = in_turn(
-        lambda: [pair_mask_key(agree(mine.mask_key, theirs), bytes(32), 0, 1) for _ in range(100)], clock=CPU
+    agreed = agree(mine.mask_key, theirs)
+    agreements, derivations, streams = in_turn(
+        lambda: [agree(mine.mask_key, theirs) for _ in range(100)],
+        lambda: [pair_mask_key(agreed, bytes(32), 0, 1) for _ in range(100)],
+        keystream_alone([1 << 22]),
+        clock=CPU,
     )
-    streams = in_turn(keystream_alone([1 << 22]), clock=CPU)
-    return {"agreement": median(agreements[0]) / 100, "byte": median(streams[0]) / (1 << 22)}
+    return {
+        "agreement": median(agreements) / 100,
+        "derivation": median(derivations) / 100,
+        "byte": median(streams) / (1 << 22),
+    }
 
 
 def _series(
@@ -74,9 +83,10 @@ def _with_users(counts: Sequence[int], prices: dict[str, float]) -> Iterator[Row
         mine = plan.seats[0]
         cells = [masks.shared_cells(plan, mine, plan.seats[other]) for other in range(1, users)]
         stream = sum(stream_size(plan, mine, part) for part in (tuple(range(len(plan.cells(mine)))), *cells))
-        counted["share"].append(len(plan.sharing.holders(0)) * prices["agreement"])
-        counted["mask"].append((users - 1) * prices["agreement"] + stream * prices["byte"])
-        counted["unmask"].append(agreements * prices["agreement"] + size * prices["byte"])
+        pair = prices["agreement"] + prices["derivation"]
+        counted["share"].append((len(plan.sharing.holders(0)) + users - 1) * prices["agreement"])
+        counted["mask"].append(users * prices["derivation"] + stream * prices["byte"])
+        counted["unmask"].append(agreements * pair + size * prices["byte"])
     note = f"m = 100,000, subgroups of 8, sparse sharing graph, 10% dropped; {SAMPLED_USERS} users timed of each N"
     yield _series("a user's share step", "users", counts, share, counted["share"], note)
     yield _series("a user's mask step", "users", counts, mask, counted["mask"], note)
@@ -85,24 +95,33 @@ def _with_users(counts: Sequence[int], prices: dict[str, float]) -> Iterator[Row
 
 
 def _sampled_user(plan: Plan) -> dict[str, float]:
-    """Everybody advertises and shares; a few users are timed, and mask."""
+    """Everybody advertises; a few users and those who deal shares to them share, and the few mask for everybody."""
     round_id = RoundId(session=secrets.token_bytes(16))
     server = Server(plan, round_id)
     clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}
     for user, client in clients.items():
         server.receive(user, client.advertise())
-    messages = server.close()
+    roster = server.close()
+    chosen = range(SAMPLED_USERS + 1)  # the first does not count
+    dealers = sorted({*chosen, *(dealer for user in chosen for dealer in plan.sharing.holders(user))})
+    dealt: dict[int, wire.Shares] = {}
     spent: dict[str, list[float]] = {"share": [], "mask": []}
-    for user, client in clients.items():
+    for dealer in dealers:
+        name = plan.users[dealer]
         start = CPU()
-        reply = client.share(messages[user])
+        reply = clients[name].share(roster[name])
         spent["share"].append(CPU() - start)
-        server.receive(user, reply)
-    messages = server.close()
+        dealt[dealer] = wire.decode(wire.Shares, reply, plan=plan)
     update = np.random.default_rng(0).uniform(-1, 1, plan.dimension).astype(np.float32)
-    for user in plan.users[: SAMPLED_USERS + 1]:
-        spent["mask"].append(seconds(lambda user=user: clients[user].mask(messages[user], update), CPU))  # type: ignore[misc]
-    return {"share": median(spent["share"]), "mask": median(spent["mask"][1:])}
+    everybody = list(range(len(plan.users)))
+    for user in chosen:
+        entries = [
+            replace(entry, user=dealer) for dealer in dealers for entry in dealt[dealer].shares if entry.user == user
+        ]
+        inbox = wire.encode(wire.Inbox(wire.WIRE_VERSION, dealt[user].context, everybody, entries))
+        client = clients[plan.users[user]]
+        spent["mask"].append(seconds(lambda client=client, inbox=inbox: client.mask(inbox, update), CPU))  # type: ignore[misc]
+    return {name: median(times[1:]) for name, times in spent.items()}
 
 
 def _sampled_server(plan: Plan) -> tuple[float, int, int]:
@@ -136,7 +155,7 @@ def user_step(elements: int, *, spread: Spread = map, threads: int = 1) -> tuple
     plan = Plan.build([16], [12], elements, "secagg", subgroup_size=16)
     cells = plan.cells(0)
     found = [Mask(secrets.token_bytes(32), bool(i % 2), tuple(range(len(cells)))) for i in range(16)]
-    update = check_update(plan, np.linspace(-1, 1, elements, dtype=np.float32))
+    update = check_update(plan, np.random.default_rng(0).random(elements, dtype=np.float32))
 
     def step() -> memoryview:
         lanes = fill_cells(plan, 0, update, Rounding.from_system(), spread=spread)
@@ -170,7 +189,7 @@ def _with_segments(prices: dict[str, float]) -> Iterator[Row]:
         stream = sum(stream_size(plan, mine, part) for part in (tuple(range(len(plan.cells(mine)))), *cells))
         segments.append(len(plan.segments))
         measured.append(cost.user_seconds["mask"])
-        counted.append(95 * prices["agreement"] + stream * prices["byte"])
+        counted.append(96 * prices["derivation"] + stream * prices["byte"])
     yield _series(
         "a user's mask step", "segments", segments, measured, counted, "N = 96, m = 1,000,000, all users timed"
     )
@@ -191,7 +210,7 @@ def _with_dropout(prices: dict[str, float]) -> Iterator[Row]:
             )
         shares.append(lost / 100)
         measured.append(cost.server_seconds["unmask"])
-        counted.append(lost * (100 - lost) * prices["agreement"] + size * prices["byte"])
+        counted.append(lost * (100 - lost) * (prices["agreement"] + prices["derivation"]) + size * prices["byte"])
     yield _series(
         "the server's unmask step", "dropouts", shares, measured, counted, "N = 100, m = 100,000, whole rounds"
     )

@@ -98,11 +98,12 @@ class CellLanes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What a user brings to a round, checked against the plan."""
+    """What a user brings to a round, checked against the plan; `extent` is its least and greatest element."""
 
     vector: npt.NDArray[np.floating[Any]]
     weight: int
     metrics: dict[str, float]
+    extent: tuple[float, float]
 
 
 def check_update(
@@ -119,14 +120,14 @@ def check_update(
         raise UsageError(f"an update is a vector of floats, not of {vector.dtype}")
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= plan.weight_bound:
         raise UsageError(f"this plan takes whole weights from 1 to {plan.weight_bound}, not {weight!r}")
-    check_finite(vector)
+    extent = check_finite(vector)
     values = dict(metrics or {})
     if values.keys() != set(plan.metrics):
         raise UsageError(f"this plan sums the metrics {list(plan.metrics)}, not {sorted(values)}")
     for name, value in values.items():
         if not abs(value) <= METRIC_LIMIT:  # also refuses NaN
             raise UsageError(f"metric {name!r} must lie within {METRIC_LIMIT} of zero, not {value!r}")
-    return Update(vector=vector, weight=weight, metrics=values)
+    return Update(vector=vector, weight=weight, metrics=values, extent=extent)
 
 
 def fill_cells(
@@ -149,7 +150,8 @@ def fill_cells(
     cells = plan.cells(subgroup)
     if plan.rotate:
         parts = [rotate(update.vector[c.start : c.stop], c.segment) if c.size else np.empty(0) for c in cells]
-        update = replace(update, vector=np.concatenate(parts))
+        rotated = np.concatenate(parts)
+        update = replace(update, vector=rotated, extent=check_finite(rotated))
     filled = []
     for _, run in groupby(cells, key=lambda cell: (cell.block.level, cell.bits, cell.segment == len(plan.segments))):
         filled += _fill_run(plan, list(run), update, rounding, clip, spread)
@@ -178,6 +180,7 @@ def _fill_run(
                 weight=update.weight,
                 wrap_bits=None if clip else first.bits,
                 size=elements.size,
+                extent=update.extent,
             )
             start = part.stop
         return clipped

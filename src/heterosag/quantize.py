@@ -77,19 +77,21 @@ def quantize(
     weight: int = 1,
     wrap_bits: int | None = None,
     size: int | None = None,
+    extent: tuple[float, float] | None = None,
 ) -> int:
     """Write weight * q for every value into `out`, q in 0..level-1, and return how many values were clipped.
 
     Guarantees: q is within 0..level-1 whatever the float arithmetic did; values beyond the range go to its end
     and are counted; NaN and infinity are refused before `out` is touched. With `wrap_bits` values beyond the range
     wrap modulo 2^wrap_bits instead, which is what a malicious user may send. `size` is that of the whole vector of
-    which these are some values; it decides whether a compiled loop is worth it, never what comes out.
+    which these are some values; it decides whether a compiled loop is worth it, never what comes out. `extent` is what
+    `check_finite` said of that vector, if it was asked already.
     """
     if not (values.shape == words.shape == out.shape) or values.ndim != 1:
         raise UsageError(f"values {values.shape}, words {words.shape} and out {out.shape} must be one equal length")
     if not values.size:
         return 0
-    least, most = check_finite(values)
+    least, most = check_finite(values) if extent is None else extent
     low, high = value_range
     scale = (level - 1) / (high - low)
     if (high - low) * scale < level - 1:

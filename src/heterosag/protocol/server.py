@@ -12,6 +12,7 @@ number that a check could have caught.
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -320,7 +321,7 @@ class Server:
         self._state: _State | Decoded | None = _Advertising(
             _Round(plan=plan, context=round_id.context(plan), directory=directory, guard=guard, spread=spread)
         )
-        self._seen: dict[int, bytes] = {}
+        self._seen: dict[int, int] = {}
         self._closed: list[type[wire.Message]] = []
 
     @property
@@ -346,7 +347,7 @@ class Server:
         state = self._state
         if not isinstance(state, _State) or self._is_late(data):
             return False
-        received = labels.digest("message", data)
+        received = zlib.crc32(data)  # tells a repetition from another message; neither changes anything
         try:
             if index in self._seen:
                 if self._seen[index] == received:
