@@ -11,9 +11,26 @@ from rounds import ROUND, World, change, small_plan
 
 from heterosag import wire
 from heterosag.crypto.identity import Identity
+from heterosag.encode import Rounding
 from heterosag.errors import FaultyServerError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, ClientPhase, MemoryReleaseLog, Policy, RoundId
+
+
+@pytest.fixture(autouse=True)
+def bad_bytes_are_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test here is about: bytes that do not decode came from the server."""
+    step = Client._step
+
+    def checked(self: Client, *words: Any) -> bytes:
+        try:
+            return step(self, *words)
+        except WireError as error:
+            if error.sender != "server":
+                pytest.fail(f"{error.sender!r} is blamed for what the server sent: {error}")
+            raise
+
+    monkeypatch.setattr(Client, "_step", checked)
 
 
 def refuses(world: World, user: Any, phase: str, message: bytes, match: str) -> None:
@@ -659,3 +676,50 @@ def test_only_a_fresh_client_takes_a_saved_ones_place() -> None:
     saved = world.clients[0].save()
     with pytest.raises(UsageError, match="only a fresh client"):
         world.clients[0].restore(saved)
+
+
+@pytest.mark.parametrize("phase", ["share", "mask", "agree", "unmask"])
+def test_bytes_that_do_not_decode_change_nothing(phase: str) -> None:
+    world = World(small_plan(), signed=True)
+    phases = ("advertise", "share", "mask", "agree", "unmask")
+    world.run(*phases[: phases.index(phase)])
+    before = world.clients[0].phase
+    with pytest.raises(WireError, match="from 'server'"):
+        world.answer(phase, 0, b"\x93junk")
+    assert world.clients[0].phase is before
+    world.run(*phases[phases.index(phase) :])
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind", "field", "words"),
+    [
+        ("mask", wire.Inbox, "sharers", "^the list of users who shared leaves this user out"),
+        ("agree", wire.SurvivorSet, "survivors", "^the survivor set leaves this user out"),
+        ("unmask", wire.UnmaskRequest, "survivors", "^the survivor set leaves this user out"),
+    ],
+)
+def test_a_refused_set_is_called_by_its_name(phase: str, kind: Any, field: str, words: str) -> None:
+    world = World(small_plan(), signed=True)
+    phases = ("advertise", "share", "mask", "agree", "unmask")
+    world.run(*phases[: phases.index(phase)])
+    refuses(world, 0, phase, change(kind, world.waiting[0], world.plan, **{field: list(range(1, 12))}), words)
+
+
+def test_only_a_liar_wraps() -> None:
+    """With one rounding and one set of secrets nothing but the clip differs, and only for values beyond the range."""
+    found = {}
+    for value in (0.5, 3.0):
+        for clip in (True, False):
+            world = World(small_plan())
+            world.run("advertise", "share")
+            client = world.clients[0]
+            saved = client.save()
+            lanes = []
+            for chosen in (True, clip):
+                again = world.make_client(0, release_log=MemoryReleaseLog())
+                again.restore(saved)
+                vector = np.full(world.plan.dimension, value)
+                reply = again.mask(world.waiting[0], vector, rounding=Rounding.from_seed(1, 0), clip=chosen)
+                lanes.append(bytes(wire.decode(wire.MaskedVector, reply, plan=world.plan).vector))
+            found[value, clip] = lanes[0] == lanes[1]
+    assert found == {(0.5, True): True, (0.5, False): True, (3.0, True): True, (3.0, False): False}

@@ -384,3 +384,20 @@ def test_three_classes_keep_their_order_without_some_users() -> None:
     fewer = Charter(epoch=b"x", plan=plan).without([1, 9], b"y").plan
     assert fewer.users == (0, 2, 3, 4, 5, 6, 7, 8, 10, 11)
     assert fewer.classes == (3, 4, 3)
+
+
+def test_an_identical_message_gets_the_identical_answer() -> None:
+    party = Party()
+    party.commit()
+    shown = party.waiting[party.server.charter.plan.users[0]]
+    one = party.users[party.server.charter.plan.users[0]]
+    first = one.reveal(shown)
+    assert one.reveal(shown) == first
+    with pytest.raises(WireError, match="from 'server'"):
+        make_committed().reveal(b"\x93junk")
+
+
+def make_committed() -> Enrolling:
+    user = make_user(1)
+    user.commit()
+    return user

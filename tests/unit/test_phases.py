@@ -32,6 +32,15 @@ def test_impossible_transitions_are_named() -> None:
 
 def test_the_diagram_names_every_phase() -> None:
     text = diagram()
+    lines = text.splitlines()
+    assert lines[0] == "stateDiagram-v2"
+    assert [line for line in lines if not line.startswith("    ")][1:] == [
+        "  state client {",
+        "  }",
+        "  state server {",
+        "  }",
+    ]
+    assert len(lines) == 5 + len(CLIENT_TRANSITIONS) + len(SERVER_TRANSITIONS)
     assert all(f"client_{phase.value}" in text for phase in ClientPhase)
     assert all(f"server_{phase.value}" in text for phase in ServerPhase)
 
@@ -84,14 +93,16 @@ def test_outcome_says_who_survives_or_why_not() -> None:
     assert late.survivors == (*range(2, 12),)
     failed = outcome(plan, dict.fromkeys(range(6), "unmask"))
     assert failed.phase is Phase.UNMASK
-    assert isinstance(failed.error, TooFewSurvivorsError)
+    assert str(failed.error) == "6 users hold shares of user 0, 7 are needed"
     with pytest.raises(TooFewSurvivorsError):
         failed.unwrap()
     unsigned = outcome(plan, dict.fromkeys(range(5), "agree"))
     assert unsigned.survivors == tuple(range(12))
+    assert outcome(plan, dict.fromkeys(range(6), "agree")).phase is Phase.UNMASK, "nobody signs unless told"
     signed = outcome(plan, dict.fromkeys(range(6), "agree"), identities=True)
     assert signed.phase is Phase.AGREE
-    with pytest.raises(UsageError, match="before one of the phases"):
+    assert str(signed.error) == "6 users sign the survivor set, 7 are needed"
+    with pytest.raises(UsageError, match="before one of the phases advertise, share, mask, agree, unmask, not 'lunch'"):
         outcome(plan, {0: "lunch"})
 
 

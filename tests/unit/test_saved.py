@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rounds import ROUND, World, small_plan
+from rounds import ROUND, World, change, small_plan
 
-from heterosag import aggregate
+from heterosag import aggregate, wire
 from heterosag.errors import FaultyServerError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId
@@ -72,6 +72,10 @@ def test_saved_clients_are_bound_to_plan_user_and_round() -> None:
             stranger.restore(data)
     with pytest.raises(UsageError, match="only a fresh client"):
         world.clients[0].restore(data)
+    with pytest.raises(FaultyServerError):
+        world.clients[0].share(change(wire.Roster, world.waiting[0], world.plan, advertised=[]))
+    with pytest.raises(UsageError, match="only a fresh client"):
+        world.clients[0].restore(data)  # not even a dead one, which has nothing left
 
 
 def test_damaged_states_are_refused() -> None:

@@ -17,12 +17,29 @@ from heterosag.errors import (
     WireError,
 )
 from heterosag.plan import Plan
-from heterosag.protocol import Decoded, ServerPhase, outcome
+from heterosag.protocol import Decoded, Server, ServerPhase, outcome
 from heterosag.protocol.unmasking import find_fault, find_metric_fault
 from heterosag.result import combine
 from heterosag.robust import RULES
 
 PHASES = ("advertise", "share", "mask", "unmask")
+
+
+@pytest.fixture(autouse=True)
+def every_refusal_names_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test here is about: an error of `receive` blames the user whose message it was."""
+    receive = Server.receive
+
+    def checked(self: Server, user: Any, data: bytes) -> bool:
+        try:
+            return receive(self, user, data)
+        except (FaultyUserError, WireError) as error:
+            blamed = error.user if isinstance(error, FaultyUserError) else error.sender
+            if blamed != user:
+                pytest.fail(f"{user!r} sent it, {blamed!r} is blamed: {error}")
+            raise
+
+    monkeypatch.setattr(Server, "receive", checked)
 
 
 def total_counts(decoded: Decoded) -> list[int]:
@@ -170,7 +187,7 @@ def test_vectors_are_validated_fully_before_they_count() -> None:
         ({"vector": packed + b"\0"}, WireError, "bytes, not"),
         ({"vector": bytes(trailing)}, WireError, "trailing bits"),
         ({"complaints": [0]}, FaultyUserError, "no dealers"),
-        ({"complaints": [3, 2]}, WireError, "once each"),
+        ({"complaints": [3, 2]}, WireError, "from 0: complaints must name known users once each"),
         ({"complaints": [99]}, WireError, "once each"),
     ]
     before = [cell.elements.copy() for cell in world.server._state.sums[0]]
@@ -220,7 +237,7 @@ def test_released_shares_must_be_the_senders_to_release() -> None:
         (shares[::-1], WireError),
         ([(99, bytes(32))], WireError),
     ):
-        with pytest.raises(error):
+        with pytest.raises(error, match="from 0: released shares must name known users once each"):
             world.server.receive(0, change(wire.Released, message, world.plan, shares=wrong))
     partial = World(small_plan())
     partial.run("advertise")
