@@ -2,7 +2,8 @@
 
 mutmut changes the source in thousands of small ways in a copy of the tree and runs the tests that reach each place. A
 mutant that no test notices either makes no difference, or is a test that is missing. The summary lists all of these;
-what only changes the words of an error is counted by itself. `--from FOLDER` collects a run that is there already.
+what only changes the words of an error is counted by itself. `--from FOLDER` collects a run that is there already;
+`--after FOLDER` builds on one of before, when tests have been added or some functions have changed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         item._nodeid = item.nodeid  # as mutmut asks for it
 """
+_SHOW = """
+import json, sys
+from mutmut.__main__ import get_diff_for_mutant
+print(json.dumps({name: get_diff_for_mutant(name) for name in json.load(sys.stdin)}))
+"""
 _WORDS = re.compile(r"f?\"[^\"]*\"|'[^']*'|\bNone\b|\bXX|XX\b")
 
 
@@ -52,20 +58,51 @@ def prepare(folder: Path) -> None:
         file.write(NODE_IDS)
 
 
-def collect(folder: Path) -> dict[str, object]:
-    """Counts, and every mutant that survived, with what it changed."""
+def ends_of(folder: Path) -> tuple[dict[str, int | None], dict[str, str]]:
+    """By mutant how its tests ended (None: not run), and by function the hash of its source."""
     ends: dict[str, int | None] = {}
+    hashes: dict[str, str] = {}
     for meta in sorted(folder.glob("mutants/src/**/*.meta")):
-        ends |= json.loads(meta.read_text(encoding="utf-8"))["exit_code_by_key"]
+        found = json.loads(meta.read_text(encoding="utf-8"))
+        ends |= found["exit_code_by_key"]
+        module = next((name.rpartition(".")[0] for name in found["exit_code_by_key"]), "")
+        hashes |= {f"{module}.{name}": value for name, value in found["hash_by_function_name"].items()}
+    return ends, hashes
+
+
+def known_ends(folder: Path, before: Path) -> dict[str, int]:
+    """What an earlier run killed in functions that are still the same: tests have only been added since."""
+    _, now = ends_of(folder)
+    ends, then = ends_of(before)
+    return {
+        name: end
+        for name, end in ends.items()
+        if end not in (0, None) and now.get(function_of(name)) == then.get(function_of(name))
+    }
+
+
+def function_of(mutant: str) -> str:
+    """The function that a mutant is one of."""
+    return mutant.rpartition("__mutmut_")[0]
+
+
+def collect(folder: Path, before: Path | None = None) -> dict[str, object]:
+    """Counts, and every mutant that survived, with what it changed."""
+    ends, _ = ends_of(folder)
+    kept = known_ends(folder, before) if before else {}
+    ends |= {name: end for name, end in kept.items() if ends.get(name, 0) is None}
+    names = sorted(name for name, end in ends.items() if end == 0)
+    shown = subprocess.run(
+        [sys.executable, "-c", _SHOW], cwd=folder, check=True, capture_output=True, text=True, input=json.dumps(names)
+    ).stdout
     survivors = []
-    for name in sorted(name for name, end in ends.items() if end == 0):
-        words = [str(Path(sys.executable).parent / "mutmut"), "show", name]
-        shown = subprocess.run(words, cwd=folder, check=False, capture_output=True, text=True).stdout
-        changed = [line for line in shown.splitlines() if line[:1] in "+-" and not line.startswith(("+++", "---"))]
+    for name, text in json.loads(shown).items():
+        changed = [line for line in text.splitlines() if line[:1] in "+-" and not line.startswith(("+++", "---"))]
         survivors.append({"mutant": name, "change": changed, "words": _only_words(changed)})
     return {
         "mutants": len(ends),
         "killed": sum(end not in (0, None) for end in ends.values()),
+        "killed_by_an_earlier_run": sum(name in kept for name in ends),
         "not_run": sum(end is None for end in ends.values()),
         "survived": len(survivors),
         "only_words": sum(one["words"] for one in survivors),
@@ -81,20 +118,35 @@ def _only_words(changed: list[str]) -> bool:
     return spoken and [_WORDS.sub("", line).strip() for line in old] == [_WORDS.sub("", line).strip() for line in new]
 
 
+def run(folder: Path, workers: int, *names: str) -> None:
+    """Let mutmut make all mutants, and run the tests of these; all unless named."""
+    mutmut = str(Path(sys.executable).parent / "mutmut")
+    subprocess.run([mutmut, "run", "--max-children", str(workers), *names], cwd=folder, check=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Mutation testing of crypto, wire and protocol.")
     parser.add_argument("--summary", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="work in this new folder and leave it there")
     parser.add_argument("--from", dest="folder", type=Path, help="collect this folder's run instead of a new one")
+    parser.add_argument(
+        "--after", type=Path, help="run again only what this folder's run did not kill, or what changed"
+    )
     given = parser.parse_args()
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = given.folder or Path(scratch)
+        folder = given.folder or given.keep or Path(scratch)
         if given.folder is None:
+            folder.mkdir(exist_ok=True)
             prepare(folder)
-            words = [str(Path(sys.executable).parent / "mutmut"), "run", "--max-children", str(given.workers)]
-            subprocess.run(words, cwd=folder, check=False)
-        found = collect(folder)
+            if given.after is None:
+                run(folder, given.workers)
+            else:
+                run(folder, given.workers, "heterosag.crypto.secrecy.*")  # a few, so that all are made
+                ends, _ = ends_of(folder)
+                run(folder, given.workers, *sorted(ends.keys() - known_ends(folder, given.after).keys()))
+        found = collect(folder, given.after)
     head = {"command": "make mutants", "seed": None, "duration_seconds": round(time.monotonic() - start, 1)}
     given.summary.write_text(json.dumps(head | found, indent=2) + "\n", encoding="utf-8")
 

@@ -123,6 +123,10 @@ def aggregate(
     """
     chosen = find_rule(rule)
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
+    if not isinstance(dropped or {}, Mapping):
+        raise UsageError(
+            f"dropped maps users to the phase before which they vanish, like {{3: 'mask'}}, not {dropped!r}"
+        )
     absent = {user: Phase(phase) for user, phase in (dropped or {}).items() if _is_phase(phase)}
     layout, inputs = _collect(plan, updates, weights, metrics, absent)
     liars = {plan.users[plan.index(user)] for user in liars}
@@ -189,7 +193,10 @@ def _collect(
         raise UsageError("nobody has an update")
     layout = Layout.of(next(iter(given.values())))
     if layout.dimension != plan.dimension:
-        raise UsageError(f"the plan is for {plan.dimension} elements, the updates have {layout.dimension}")
+        raise UsageError(
+            f"the plan is for {plan.dimension} elements, the updates have {layout.dimension}: build it with "
+            f"dimension={layout.dimension}"
+        )
     weight_of = _weights(plan, weights)
     inputs = {
         user: encoding.check_update(

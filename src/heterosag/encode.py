@@ -119,11 +119,16 @@ def check_update(
     if vector.dtype.kind != "f":
         raise UsageError(f"an update is a vector of floats, not of {vector.dtype}")
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= plan.weight_bound:
-        raise UsageError(f"this plan takes whole weights from 1 to {plan.weight_bound}, not {weight!r}")
+        raise UsageError(
+            f"this plan takes whole weights from 1 to {plan.weight_bound}, not {weight!r}: build "
+            "it with a larger weight_bound"
+        )
     extent = check_finite(vector)
     values = dict(metrics or {})
     if values.keys() != set(plan.metrics):
-        raise UsageError(f"this plan sums the metrics {list(plan.metrics)}, not {sorted(values)}")
+        raise UsageError(
+            f"this plan sums the metrics {list(plan.metrics)}, not {sorted(values)}: build it with the metrics you give"
+        )
     for name, value in values.items():
         if not abs(value) <= METRIC_LIMIT:  # also refuses NaN
             raise UsageError(f"metric {name!r} must lie within {METRIC_LIMIT} of zero, not {value!r}")

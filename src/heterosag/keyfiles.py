@@ -35,6 +35,10 @@ def make_identity(path: Path) -> Identity:
     identity = Identity.generate()
     try:
         handle = os.open(path.expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise LocalFileError(
+            f"{path} is there already and is not written over: use it, or choose another name"
+        ) from None
     except OSError as error:
         raise LocalFileError(f"cannot make the key file {path}: {error}") from None
     with os.fdopen(handle, "wb") as file:

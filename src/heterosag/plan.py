@@ -50,6 +50,7 @@ from heterosag.ring import packed_size
 __all__ = ["PLAN_VERSION", "Cell", "Plan", "PlannedBlock", "PlannedSegment", "Subgroup", "User"]
 
 PLAN_VERSION = 1
+"""Of the TOML form and of what the digest covers; a plan of another version is refused."""
 
 _RECIPE = (
     "classes",
@@ -236,7 +237,10 @@ class Plan:
         try:
             return self._roster[user]
         except (KeyError, TypeError):
-            raise UsageError(f"{user!r} is not a user of this plan, which has {len(self.users)} users") from None
+            few = ", ".join(repr(known) for known in self.users[:3])
+            raise UsageError(
+                f"{user!r} is not a user of this plan, which has {len(self.users)} users: {few}, ..."
+            ) from None
 
     def subgroup_of(self, user: User) -> int:
         """The index of a user's subgroup."""

@@ -55,8 +55,11 @@ def check_finite(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
     """Least and greatest value; refuses NaN and infinity, which have no level and would spoil a whole sum."""
     least, most = float(values.min()), float(values.max())
     if not (math.isfinite(least) and math.isfinite(most)):
-        bad = int(np.count_nonzero(~np.isfinite(values)))
-        raise UsageError(f"{bad} values are NaN or infinite: an update must be finite before it is aggregated")
+        bad = np.flatnonzero(~np.isfinite(values))
+        raise UsageError(
+            f"{bad.size} of {values.size} values are NaN or infinite, the first at place {bad[0]}: an update must be "
+            "finite before it is aggregated"
+        )
     return least, most
 
 

@@ -6,6 +6,7 @@ Every check that fails raises a `PlanError` which names the value to change and 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +24,7 @@ from heterosag.quantize import MAX_LEVEL, ValueRange, check_range
 __all__ = ["LEAST_CORRUPT", "Cell", "PlannedBlock", "PlannedSegment", "User"]
 
 User = int | str
+"""How the application calls a user."""
 
 LEAST_CORRUPT = 0.05
 """The share of users that a sparse sharing graph always provides for, whether colluders were planned or not."""
@@ -101,6 +103,8 @@ def check_metrics(metrics: Any, users: int) -> tuple[str, ...]:
 
 
 def _whole(field_name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+    if not isinstance(value, (bool, int)) and hasattr(value, "__index__"):
+        value = operator.index(value)  # NumPy's integers are as good
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         upto = "" if most == 2**63 - 1 else f" and at most {most}"
         raise PlanError(field_name, f"must be a whole number of at least {least}{upto}, not {value!r}")
@@ -109,7 +113,7 @@ def _whole(field_name: str, value: Any, least: int, most: int = 2**63 - 1) -> in
 
 def _numbers(field_name: str, values: Any, least: int, most: int = 2**63 - 1) -> tuple[int, ...]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence) or not values:
-        raise PlanError(field_name, f"must be a list with one whole number a class, not {values!r}")
+        raise PlanError(field_name, f"must be a list with one whole number a class, like [8, 8], not {values!r}")
     return tuple(_whole(f"{field_name}[{index}]", value, least, most) for index, value in enumerate(values))
 
 
@@ -282,6 +286,8 @@ def check_floor(
         where += ", whose sum of weights is public because weight_bound is above 1"
     if users < floor:
         wanted = floor if design.has_star or weight_bound > 1 else -(-floor // 2)
+        if len(subgroups) == 1:
+            raise PlanError("floor", f"{floor} is more than the {users} users there are: add users, or lower the floor")
         raise PlanError(
             "floor",
             f"{floor} is more than the {users} users of the smallest block ({where}): use a floor of at most "

@@ -25,7 +25,10 @@ from heterosag.result import Combined
 __all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "learn_wishes", "read_run"]
 
 RECORD = "record.jsonl"
+"""The record's file in a run's folder."""
+
 FORMAT = 1
+"""Of the record; one of another format is refused."""
 
 FAILED: dict[str, Any] = {
     "survivors": 0,
@@ -180,6 +183,10 @@ def learn_wishes(run: RunRecord, **changes: Any) -> Wishes:
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        below = sorted(found.parent.name for found in path.parent.glob(f"*/{path.name}"))
+        hint = f": its runs are {', '.join(below)}" if below else ""
+        raise UsageError(f"{path.parent} holds no run{hint}") from None
     except OSError as error:
         raise UsageError(f"cannot read the record {path}: {error}") from None
     found = []

@@ -59,7 +59,8 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
     if faulty and not rule.leaves_out_faulty and not rule.takes_faulty:
         raise FaultyBlockError(
             [(block.segment, block.subgroups) for block in faulty],
-            f"blocks that honest users cannot make ({faulty[0].fault}), which the rule {rule.name!r} cannot leave out",
+            f"blocks that honest users cannot make ({faulty[0].fault}), which the rule {rule.name!r} cannot leave out "
+            "(median and trimmed_mean can)",
         )
     vector = np.empty(plan.dimension)
     for index, (segment, found) in enumerate(zip(plan.segments, blocks, strict=True)):

@@ -234,7 +234,7 @@ def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
         ("--optimise --rates 1xx9 --deadline 1", "rates are numbers"),
         ("--optimise --rates lognormal:1 --deadline 1", "lognormal:MEDIAN"),
         ("--optimise --rates 1x9 --deadline 0.0001", "contradict each other"),
-        ("--from nowhere", "cannot read the record"),
+        ("--from nowhere", "holds no run"),
         ("--optimise --rates 1x9 --deadline 1 --design secagg", "the planner decides it"),
         ("--optimise --rates 1x9 --deadline 1 --range=-1", "a value range is two numbers"),
         ("--optimise --rates lognormal:1:1000:50 --deadline 1", "beyond every link"),

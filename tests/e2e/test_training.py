@@ -256,7 +256,7 @@ def test_mistakes_of_the_command_line(tmp_path: Path) -> None:
     for words, complaint in (
         ([*FLAGS.split(), "--out", "a"], "holds a run already"),
         (["--resume", "a", "--rounds", "9"], "give no other settings"),
-        (["--resume", "nowhere"], "cannot read the record"),
+        (["--resume", "nowhere"], "holds no run"),
         (["missing.toml"], "cannot read missing.toml"),
         (["--data", "imagenet", "--out", "x"], "no data set is called"),
         (["--attack", "laser"], "attack must be one of"),
@@ -264,7 +264,7 @@ def test_mistakes_of_the_command_line(tmp_path: Path) -> None:
         done = run("train", *words, cwd=tmp_path, expect=2)
         assert complaint in done.stderr
         assert "Traceback" not in done.stderr
-    assert "cannot read the record" in run("report", "nowhere", cwd=tmp_path, expect=2).stderr
+    assert "holds no run" in run("report", "nowhere", cwd=tmp_path, expect=2).stderr
 
 
 def _as_on_a_terminal() -> None:
@@ -293,3 +293,11 @@ def test_an_interrupt_is_clean_and_the_run_goes_on(tmp_path: Path) -> None:
     assert again.rounds_done in (done - 1, done)  # the signal may come between a round's line and its checkpoint
     again.close()
     assert len(read_run(tmp_path / "a").rounds) == again.rounds_done
+
+
+def test_an_edited_configuration_is_not_passed_over(tmp_path: Path) -> None:
+    words = ("train", "--rounds", "1", "--no-secure", "--out", "runs/a")
+    run(*words, cwd=tmp_path)
+    config = tmp_path / "runs" / "a" / "config.toml"
+    config.write_text(config.read_text(encoding="utf-8").replace("seed = 0", "seed = 1"), encoding="utf-8")
+    assert "is not what this run began with" in run("train", "--resume", "runs/a", cwd=tmp_path, expect=2).stderr

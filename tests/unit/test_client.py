@@ -160,7 +160,8 @@ def test_a_signed_roster_needs_identities_and_the_other_way_round() -> None:
     )
     plain = World(small_plan())
     plain.run("advertise")
-    stamped = [replace(user, signature=b"x" * 64) for user in roster_of(plain).advertised]
+    *others, last = roster_of(plain).advertised
+    stamped = [*others, replace(last, signature=b"x" * 64)]
     refuses(
         plain, 0, "share", change(wire.Roster, plain.waiting[0], plain.plan, advertised=stamped), "knows no identities"
     )
@@ -693,6 +694,7 @@ def test_bytes_that_do_not_decode_change_nothing(phase: str) -> None:
 @pytest.mark.parametrize(
     ("phase", "kind", "field", "words"),
     [
+        ("share", wire.Roster, "advertised", "^the roster leaves this user out"),
         ("mask", wire.Inbox, "sharers", "^the list of users who shared leaves this user out"),
         ("agree", wire.SurvivorSet, "survivors", "^the survivor set leaves this user out"),
         ("unmask", wire.UnmaskRequest, "survivors", "^the survivor set leaves this user out"),
@@ -702,7 +704,11 @@ def test_a_refused_set_is_called_by_its_name(phase: str, kind: Any, field: str, 
     world = World(small_plan(), signed=True)
     phases = ("advertise", "share", "mask", "agree", "unmask")
     world.run(*phases[: phases.index(phase)])
-    refuses(world, 0, phase, change(kind, world.waiting[0], world.plan, **{field: list(range(1, 12))}), words)
+    shown = getattr(wire.decode(kind, world.waiting[0], plan=world.plan), field)
+    refuses(world, 0, phase, change(kind, world.waiting[0], world.plan, **{field: shown[1:]}), words)
+    name = words.removesuffix("leaves this user out")
+    other = change(kind, world.waiting[1], world.plan, **{field: shown[::-1]})
+    refuses(world, 1, phase, other, f"{name}must name known users once each")
 
 
 def test_only_a_liar_wraps() -> None:

@@ -17,6 +17,7 @@ from heterosag.crypto.keys import (
     RoundSecrets,
     agree,
     check_public_key,
+    is_canonical,
     mask_private_key,
     pair_mask_key,
     public_bytes,
@@ -275,3 +276,9 @@ def test_mask_keys_come_from_their_secret_and_differ_everywhere() -> None:
     ]
     assert len(set(keys)) == len(keys)
     assert pair_mask_key(bytes(32), c, 2, 1) == keys[0]
+
+
+def test_the_prime_itself_is_no_key() -> None:
+    """It would be another encoding of zero."""
+    assert is_canonical((PRIME - 1).to_bytes(32, "little"))
+    assert not is_canonical(PRIME.to_bytes(32, "little"))

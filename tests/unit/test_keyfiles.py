@@ -27,7 +27,7 @@ def test_a_key_made_is_the_key_loaded_and_only_its_owner_reads_it(tmp_path: Path
     made = make_identity(tmp_path / "key")
     assert load_identity(tmp_path / "key").public == made.public
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
-    with pytest.raises(UsageError, match="cannot make the key file"):
+    with pytest.raises(UsageError, match="is there already"):
         make_identity(tmp_path / "key")
     assert load_identity(tmp_path / "key").public == made.public
 

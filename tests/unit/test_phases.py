@@ -111,3 +111,28 @@ def test_robustness_is_worked_out_where_the_quick_bounds_do_not_decide() -> None
     lost = frozenset({0, 1})
     assert len(lost) > plan.design.tolerated_losses(0.6)
     check_legal(plan, frozenset(user for user in range(24) if plan.seats[user] not in lost))
+
+
+@pytest.mark.parametrize(("asked", "legal"), [(4 / 7, False), (3 / 7, True)])
+def test_robustness_at_the_very_value_asked_for(asked: float, legal: bool) -> None:
+    """Without subgroups 0, 1 and 3 of eight the quick bound says at most 4/7, and the value is 3/7: a plan that asks
+    for 4/7 must not be content with the bound, one that asks for 3/7 must be content with the value."""
+    plan = Plan.build([32], [4], 700, subgroup_size=4, floor=2, min_robustness=asked, sharing="complete", dropout=0.0)
+    left = frozenset(user for user in range(32) if plan.seats[user] not in {0, 1, 3})
+    assert len(plan.subgroups) == 8
+    if legal:
+        check_legal(plan, left)
+        return
+    with pytest.raises(
+        TooFewSurvivorsError, match=r"the inference robustness is only 0.4286, the plan asks for 0.5714"
+    ):
+        check_legal(plan, left)
+
+
+def test_what_the_quick_bound_rules_out_is_told_as_a_bound() -> None:
+    plan = Plan.build([32], [4], 700, subgroup_size=4, floor=2, sharing="complete", dropout=0.0)
+    left = frozenset(user for user in range(32) if plan.seats[user] not in {0, 1, 3})
+    with pytest.raises(
+        TooFewSurvivorsError, match=r"the inference robustness is at most 0.5714, the plan asks for 0.857"
+    ):
+        check_legal(plan, left)

@@ -58,7 +58,7 @@ def test_clipped_values_are_counted() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_refused_before_anything_is_written(bad: float) -> None:
     out = np.full(3, 9, dtype=np.uint8)
-    with pytest.raises(UsageError, match="1 values are NaN or infinite"):
+    with pytest.raises(UsageError, match="1 of 3 values are NaN or infinite, the first at place 1"):
         quantize(np.array([0.0, bad, 0.0]), 4, (-1.0, 1.0), random_words(3), out=out)
     assert out.tolist() == [9, 9, 9]
 

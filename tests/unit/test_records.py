@@ -50,7 +50,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read the record"):
+    with pytest.raises(UsageError, match="holds no run"):
         read_run(tmp_path)
     write(tmp_path, 2)
     path = tmp_path / RECORD

@@ -104,8 +104,8 @@ def test_states_with_a_right_digest_and_wrong_contents_are_refused() -> None:
         ({"phase": 3}, "not a saved client"),
         ({"phase": "asleep"}, "not a saved client"),
     ]
-    for change, problem in changes:
-        wrong = msgspec.msgpack.encode(body | change)
+    for fields, problem in changes:
+        wrong = msgspec.msgpack.encode(body | fields)
         with pytest.raises(UsageError, match=problem):
             world.make_client(0).restore(digest("saved-client", wrong) + wrong)
 

@@ -9,6 +9,7 @@ from rounds import World, small_plan
 
 from heterosag import wire
 from heterosag.errors import UsageError, WireError
+from heterosag.plan import Plan
 
 
 def messages(*, signed: bool = True) -> dict[type[wire.Message], bytes]:
@@ -136,3 +137,31 @@ def test_bytes_on_the_wire_are_those_of_the_packed_vector() -> None:
 def test_a_vector_too_long_for_messagepack_is_named() -> None:
     with pytest.raises(UsageError, match="too long for one message"):
         wire._bin_header(1 << 32)
+
+
+def test_a_vector_behind_numbers_of_another_form_is_not_canonical() -> None:
+    """300 as a signed number of 16 bits takes as many bytes as the unsigned one that we write."""
+    plan = Plan.build([304], [4], 1000, subgroup_size=8, sharing="sparse")
+    message = wire.MaskedVector(
+        version=wire.WIRE_VERSION,
+        context=bytes(32),
+        user=300,
+        signature=b"",
+        complaints=[],
+        vector=memoryview(bytes(300)),
+    )
+    data = wire.encode(message)
+    assert wire.decode(wire.MaskedVector, data, plan=plan).user == 300
+    unsigned, signed = b"\xcd\x01\x2c", b"\xd1\x01\x2c"
+    assert data.count(unsigned) == 1
+    with pytest.raises(WireError, match="canonical"):
+        wire.decode(wire.MaskedVector, data.replace(unsigned, signed), plan=plan)
+
+
+def test_the_limit_itself_is_allowed() -> None:
+    plan = Plan.build([16], [4], 100, subgroup_size=4)
+    limit = wire.size_limit(plan, wire.Agreement)
+    with pytest.raises(WireError, match="not a Agreement"):
+        wire.decode(wire.Agreement, b"\xc1" * limit, plan=plan)
+    with pytest.raises(WireError, match="bytes, at most"):
+        wire.decode(wire.Agreement, b"\xc1" * (limit + 1), plan=plan)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
@@ -107,6 +108,8 @@ class SecureGrid(Grid):
         record: str | Path | None = None,
         hide_sets_below: int = 0,
     ) -> None:
+        if not isinstance(levels, Sequence):
+            raise PlanError("levels", f"is a list with one number a class, slowest first, like [{levels!r}]")
         if plan is None and (
             len(rate_limits) not in (0, len(levels) - 1) or list(rate_limits) != sorted(set(rate_limits))
         ):
@@ -233,6 +236,8 @@ class SecureGrid(Grid):
             content, combined = self._aggregate(work, timeout)
         except HeteroSagError as error:
             reason = f"{type(error).__name__}: {error}"
+            if len(work.lost) == len(messages):
+                reason += f" (all nodes were lost, most {_commonest(work.lost)})"
             log(WARNING, "secure round %d failed: %s", number, reason)
             for node, why in work.lost.items():
                 log(WARNING, "\t> node %d was lost: %s", node, why)
@@ -401,6 +406,8 @@ class SecureGrid(Grid):
             elif node in self._classes:
                 members[self._classes[node]].append(str(node))
         users = tuple(user for group in members for user in group)
+        if not users:
+            raise PlanError("classes", f"no node can take part: {_commonest(work.lost)}")
         if (users, dimension) not in self._plans:
             kept = [(len(group), level) for group, level in zip(members, self._levels, strict=True) if group]
             wishes = {
@@ -463,3 +470,11 @@ def _refuse_strategy(caller: Any) -> None:
                 f"{kind.__name__} needs every client's own reply, which secure aggregation hides: use FedAvg, FedAdam "
                 "or FedProx, and set rule='median' or rule='trimmed_mean' on the SecureGrid"
             )
+
+
+def _commonest(lost: Mapping[int, str]) -> str:
+    """The reason most nodes were lost for; where none is known they may not have the mod."""
+    found = Counter(lost.values()).most_common(1)
+    return (
+        found[0][0] if found else "no node named its class (heterosag-class in the node config): do they have the mod?"
+    )

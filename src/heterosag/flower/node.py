@@ -251,10 +251,13 @@ class _Node:
         config = context.node_config
         if self.class_of is not None:
             return {"class": int(self.class_of(context))}
-        if "heterosag-class" in config:
-            return {"class": int(config["heterosag-class"])}
-        if "heterosag-rate" in config:
-            return {"rate": float(config["heterosag-rate"])}
+        for name, kind in (("heterosag-class", int), ("heterosag-rate", float)):
+            if name in config:
+                try:
+                    return {name.removeprefix("heterosag-"): kind(config[name])}
+                except ValueError:
+                    what = "a class's number, 0 for the slowest" if kind is int else "a rate in Mb/s"
+                    raise UsageError(f"{name} in the node config is {what}, not {config[name]!r}") from None
         return {}
 
     @staticmethod

@@ -79,7 +79,9 @@ class Work:
 
     def lose(self, node: int, stage: str, reason: str) -> None:
         """Note why a node is lost; the first reason stands."""
-        self.lost.setdefault(node, f"at {stage}: {reason}")
+        lines = reason.strip().splitlines()
+        said = lines[-1].strip() if lines else reason  # of a traceback, what it ends with
+        self.lost.setdefault(node, f"at {stage}: {said}")
         self.lost_at.setdefault(node, stage)
 
     def note_seconds(self, stage: str, node: int, record: ConfigRecord | None, most: float) -> None:

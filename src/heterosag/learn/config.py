@@ -7,6 +7,7 @@ neither torch nor data, so that the command line can show its help quickly.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import tomllib
 from dataclasses import dataclass, field
@@ -120,7 +121,9 @@ class TrainConfig:
         if self.batch_size > 1 and self.batch_size != int(self.batch_size):
             raise UsageError(f"batch_size is a whole number, or a share below 1, not {self.batch_size!r}")
         if len(self.levels) != len(self.classes):
-            raise PlanError("levels", f"{len(self.classes)} classes need {len(self.classes)} levels")
+            raise PlanError(
+                "levels", f"{len(self.classes)} classes need {len(self.classes)} levels, not {len(self.levels)}"
+            )
         for name in ("rates", "download_rates"):
             rates = getattr(self, name)
             if ((rates or name == "rates") and len(rates) not in (1, len(self.classes))) or any(r <= 0 for r in rates):
@@ -162,7 +165,9 @@ class TrainConfig:
         kinds = fields_of(cls)
         unknown = sorted(values.keys() - kinds.keys())
         if unknown:
-            raise UsageError(f"no setting is called {unknown[0]!r}; there are {', '.join(kinds)}")
+            near = difflib.get_close_matches(unknown[0], kinds, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(kinds)}"
+            raise UsageError(f"no setting is called {unknown[0]!r}{hint}")
         return cls(**{name: _convert(name, value, kinds[name]) for name, value in values.items()})
 
     @classmethod

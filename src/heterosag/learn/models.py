@@ -45,6 +45,8 @@ def _digits() -> nn.Module:
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {"mnist": _mnist, "digits": _digits, "cifar10": Cifar10Net}
+"""The models that come along, by name."""
+
 _FOR_DATA = {"digits": "digits", "mnist": "mnist", "fashion-mnist": "mnist", "cifar10": "cifar10"}
 
 

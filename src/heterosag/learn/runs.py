@@ -36,6 +36,7 @@ from heterosag.records import FAILED, FORMAT, RunWriter, describe_round, read_ru
 __all__ = ["CHECKPOINT", "Run", "build_plan", "split"]
 
 CHECKPOINT = "checkpoint.safetensors"
+"""The file of a run's folder that `--resume` goes on from."""
 
 _PURPOSES = ("partition", "attackers", "participation", "batches", "dropout", "attack", "rates", "samples")
 _FLOAT_SIZE = 4
@@ -117,7 +118,14 @@ class Run:
     @classmethod
     def resume(cls, folder: Path, *, data_set: data.DataSet | None = None) -> Run:
         """The run of a folder, from its last checkpoint on. `data_set` saves reading it again."""
-        return cls(TrainConfig.from_dict(read_run(folder).config), folder, resume=True, data_set=data_set)
+        config = TrainConfig.from_dict(read_run(folder).config)
+        written = folder / "config.toml"
+        if written.exists() and TrainConfig.from_toml(written.read_text(encoding="utf-8")) != config:
+            raise UsageError(
+                f"{written} is not what this run began with, and a run goes on as it began: put it back, or begin "
+                "another run"
+            )
+        return cls(config, folder, resume=True, data_set=data_set)
 
     @property
     def rounds_done(self) -> int:

@@ -30,7 +30,8 @@ def read_rates(text: str) -> tuple[float, ...]:
             rate, _, users = part.partition("x")
             found += [float(rate)] * min(int(users) if users else 1, MOST_USERS + 1)
     except ValueError:
-        raise UsageError(f"rates are numbers, or numbers x users, with commas between them, not {text!r}") from None
+        wanted = "rates are numbers, or numbers x users, with commas between them, or a file of them"
+        raise UsageError(f"{wanted}, not {text!r}, which is no file either") from None
     return tuple(found)
 
 

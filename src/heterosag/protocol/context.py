@@ -33,6 +33,8 @@ class RoundId:
     model: bytes = bytes(DIGEST_SIZE)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.session, bytes) or not isinstance(self.model, bytes):
+            raise UsageError(f"a session and a model digest are bytes, not {self.session!r} and {self.model!r}")
         if not 1 <= len(self.session) <= 64 or len(self.model) != DIGEST_SIZE or not 0 <= self.number < 2**64:
             raise UsageError("a session has 1 to 64 bytes, a model digest 32, and a round's number is below 2^64")
 

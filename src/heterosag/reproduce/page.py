@@ -15,7 +15,8 @@ from heterosag.reproduce.outcome import Holds, Summary, Table
 __all__ = ["html", "markdown", "write_all"]
 
 
-_HOW = """```sh
+_HOW = """<!-- not run: takes minutes to hours -->
+```sh
 heterosag reproduce --list                                # every item, with an estimate
 heterosag reproduce all --data-dir DATA                   # quick: all of it in a quarter of an hour
 heterosag reproduce experiment-1 --scale full --data-dir DATA   # the paper's own sizes, resumable
