@@ -4,17 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test test-all check bench fuzz soak mutants docs-data reproduction clean help
+.PHONY: demo test test-all check bench bench-full fuzz soak mutants installs docs docs-data reproduction clean help
 
 help:
 	@echo "make demo     a federated training run with dropouts and liars, and its report"
 	@echo "make test     the tests"
 	@echo "make test-all  and those that take minutes"
 	@echo "make check    lint, types, layer contract"
-	@echo "make bench    ratios measured in one run, into bench/latest.json"
+	@echo "make bench    ratios measured in one run, compared with bench/baseline.json"
+	@echo "make bench-full  all sizes (an hour), into the summary that docs/benchmarks.md is made from"
 	@echo "make fuzz     every decoder under coverage-guided fuzzing, half an hour (SECONDS_OF_FUZZING=...)"
 	@echo "make soak     the protocol through schedules of faults (SCHEDULES=...)"
 	@echo "make mutants  mutation testing of crypto, wire and protocol (an hour)"
+	@echo "make installs  the wheel in fresh environments, with every extra alone (ten minutes)"
+	@echo "make docs     the documentation as a site, into build/site"
 	@echo "make docs-data  regenerate the figures and summaries that the documents quote"
 	@echo "make reproduction  the paper's items at quick scale (set HETEROSAG_DATA for MNIST and CIFAR-10)"
 	@echo "make clean    remove what the other targets made"
@@ -43,6 +46,9 @@ check: $(VENV)/everything
 bench: $(VENV)/everything
 	$(BIN)/python -m bench
 
+bench-full: $(VENV)/everything
+	$(BIN)/python -m bench --full --baseline --summary docs/summaries/benchmarks.json
+
 SECONDS_OF_FUZZING ?= 1800
 fuzz: $(VENV)/everything
 	$(BIN)/python tests/fuzz --seconds $(SECONDS_OF_FUZZING) --summary docs/summaries/fuzz.json
@@ -54,6 +60,15 @@ soak: $(VENV)/everything
 mutants: $(VENV)/everything
 	$(PIP) mutmut==3.8.0
 	$(BIN)/python tests/mutants.py --summary docs/summaries/mutants.json
+
+installs: $(VENV)/everything
+	$(BIN)/python tests/clean_installs.py
+
+# Warnings are errors: a broken link or anchor, a name in a signature that no page explains.
+docs: $(VENV)/everything
+	$(BIN)/python -m sphinx --builder html --nitpicky --fail-on-warning --keep-going --fresh-env --quiet \
+	  --doctree-dir build/doctrees docs build/site
+	@echo "open build/site/index.html"
 
 docs-data: $(VENV)/everything
 	$(BIN)/python docs/make_data.py

@@ -48,11 +48,54 @@ def goals() -> str:
     return "\n".join([f"{met} of {len(rows)} goals are met.", "", *lines]) + "\n"
 
 
-def suite(name: str) -> str:
-    """All rows of one suite."""
-    lines = ["| row | ratio | least to greatest |", "|---|---:|---:|"]
-    lines += [f"| {row['name']} | {_short(row['ratio'])} | {_spread(row)} |" for row in load()["rows"][name]]
+def masking() -> str:
+    """Masks against the keystream."""
+    return _table(load()["rows"]["masking"])
+
+
+def flower() -> str:
+    """Both through Flower itself."""
+    return _table(load()["rows"]["flower"])
+
+
+def rest() -> str:
+    """The suites that need no words."""
+    found = load()["rows"]
+    return _table([row for name in ("startup", "sharing", "training", "planning") for row in found[name]])
+
+
+def secagg() -> str:
+    """Blocks against one block of everybody, at 100 users and a million elements."""
+    wanted = "(100 users, 1,000,000 elements"
+    rows = [row for row in load()["rows"]["peer"] if "our secagg" in row["name"] and wanted in row["name"]]
+    return _table(rows)
+
+
+def profile() -> str:
+    """Every step's parts."""
+    lines = ["| step | part | times | each | together | share of the step |", "|---|---|---:|---:|---:|---:|"]
+    for step in load()["profile"]:
+        whole = step["seconds"]
+        parts = sorted(step["parts"], key=lambda part: -part["seconds"])
+        rest = whole - sum(part["seconds"] for part in parts)
+        lines.append(f"| **{step['step']}** | | | | **{_seconds(whole)}** | |")
+        lines += [
+            f"| | {part['part']} | {part['times']:,.0f} | {_each(part['each'])} | {_seconds(part['seconds'])} "
+            f"| {part['seconds'] / whole:.0%} |"
+            for part in parts
+        ]
+        lines.append(f"| | everything else | | | {_seconds(max(rest, 0.0))} | {max(rest, 0.0) / whole:.0%} |")
     return "\n".join(lines) + "\n"
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| row | ratio | least to greatest |", "|---|---:|---:|"]
+    lines += [f"| {row['name']} | {_short(row['ratio'])} | {_spread(row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _each(value: float) -> str:
+    return f"{value * 1e9:.2g} ns" if value < 1e-6 else f"{value * 1e6:,.0f} µs"
 
 
 def peer() -> str:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,11 @@ PAGES = (
     ROOT / "docs" / "protocol.md",
     ROOT / "docs" / "training.md",
     ROOT / "docs" / "threat-model.md",
+    ROOT / "docs" / "reference" / "configuration.md",
+    ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "performance.md",
 )
+sys.path.append(str(ROOT / "docs"))  # for the modules beside this one, also when a test loads it by its path
 
 WISHES = "--classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8"
 COMMANDS = {
@@ -375,6 +380,46 @@ def mutants_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def walkthrough_page() -> None:
+    """docs/walkthrough.md and its figures: docs/walkthrough.py, run cell by cell."""
+    import make_walkthrough
+
+    make_walkthrough.main()
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md: every command, made from the program."""
+    import reference_pages
+
+    return reference_pages.cli_page()
+
+
+def reference(name: str) -> Callable[[], str]:
+    """A region of the reference, made from the program."""
+
+    def table() -> str:
+        import reference_pages
+
+        made: str = getattr(reference_pages, name)()
+        return made
+
+    return table
+
+
+def benchmark(name: str) -> Callable[[], str]:
+    """A table of the benchmarks."""
+
+    def make() -> str:
+        import benchmark_pages
+
+        found: str = getattr(benchmark_pages, name)()
+        return found
+
+    return make
+
+
+BENCHMARKS = ("about", "goals", "peer", "readme", "secagg", "masking", "scaling", "large", "flower", "rest", "profile")
+
 REGIONS = {
     "trials": trials,
     "subgroups": subgroups,
@@ -387,6 +432,11 @@ REGIONS = {
     "train": settings_table,
     "rotation": rotation,
     "reproduction": reproduction,
+    "train_reference": reference("train_reference"),
+    "plan_reference": reference("plan_reference"),
+    "grid_reference": reference("grid_reference"),
+    "mod_reference": reference("mod_reference"),
+    **{f"bench_{name}": benchmark(name) for name in BENCHMARKS},
 }
 
 
@@ -423,6 +473,13 @@ def draw_reproduction() -> None:
     (ROOT / "docs" / "reproduction.md").write_text(markdown(found, "figures/reproduction"), encoding="utf-8")
 
 
+def draw_benchmarks() -> None:
+    """The benchmarks' figures, from their committed summary."""
+    import benchmark_pages
+
+    benchmark_pages.draw()
+
+
 def main() -> None:
     """Make everything anew, or only what depends on the reproduction's summaries."""
     parser = argparse.ArgumentParser(description="Regenerate what the documents quote.")
@@ -440,7 +497,10 @@ def main() -> None:
     else:
         take(given.take)
     draw_reproduction()
+    draw_benchmarks()
     (ROOT / "docs" / "mutants.md").write_text(mutants_page(), encoding="utf-8")
+    (ROOT / "docs" / "reference" / "cli.md").write_text(cli_page(), encoding="utf-8")
+    walkthrough_page()
     for page in PAGES:
         page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
 

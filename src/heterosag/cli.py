@@ -1,20 +1,25 @@
 """The command line: `heterosag plan`, `round`, `train`, `report`, `reproduce`, `studio` and `identity`.
 
-Heavy imports happen inside the commands, so that `heterosag --help` stays quick.
+Heavy imports happen inside the commands, so that `heterosag --help` stays quick. Everything goes through typer: it came
+with click up to a point and with a copy of it since, so click itself is not to be imported here.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import click
 import typer
+from typer.core import TyperCommand
 
 from heterosag import __version__
 from heterosag.errors import HeteroSagError, PlanError, UsageError
+from heterosag.learn.config import TrainConfig
 
 if TYPE_CHECKING:
     from heterosag.plan import Plan
@@ -66,16 +71,34 @@ _BESIDE_A_PLAN_FILE = {
 
 def main() -> None:
     """Run the command line; an error of ours is one line on standard error and exit code 2."""
-    group = typer.main.get_command(app)
-    if isinstance(group, click.Group):
-        group.add_command(_train_command())
     try:
-        group(prog_name="heterosag")
+        typer.main.get_command(app)(prog_name="heterosag")
     except HeteroSagError as error:
         _fail(str(error))
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(1) from None
+
+
+class _Command(TyperCommand):
+    """A command whose help reads as it was written.
+
+    typer 0.20 on click 8.5 loses the help of arguments, which both of them keep under one name, and escapes brackets
+    for a markup that is not in use.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        written = inspect.signature(inspect.unwrap(self.callback), eval_str=True).parameters if self.callback else {}
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                parameter.help = written[str(parameter.name)].annotation.__metadata__[0].help
+
+    def get_help(self, ctx: Any) -> str:
+        return super().get_help(ctx).replace("\\[", "[")
+
+    def format_arguments(self, ctx: Any, formatter: Any) -> None:
+        """Nothing: click's own list of arguments, beside the one that typer puts before the options."""
 
 
 def _fail(problem: str) -> NoReturn:
@@ -98,8 +121,9 @@ def _root(
     pass
 
 
-@app.command()
+@app.command(cls=_Command)
 def plan(
+    context: typer.Context,
     classes: _Classes = "5,5,5,5,5",
     levels: _Levels = "",
     dimension: _Dimension = 79510,
@@ -138,11 +162,11 @@ def plan(
 ) -> None:
     """Build a plan and show what it costs and guarantees, before a single key exists."""
     if optimise or from_run is not None:
-        _optimise(locals(), from_run, save, as_json=as_json)
+        _optimise(locals(), from_run, save, given=_given(context), as_json=as_json)
         return
     settings = _settings(locals())
     if plan_file is not None:
-        plans = [_load(plan_file)]
+        plans = [_load(plan_file, given=_given(context))]
     else:
         names = [name.strip() for name in compare.split(",")] if compare else [design]
         plans = [_build({**settings, "design": name}) for name in names]
@@ -151,8 +175,9 @@ def plan(
     _show_plans(plans, dropout, as_json=as_json, side_by_side=bool(compare))
 
 
-@app.command("round")
+@app.command("round", cls=_Command)
 def run_round(
+    context: typer.Context,
     classes: _Classes = "24,24,24,24",
     levels: _Levels = "2,6,8,12",
     dimension: _Dimension = 79510,
@@ -178,7 +203,7 @@ def run_round(
     """Run one round in memory with real keys, masks and bytes, and check its result against the plain sum."""
     from heterosag.report.rounds import run, show
 
-    chosen = _load(plan_file) if plan_file is not None else _build(_settings(locals()))
+    chosen = _load(plan_file, given=_given(context)) if plan_file is not None else _build(_settings(locals()))
     summary = run(
         chosen,
         rule=rule,
@@ -198,7 +223,7 @@ def run_round(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=_Command)
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
@@ -221,12 +246,13 @@ def report(
     console.print(f"report: {out}")
 
 
-@app.command()
+@app.command(cls=_Command)
 def studio(
     runs: Annotated[Path, typer.Argument(help="Folder whose runs are shown.")] = Path("runs"),
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 8642,
 ) -> None:
     """Serve a page on this machine to choose a plan by looking at it, and to watch runs."""
+    _need("uvicorn", "studio")
     from heterosag.studio.serve import serve
 
     if runs == Path("runs"):
@@ -234,7 +260,7 @@ def studio(
     serve(runs, port=port)
 
 
-@app.command()
+@app.command(cls=_Command)
 def identity(
     key_file: Annotated[Path, typer.Argument(help="A private key's file: Ed25519, or the key of a Flower node.")],
     make: Annotated[bool, typer.Option("--make", help="Make a fresh key in a new file first.")] = False,
@@ -247,7 +273,7 @@ def identity(
     typer.echo(json.dumps({"public": public}) if as_json else public)
 
 
-@app.command()
+@app.command(cls=_Command)
 def reproduce(
     items: Annotated[list[str] | None, typer.Argument(help="Items of the paper, or all; see --list.")] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Name every item, with an estimate.")] = False,
@@ -263,6 +289,9 @@ def reproduce(
     as_json: _Json = False,
 ) -> None:
     """Re-create the paper's examples, theorems, tables and figures, and judge each claim."""
+    _need("torch", "learn")
+    if not show_list:
+        _need("matplotlib", "report")  # before hours of training, not after
     from heterosag.reproduce import command
 
     if show_list:
@@ -273,37 +302,38 @@ def reproduce(
         command.run(items, scale=scale, out=out, data_dir=data_dir, seed=seed, workers=workers, as_json=as_json)
 
 
-def _train_command() -> click.Command:
-    """`heterosag train`: one flag for every setting of the configuration."""
-    import dataclasses
-
-    from heterosag.learn.config import TrainConfig
-
-    options: list[click.Parameter] = [click.Argument(["config"], required=False, type=click.Path(path_type=Path))]
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Put a flag for every setting of the configuration where the command takes `**flags`."""
+    written = inspect.signature(command, eval_str=True).parameters.values()
+    first, *last = (one for one in written if one.kind is not inspect.Parameter.VAR_KEYWORD)
+    settings = []
     for setting in dataclasses.fields(TrainConfig):
         flag, default = setting.name.replace("_", "-"), setting.default
+        kind = str if isinstance(default, tuple) else type(default)
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-        text = f"{setting.metadata['help']} [{shown}]"
-        if isinstance(default, bool):
-            options.append(click.Option([f"--{flag}/--no-{flag}"], default=None, help=text))
-        else:
-            kind = str if isinstance(default, (str, tuple)) else type(default)
-            options.append(click.Option([f"--{flag}"], type=kind, default=None, help=text))
-    options += [
-        click.Option(["--out"], type=click.Path(path_type=Path), help="Folder of the run [runs/DATA-DESIGN-RULE-SEED]"),
-        click.Option(["--resume"], type=click.Path(path_type=Path), help="Go on with the run in this folder."),
-        click.Option(["--quiet"], is_flag=True, help="Print nothing while it runs."),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON summary for scripts."),
-    ]
-    text = "Train a model over many users with secure aggregation between them, on this machine."
-    return click.Command("train", params=options, callback=_train, help=text)
+        option = typer.Option(
+            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", help=f"{setting.metadata['help']} [{shown}]"
+        )
+        settings.append(
+            inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=None,
+                              annotation=Annotated[kind | None, option])
+        )  # fmt: skip
+    command.__signature__ = inspect.Signature([first, *settings, *last])  # type: ignore[attr-defined]
+    return command
 
 
-def _train(
-    config: Path | None, out: Path | None, resume: Path | None, quiet: bool, as_json: bool, **flags: Any
+@app.command(cls=_Command)
+@_with_settings
+def train(
+    config: Annotated[Path | None, typer.Argument(help="A TOML file of settings; flags override it.")] = None,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run [runs/DATA-DESIGN-RULE-SEED]")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while it runs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON summary for scripts.")] = False,
+    **flags: Any,
 ) -> None:
-    from heterosag.learn.config import TrainConfig
-
+    """Train a model over many users with secure aggregation between them, on this machine."""
     given = {name: value for name, value in flags.items() if value is not None}
     if resume is not None and (given or config or out):
         raise UsageError("--resume goes on with a run as it was configured: give no other settings with it")
@@ -344,17 +374,19 @@ def _need(module: str, extra: str) -> None:
     """Say which extra brings a module that is missing."""
     from importlib.util import find_spec
 
-    if find_spec(module) is None:
-        raise UsageError(f"this command needs {module}: pip install 'heterosag[{extra}]'")
+    for needed in (module, *({"sklearn"} if extra == "learn" else ())):
+        if find_spec(needed) is None:
+            raise UsageError(f"this command needs {needed}: pip install 'heterosag[{extra}]'")
 
 
-def _optimise(flags: dict[str, Any], from_run: Path | None, save: Path | None, *, as_json: bool) -> None:
+def _optimise(
+    flags: dict[str, Any], from_run: Path | None, save: Path | None, *, given: list[str], as_json: bool
+) -> None:
     """Find the best plan for wishes, or for what a run has shown."""
     from heterosag.planner import Wishes, best, read_rates
     from heterosag.records import learn_wishes, read_run
     from heterosag.report.proposals import describe, show
 
-    given = _given()
     for name in ("classes", "levels", "design", "subgroup_size", "min_robustness", "colluders", "assignment_seed",
                  "sharing", "fill_levels", "compare", "plan_file"):  # fmt: skip
         if name in given:
@@ -415,20 +447,19 @@ def _build(settings: dict[str, Any]) -> Plan:
     return Plan.build(**settings)
 
 
-def _given() -> list[str]:
+def _given(context: typer.Context) -> list[str]:
     """The flags that stand on the command line."""
-    context = click.get_current_context()
-    source = click.core.ParameterSource.COMMANDLINE
-    return [name for name in context.params if context.get_parameter_source(name) is source]
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
-def _load(path: Path) -> Plan:
+def _load(path: Path, *, given: list[str]) -> Plan:
     """The plan of a file, which says it all: flags that would silently be ignored beside it are refused."""
     from heterosag.plan import Plan
 
-    given = [name for name in _given() if name not in _BESIDE_A_PLAN_FILE]
-    if given:
-        flag = {"value_range": "range"}.get(given[0], given[0]).replace("_", "-")
+    ignored = [name for name in given if name not in _BESIDE_A_PLAN_FILE]
+    if ignored:
+        flag = {"value_range": "range"}.get(ignored[0], ignored[0]).replace("_", "-")
         _fail(f"--{flag} cannot be given with --plan: change the value in the file instead")
     return Plan.from_toml(_text_of(path))
 

@@ -38,7 +38,10 @@ __all__ = [
 ]
 
 Block = tuple[int, ...]
+"""The subgroups that code a segment together, ascending."""
+
 Segment = tuple[Block, ...]
+"""The blocks of a segment: every subgroup is in one of them."""
 
 _Labels = npt.NDArray[np.int32]
 
@@ -228,6 +231,7 @@ DESIGNS: dict[str, Callable[[int], Design]] = {
     "secagg": secagg,
     "multigroup": multigroup,
 }
+"""Every design by its name: from a number of subgroups to the design."""
 
 
 def make(name: str, subgroups: int) -> Design:

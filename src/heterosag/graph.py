@@ -26,7 +26,10 @@ __all__ = [
 ]
 
 PRIVACY_BITS = 40
+"""`find_neighbours` lets privacy fail with a probability of at most 2^-40."""
+
 FAILURE_BITS = 20
+"""`find_neighbours` lets a round end for lack of shares with a probability of at most 2^-20."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ it to. It is compiled on first use and kept in Numba's cache; nothing here is ne
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from functools import lru_cache
@@ -35,7 +34,9 @@ def _installed() -> bool:
 
 @lru_cache
 def _compile(loop: _Loop) -> _Loop:
-    compiled: _Loop = importlib.import_module("numba").njit(loop, nogil=True, cache=True)
+    import numba
+
+    compiled: _Loop = numba.njit(loop, nogil=True, cache=True)
     return compiled
 
 

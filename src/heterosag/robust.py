@@ -79,6 +79,7 @@ RULES: dict[str, Rule] = {
         trimmed_mean(),
     )
 }
+"""Every rule by its name."""
 
 
 def find_rule(rule: str | Rule) -> Rule:

@@ -54,17 +54,6 @@ def test_the_papers_claim_on_the_page_is_that_of_theorem_1(data: types.ModuleTyp
     assert "claims 0.833; the true value of its design is 0.500" in data.claim()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/plans.md", "docs/protocol.md"])
-def test_code_blocks_run(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(block, page, "exec"), {})
-    for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL):
-        from heterosag import Plan
-
-        assert len(Plan.from_toml(block).subgroups) == 12
-
-
 def test_the_list_of_mutants_is_that_of_its_summary(data: types.ModuleType) -> None:
     assert (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8") == data.mutants_page()
 
@@ -88,7 +77,7 @@ def test_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             if not target.startswith("https://"):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,7 +1,7 @@
 """GF(2^255-19): the field of the shared secrets, and its elements as bytes.
 
 A user's two shared secrets are uniform elements of this field, drawn as numbers below the prime. (32 random bytes
-exceed the prime half the time, and a clamped X25519 scalar is not one of its elements, so neither could be shared.)
+exceed the prime half the time, and clamped X25519 scalars are not uniform among its elements: neither would do.)
 """
 
 from __future__ import annotations

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["COLOURS", "PALETTE", "draw_design", "matplotlib_figure", "to_svg"]
 
-# Pale enough for black text, and told apart by people with the common colour-vision deficiencies.
 PALETTE = (
     "#8dd3c7", "#ffed6f", "#bebada", "#fb8072", "#80b1d3", "#fdb462",
     "#b3de69", "#fccde5", "#d9d9d9", "#bc80bd", "#ccebc5", "#ffffb3",
 )  # fmt: skip
+"""For areas: pale enough for black text, and told apart with the common colour-vision deficiencies."""
+
 COLOURS = ("#1b7f79", "#d1495b", "#3d5a98", "#c98b1b", "#6b4d8f", "#5a8f29", "#444444", "#b0679b")
 """For lines and bars, in this order."""
 

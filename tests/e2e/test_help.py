@@ -1,0 +1,163 @@
+"""What `--help` shows, completion in the shell, and `python -m heterosag`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("plan", "round", "report", "studio", "identity", "reproduce", "train")
+PROGRAM = str(Path(sys.executable).with_name("heterosag"))
+
+uses_typer = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # the pinned typer's, not ours
+
+
+def run(*words: str, program: tuple[str, ...] = (PROGRAM,), variables: dict[str, str] | None = None) -> str:
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", **(variables or {})}
+    done = subprocess.run([*program, *words], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def parameters(command: str) -> list[Any]:
+    import typer
+
+    from heterosag.cli import app
+
+    group: Any = typer.main.get_command(app)
+    found: list[Any] = group.commands[command].params
+    return found
+
+
+# --- help ---------------------------------------------------------------------------------------------------------
+
+
+@uses_typer
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_reads_as_it_was_written(command: str) -> None:
+    shown = run(command, "--help")
+    assert "\\" not in shown, "an escape for a markup that is not in use"
+    words = "".join(shown.split())
+    for one in parameters(command):
+        assert one.help, f"{one.name} of {command} has no help"
+        assert "".join(one.help.split()) in words
+    assert shown.lower().count("arguments:") <= 1
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("report", r"  RUNS\.\.\.  Folders of runs\.  \[required\]"),
+        ("report", r"  -o, --out PATH  The page to write\.  \[default: report\.html\]"),
+        ("studio", r"  \[RUNS\]  Folder whose runs are shown\.  \[default: runs\]"),
+        ("reproduce", r"  \[ITEMS\]\.\.\.  Items of the paper, or all; see --list\."),
+        ("identity", r"  KEY_FILE  A private key's file: .*\n +\[required\]"),
+        ("train", r"  \[CONFIG\]  A TOML file of settings; flags override it\."),
+    ],
+)
+def test_arguments_have_their_help_and_brackets_stand_plain(command: str, line: str) -> None:
+    assert re.search(rf"^{line}$", run(command, "--help"), re.MULTILINE)
+
+
+@uses_typer
+def test_train_has_a_flag_for_every_setting_in_their_order() -> None:
+    import dataclasses
+
+    from heterosag.learn.config import TrainConfig
+
+    settings = [one.name for one in dataclasses.fields(TrainConfig)]
+    assert [one.name for one in parameters("train")] == ["config", *settings, "out", "resume", "quiet", "as_json"]
+
+
+def test_the_command_line_imports_typer_alone() -> None:
+    """typer brought click once and has a copy of it now: click itself may not be there."""
+    source = (ROOT / "src" / "heterosag" / "cli.py").read_text(encoding="utf-8")
+    assert not re.search(r"^\s*(import|from) click\b", source, re.MULTILINE)
+
+
+# --- the two ways to start ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("plan", "--help"), ("train", "--help"), ("plan",)])
+def test_the_module_is_the_command(words: tuple[str, ...]) -> None:
+    assert run(*words, program=(sys.executable, "-m", "heterosag")) == run(*words)
+
+
+@pytest.mark.parametrize(
+    ("module", "command", "extra"),
+    [
+        ("torch", ["train", "--rounds", "1"], "learn"),
+        ("torch", ["reproduce", "--list"], "learn"),
+        ("matplotlib", ["reproduce", "all"], "report"),
+        ("uvicorn", ["studio"], "studio"),
+    ],
+)
+def test_a_command_names_the_extra_it_needs(module: str, command: list[str], extra: str, tmp_path: Path) -> None:
+    code = (
+        "import importlib.util as u, sys\nfind = u.find_spec\n"
+        f"u.find_spec = lambda name, *more: None if name == {module!r} else find(name, *more)\n"
+        "from heterosag.cli import main\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"heterosag: this command needs {module}: pip install 'heterosag[{extra}]'\n"
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+    page = (ROOT / "docs" / "reference" / "installation.md").read_text(encoding="utf-8")
+    assert done.stderr.strip() in page
+
+
+# --- completion ---------------------------------------------------------------------------------------------------
+
+
+def complete(line: str, shell: str = "bash") -> list[str]:
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_TYPER_COMPLETE_ARGS": line}
+    return run(variables={**words, "_HETEROSAG_COMPLETE": f"complete_{shell}"}).split("\n")[:-1]
+
+
+def test_bash_completes_commands_and_flags() -> None:
+    assert complete("heterosag ") == list(COMMANDS)
+    assert complete("heterosag re") == ["report", "reproduce"]
+    assert complete("heterosag plan --min") == ["--min-robustness"]
+    assert complete("heterosag train --local") == ["--local-epochs"]
+
+
+def test_zsh_and_fish_complete_commands() -> None:
+    assert all(f'"{name}":' in "".join(complete("heterosag ", "zsh")) for name in COMMANDS)
+    asked = {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TYPER_COMPLETE_ARGS": "heterosag "}
+    listed = run(variables={**asked, "_HETEROSAG_COMPLETE": "complete_fish"})
+    assert re.findall(r"^(\w+)\t", listed, re.MULTILINE) == list(COMMANDS)
+
+
+@pytest.mark.parametrize(("shell", "says"), [("bash", "complete -o"), ("zsh", "#compdef"), ("fish", "complete")])
+def test_the_script_for_a_shell_is_printed(shell: str, says: str) -> None:
+    script = run(variables={"_HETEROSAG_COMPLETE": f"source_{shell}"})
+    assert says in script
+    assert "_HETEROSAG_COMPLETE=complete_" in script
+
+
+def test_bash_understands_the_script(tmp_path: Path) -> None:
+    script = run(variables={"_HETEROSAG_COMPLETE": "source_bash"})
+    asks = 'COMP_WORDS=(heterosag tr); COMP_CWORD=1; _heterosag_completion heterosag; echo "${COMPREPLY[@]}"'
+    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    shown = run("-c", f"{script}\n{asks}", program=("bash",), variables={"PATH": path})
+    assert shown.split() == ["train"]
+
+
+def test_show_completion_prints_the_script_of_the_shell_it_is_called_from() -> None:
+    shown = run("-c", f"{PROGRAM} --show-completion; true", program=("bash",))
+    assert "complete -o default -F _heterosag_completion heterosag" in shown
+
+
+def test_install_completion_changes_the_shells_own_file_only(tmp_path: Path) -> None:
+    run("-c", f"{PROGRAM} --install-completion; true", program=("bash",), variables={"HOME": str(tmp_path)})
+    made = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert made == [".bash_completions/heterosag.sh", ".bashrc"]
+    assert "heterosag.sh" in (tmp_path / ".bashrc").read_text(encoding="utf-8")

@@ -1,0 +1,41 @@
+"""The walk-through prints what its page shows, and draws the figures that stand there."""
+
+import importlib.util
+import types
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def walkthrough() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("make_walkthrough", DOCS / "make_walkthrough.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_script_prints(walkthrough: types.ModuleType) -> None:
+    page, figures = walkthrough.make(walkthrough.SCRIPT.read_text(encoding="utf-8"))
+    hint = "run `python docs/make_walkthrough.py`"
+    assert walkthrough.PAGE.read_text(encoding="utf-8") == page, hint
+    committed = {path.stem: path.read_text(encoding="utf-8") for path in walkthrough.FIGURES.glob("*.svg")}
+    assert committed.keys() == figures.keys(), hint
+    assert committed == figures, hint
+
+
+def test_cells_text_output_and_figures(walkthrough: types.ModuleType) -> None:
+    text = "# %% [markdown]\n# # Title\n#\n# Words.\n\n# %%\nx = 2\n\n# %%\nprint(x)\nx\n"
+    page, figures = walkthrough.make(text)
+    assert page.startswith("# Title\n\nWords.\n")
+    assert "```python\nx = 2\n```\n\n```python\nprint(x)\nx\n```\n\n<!-- output -->\n```text\n2\n```\n" in page
+    assert figures == {}
+    with pytest.raises(ZeroDivisionError) as caught:
+        walkthrough.make("# %%\nx = 1\n\n# %% again\n\n1 / 0\n")
+    assert caught.traceback[-1].lineno + 1 == 6
