@@ -729,3 +729,9 @@ def test_only_a_liar_wraps() -> None:
                 lanes.append(bytes(wire.decode(wire.MaskedVector, reply, plan=world.plan).vector))
             found[value, clip] = lanes[0] == lanes[1]
     assert found == {(0.5, True): True, (0.5, False): True, (3.0, True): True, (3.0, False): False}
+
+
+def test_a_round_is_named_in_bytes() -> None:
+    for wrong in ({"session": "monday"}, {"session": b"monday", "model": "x" * 32}):
+        with pytest.raises(UsageError, match="are bytes, not"):
+            RoundId(**wrong)  # type: ignore[arg-type]
