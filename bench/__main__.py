@@ -61,9 +61,13 @@ def main() -> None:
     rows = [row for part in found.values() for row in part]
     LATEST.write_text(json.dumps([row.as_json() for row in rows], indent=2) + "\n", encoding="utf-8")
     if given.summary:
-        given.summary.write_text(json.dumps(_summary(given, found, start), indent=2) + "\n", encoding="utf-8")
+        summary = _summary(given, found, start)
+        if given.only and given.summary.exists():
+            summary = _merge(json.loads(given.summary.read_text(encoding="utf-8")), summary)
+        given.summary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     if given.baseline:
-        kept = {row.name: row.ratio for row in rows}
+        before = json.loads(BASELINE.read_text(encoding="utf-8")) if given.only and BASELINE.exists() else {}
+        kept = before | {row.name: row.ratio for row in rows}
         BASELINE.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     _compare(console, rows)
 
@@ -89,6 +93,13 @@ def _compare(console: Console, rows: list[Row]) -> None:
         factor = row.worse_than(before[row.name])
         console.print(f"{row.name}: {factor:.2f} times worse than the baseline", style="bold red")
     console.print(f"{len(known)} rows compared with bench/baseline.json, {len(worse)} of them a fifth or more worse")
+
+
+def _merge(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """A summary in which some suites were measured again, which it says."""
+    run = {key: again[key] for key in ("command", "duration_seconds", "date", "machine")}
+    parts = {key: again[key] for key in ("peer", "series", "large", "profile") if again[key]}
+    return before | parts | {"rows": before["rows"] | again["rows"], "again": [*before.get("again", []), run]}
 
 
 def _summary(given: argparse.Namespace, found: dict[str, list[Row]], start: float) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import resource
 import secrets
 import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -60,8 +60,10 @@ def _apart(task: str, elements: int) -> dict[str, float]:
 
 
 def peak() -> int:
-    """The most memory this process has had, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The most memory this process has had, in bytes: Linux keeps it since the program began, unlike getrusage, which
+    counts the process that started it too."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def user(elements: int) -> dict[str, float]:

@@ -30,6 +30,10 @@ def about() -> str:
         f"Everything on this page is from one run of `{found['command']}` (seed {found['seed']}, "
         f"{found['duration_seconds'] / 60:.0f} minutes, {found['date']}) on {machine['processor']}, {machine['cores']} "
         f"cores, {machine['system']}: Python {machine['python']}, OpenSSL {machine['openssl']}, {versions}.\n"
+        + "".join(
+            f"Measured again there by `{run['command']}` ({run['duration_seconds'] / 60:.0f} minutes).\n"
+            for run in found.get("again", ())
+        )
     )
 
 
@@ -253,6 +257,8 @@ def _draw_peer(path: Path) -> None:
 
 def _draw_scaling(path: Path) -> None:
     plt = _style()
+    from matplotlib.ticker import NullFormatter
+
     series = load()["series"]
     figure, axes = plt.subplots(2, 3, figsize=(8.8, 5.2))
     for axis, one in zip(axes.flat, series, strict=False):
@@ -262,8 +268,14 @@ def _draw_scaling(path: Path) -> None:
         axis.set_title(one["name"], fontsize=9)
         axis.set_xlabel(one["x_name"])
         axis.set_ylabel("seconds")
-        axis.legend(frameon=False, fontsize=7)
+        axis.legend(frameon=False, fontsize=7, loc="upper right" if one["slope"] < 0 else "upper left")
         axis.grid(True, which="major", linewidth=0.3)
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.yaxis.set_minor_formatter(NullFormatter())
+        if max(one["x"]) < 50 * min(one["x"]):
+            axis.set_xticks(one["x"], [_number(value) for value in one["x"]], fontsize=8)
+        low, high = axis.get_ylim()
+        axis.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)

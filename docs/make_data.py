@@ -351,17 +351,26 @@ _WHY = (
     (r"secret = None|\[1\] \* len|plan\.cells\(1\)|fields = \{|break  # not a field", "another way to the same value"),
     (r"token_bytes\(None\)", "32 bytes are what Python gives unless told"),
     (r"holders\(None\)", "on a complete graph everybody holds everybody's shares"),
+    (r"astype\(|id\(None\)|> plan\.floor|len\(lost\) < plan", "the slower of two ways to the same bytes"),
+    (r"^ +\)$|spread", "the same pieces, one after another"),
+    (r"room = None", "an empty piece more"),
+    (r"else 1\)", "a threshold is at least one"),
+    (r"dealers=None", "refuses more, and an honest server shows no such set"),
+    (r'digest\("(XX|[A-Z-]+")', "a label of a value that is only compared with itself, on one machine"),
 )
 
 
 def mutants_page() -> str:
     """docs/mutants.md: every mutant that no test noticed, with the reason."""
     found = load("mutants")
+    earlier = found.get("killed_by_an_earlier_run", 0)
     lines = [
         "# Mutants that no test notices",
         "",
         "`make mutants` changes crypto, wire and protocol in small ways and runs the tests that reach each place. Of "
-        f"{found['mutants']:,} mutants {found['killed']:,} were noticed, {found['survived']:,} were not"
+        f"{found['mutants']:,} mutants {found['killed']:,} were noticed"
+        + (f" ({earlier:,} of them by an earlier run, in functions that have not changed since)" if earlier else "")
+        + f", {found['survived']:,} were not"
         + (f", and {found['not_run']:,} were not run before time was up" if found["not_run"] else "")
         + f". {found['only_words']:,} of the unnoticed change nothing but the words of an error or display; the others "
         "are below, by what makes them harmless. What stands under *open* has no reason beside it.",

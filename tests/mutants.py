@@ -3,7 +3,7 @@
 mutmut changes the source in thousands of small ways in a copy of the tree and runs the tests that reach each place. A
 mutant that no test notices either makes no difference, or is a test that is missing. The summary lists all of these;
 what only changes the words of an error is counted by itself. `--from FOLDER` collects a run that is there already;
-`--after FOLDER` builds on one of before, when tests have been added or some functions have changed.
+`--after FOLDER ...` builds on runs of before, when tests have been added or some functions have changed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,15 +71,15 @@ def ends_of(folder: Path) -> tuple[dict[str, int | None], dict[str, str]]:
     return ends, hashes
 
 
-def known_ends(folder: Path, before: Path) -> dict[str, int]:
-    """What an earlier run killed in functions that are still the same: tests have only been added since."""
+def known_ends(folder: Path, before: Sequence[Path]) -> dict[str, int]:
+    """What earlier runs killed in functions that are still the same: tests have only been added since."""
     _, now = ends_of(folder)
-    ends, then = ends_of(before)
-    return {
-        name: end
-        for name, end in ends.items()
-        if end not in (0, None) and now.get(function_of(name)) == then.get(function_of(name))
-    }
+    known: dict[str, int] = {}
+    for earlier in before:
+        ends, then = ends_of(earlier)
+        same = {name for name in then if now.get(name) == then[name]}
+        known |= {name: end for name, end in ends.items() if end and function_of(name) in same}
+    return known
 
 
 def function_of(mutant: str) -> str:
@@ -86,10 +87,10 @@ def function_of(mutant: str) -> str:
     return mutant.rpartition("__mutmut_")[0]
 
 
-def collect(folder: Path, before: Path | None = None) -> dict[str, object]:
+def collect(folder: Path, before: Sequence[Path] = ()) -> dict[str, object]:
     """Counts, and every mutant that survived, with what it changed."""
     ends, _ = ends_of(folder)
-    kept = known_ends(folder, before) if before else {}
+    kept = known_ends(folder, before)
     ends |= {name: end for name, end in kept.items() if ends.get(name, 0) is None}
     names = sorted(name for name, end in ends.items() if end == 0)
     shown = subprocess.run(
@@ -130,9 +131,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="work in this new folder and leave it there")
     parser.add_argument("--from", dest="folder", type=Path, help="collect this folder's run instead of a new one")
-    parser.add_argument(
-        "--after", type=Path, help="run again only what this folder's run did not kill, or what changed"
-    )
+    parser.add_argument("--after", type=Path, nargs="+", default=[], help="runs of before whose kills still count")
     given = parser.parse_args()
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
@@ -140,7 +139,7 @@ def main() -> None:
         if given.folder is None:
             folder.mkdir(exist_ok=True)
             prepare(folder)
-            if given.after is None:
+            if not given.after:
                 run(folder, given.workers)
             else:
                 run(folder, given.workers, "heterosag.crypto.secrecy.*")  # a few, so that all are made

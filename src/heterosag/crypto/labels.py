@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from struct import pack
+from struct import Struct
 
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -26,23 +26,36 @@ _SHA256 = SHA256()
 
 def index_bytes(*numbers: int) -> bytes:
     """Roster indices and other small numbers as eight little-endian bytes each."""
-    return pack(f"<{len(numbers)}Q", *numbers)
+    return _numbers(len(numbers)).pack(*numbers)
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int) -> Struct:
+    return Struct(f"<{count}Q")
 
 
 def digest(label: str, *parts: bytes) -> bytes:
     """SHA-256 over the label and the parts, each behind its length."""
-    state = Hash(_SHA256)
+    state = _begun(label).copy()
     if len(parts) == 1:  # a whole message, perhaps: without a copy of it
-        state.update(_listed(label) + _length(len(parts[0])))
+        state.update(_length(len(parts[0])))
         state.update(parts[0])
     else:
-        state.update(_listed(label, *parts))
+        state.update(_listed(*parts))
     return state.finalize()
+
+
+@lru_cache(maxsize=256)
+def _begun(label: str) -> Hash:
+    """A hash that has taken its label: copying it is quicker than beginning one."""
+    state = Hash(_SHA256)
+    state.update(_head(label))
+    return state
 
 
 def derive(label: str, secret: bytes, *parts: bytes) -> bytes:
     """A 32-byte key by HKDF-SHA256, without salt, its info the labelled list of parts."""
-    return HKDF(algorithm=_SHA256, length=DIGEST_SIZE, salt=None, info=_listed(label, *parts)).derive(secret)
+    return HKDF(algorithm=_SHA256, length=DIGEST_SIZE, salt=None, info=_head(label) + _listed(*parts)).derive(secret)
 
 
 def commit(kind: str, context: bytes, dealer: int, holder: int, value: bytes) -> bytes:
@@ -53,8 +66,8 @@ def commit(kind: str, context: bytes, dealer: int, holder: int, value: bytes) ->
     return digest(f"commit/{kind}", context, index_bytes(dealer, holder), value)
 
 
-def _listed(label: str, *parts: bytes) -> bytes:
-    listed = [_head(label)]
+def _listed(*parts: bytes) -> bytes:
+    listed: list[bytes] = []
     for part in parts:
         listed += _length(len(part)), part
     return b"".join(listed)
