@@ -166,6 +166,7 @@ def test_every_extra_is_on_the_page_with_what_it_brings(metadata: Message) -> No
 # --- that they install --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
 def test_it_installs_and_runs_in_a_clean_environment(dist: Path, kind: str, tmp_path: Path) -> None:
     (package,) = dist.glob(kind)

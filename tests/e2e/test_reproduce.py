@@ -60,7 +60,12 @@ def run(name: str, folder: Path) -> Summary:
     return items.run_item(items.ITEMS[name], job)
 
 
-@pytest.mark.parametrize("name", items.ITEMS)
+LONG = {"experiment-1-n100", "experiment-2", "experiment-2-cifar", "lemmas", "theorem-2"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in items.ITEMS]
+)
 def test_every_item_runs_and_judges(name: str, tmp_path: Path) -> None:
     summary = run(name, tmp_path)
     holds = [verdict.holds for verdict in summary.outcome.verdicts]
