@@ -211,26 +211,20 @@ def _number(value: float) -> str:
 
 def draw(folder: Path = FIGURES) -> None:
     """Both figures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _draw_peer(folder / "peer.svg")
-    _draw_scaling(folder / "scaling.svg")
-
-
-def _style() -> Any:
     import matplotlib as mpl
 
     mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update(
-        {"svg.hashsalt": "heterosag", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
-        | {"axes.spines.right": False, "font.family": "sans-serif", "figure.facecolor": "white"}
-    )
-    return plt
+    folder.mkdir(parents=True, exist_ok=True)
+    style = {"svg.hashsalt": "heterosag", "svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"}
+    style |= {"axes.spines.top": False, "axes.spines.right": False, "figure.facecolor": "white"}
+    with mpl.rc_context(style):
+        _draw_peer(folder / "peer.svg")
+        _draw_scaling(folder / "scaling.svg")
 
 
 def _draw_peer(path: Path) -> None:
-    plt = _style()
+    import matplotlib.pyplot as plt
+
     cases = [case for case in load()["peer"] if (case["users"], case["dimension"]) == (100, 1_000_000)]
     steps = ("user's share step", "user's mask step", "server's unmask step", "bytes up")
     figure, axes = plt.subplots(1, len(cases), figsize=(8.4, 3.2), sharex=True)
@@ -256,7 +250,7 @@ def _draw_peer(path: Path) -> None:
 
 
 def _draw_scaling(path: Path) -> None:
-    plt = _style()
+    import matplotlib.pyplot as plt
     from matplotlib.ticker import NullFormatter
 
     series = load()["series"]

@@ -110,3 +110,15 @@ def test_figures_name_the_extra_they_need(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match=r"heterosag\[report\]"):
         draw_design(perfect(4))
+
+
+def test_the_benchmarks_figures_are_drawn_from_the_committed_summary(data: types.ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import benchmark_pages
+
+    benchmark_pages.draw(tmp_path)
+    committed = sorted(path.name for path in benchmark_pages.FIGURES.iterdir())
+    assert committed == sorted(path.name for path in tmp_path.iterdir())
+    for name in committed:
+        assert (tmp_path / name).read_bytes() == (benchmark_pages.FIGURES / name).read_bytes(), name
+    assert data.BENCHMARKS

@@ -1,0 +1,63 @@
+"""The benchmarks' arithmetic: what a row says, when it is met, when it got worse, how a suite is measured again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _bench_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def test_a_row_is_a_ratio_of_medians_with_its_spread() -> None:
+    from bench.rows import Row
+
+    row = Row.of("a / b", [2.0, 4.0, 9.0], [1.0, 2.0, 3.0], goal=2.0)
+    assert (row.ratio, row.low, row.high, row.repeats) == (2.0, 2.0, 3.0, 3)
+    assert row.met
+    assert not Row.of("a / b", [5.0], 2.0, goal=2.0).met
+    assert Row.of("a / b", [5.0], 2.0, goal=2.0, better="higher").met
+    assert Row.of("a / b", [5.0], 2.0).met, "no goal, nothing missed"
+
+
+def test_worse_is_worse_on_either_side() -> None:
+    from bench.rows import Row
+
+    assert Row.of("time", [3.0], 1.0).worse_than(2.0) == 1.5
+    assert Row.of("gain", [2.0], 1.0, better="higher").worse_than(3.0) == 1.5
+
+
+def test_slopes_are_those_of_straight_lines() -> None:
+    from bench.rows import log_slope
+
+    assert log_slope([1, 10, 100], [5, 500, 50_000]) == pytest.approx(2.0)
+
+
+def test_the_baseline_is_of_the_committed_run() -> None:
+    """The guard compares with what the page shows."""
+    baseline = json.loads((ROOT / "bench" / "baseline.json").read_text(encoding="utf-8"))
+    summary = json.loads((ROOT / "docs" / "summaries" / "benchmarks.json").read_text(encoding="utf-8"))
+    rows = {row["name"]: row["ratio"] for part in summary["rows"].values() for row in part}
+    assert baseline == rows
+
+
+def test_a_suite_measured_again_replaces_its_rows_and_says_so() -> None:
+    pytest.importorskip("flwr")
+    pytest.importorskip("torch")
+    sys.modules.pop("bench.__main__", None)
+    from bench.__main__ import _merge
+
+    run = {"command": "all", "duration_seconds": 9.0, "date": "d", "machine": {}}
+    old = run | {"rows": {"a": [1], "b": [2]}, "peer": [1], "series": [1], "large": {"x": 1}, "profile": [1]}
+    new = run | {"command": "b", "rows": {"b": [3]}, "peer": [], "series": [], "large": {}, "profile": [2]}
+    merged = _merge(old, new)
+    assert merged["rows"] == {"a": [1], "b": [3]}
+    assert (merged["command"], merged["peer"], merged["profile"]) == ("all", [1], [2])
+    assert [again["command"] for again in merged["again"]] == ["b"]
