@@ -56,7 +56,7 @@ def main() -> None:
     found: dict[str, list[Row]] = {}
     for name in given.only or suites:
         console.print(f"{name} …", style="dim")
-        found[name] = list(suites[name]())
+        found[name] = list(suites.get(name, FULL[name])())
         console.print(_table(name, found[name]))
     rows = [row for part in found.values() for row in part]
     LATEST.write_text(json.dumps([row.as_json() for row in rows], indent=2) + "\n", encoding="utf-8")
@@ -65,11 +65,11 @@ def main() -> None:
         if given.only and given.summary.exists():
             summary = _merge(json.loads(given.summary.read_text(encoding="utf-8")), summary)
         given.summary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    _compare(console, rows)
     if given.baseline:
         before = json.loads(BASELINE.read_text(encoding="utf-8")) if given.only and BASELINE.exists() else {}
         kept = before | {row.name: row.ratio for row in rows}
         BASELINE.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-    _compare(console, rows)
 
 
 def _table(title: str, rows: list[Row]) -> Table:

@@ -67,7 +67,7 @@ def _series(
         | {"slope": fitted, "counted_slope": theory, "note": note}
     )
     steepest = [m / c for m, c in zip(measured, counted, strict=True)]
-    return Row.of(f"{name} as {x_name} grow: measured / counted (slopes {fitted:.2f}, {theory:.2f})", steepest, 1.0)
+    return Row.of(f"{name} as {x_name} grow: measured / counted", steepest, 1.0)
 
 
 def _with_users(counts: Sequence[int], prices: dict[str, float]) -> Iterator[Row]:

@@ -362,9 +362,11 @@ class _CutSearch:
         for first in range(len(self.partners) - 1):
             if self.best >= self._bound:
                 return True
+            self._work += self.partners[first + 1 :].size // 2
+            if self._work > _WORK:
+                return False
             apart = self._apart(first)
-            self._work += apart.size
-            if self._work > _WORK or not all(self._explore(labels) for labels in self._joins(first, apart)):
+            if not all(self._explore(labels) for labels in self._joins(first, apart)):
                 return False
         return True
 

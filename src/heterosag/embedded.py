@@ -11,6 +11,7 @@ import operator
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from heterosag import encode as encoding
 from heterosag.arrays import Layout
-from heterosag.crew import Crew, CrewSettings, all_cores, assemble
+from heterosag.crew import Crew, CrewSettings, assemble
 from heterosag.crypto.identity import Identity
 from heterosag.encode import CellLanes, Rounding, Update
 from heterosag.errors import UsageError
@@ -116,7 +117,7 @@ def aggregate(
     - `metrics`: each user's values of the plan's metrics.
     - `liars`: users who skip the clip and wrap in the ring.
     - `round_id`: which round this is; a session of its own unless given.
-    - `workers`: processes for the users' cryptography.
+    - `workers`: processes for the users' cryptography, and threads for the server's.
     - `guard`: keeps the books over rounds, and may refuse one: a `ledger.Ledger`.
 
     Guarantees: the aggregate is that of the exact integer sums of the survivors' quantized vectors, or a named error.
@@ -141,13 +142,15 @@ def aggregate(
     if secure:
         keys = _identities(plan, identities)
         directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
-        server = Server(plan, round_id, directory=directory, guard=guard, spread=all_cores() if workers > 1 else map)
         settings = CrewSettings(
             plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, liars=liars
         )
         crew = assemble(settings, workers)
         try:
-            decoded = _secure_round(server, crew, absent, traffic, signed=keys is not None)
+            with ThreadPoolExecutor(workers) as threads:  # which it starts when it unmasks, long after the crew forked
+                spread = threads.map if workers > 1 else map
+                server = Server(plan, round_id, directory=directory, guard=guard, spread=spread)
+                decoded = _secure_round(server, crew, absent, traffic, signed=keys is not None)
         finally:
             crew.dismiss()
         refusals = tuple(server.refusals)

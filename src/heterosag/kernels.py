@@ -6,7 +6,6 @@ it to. It is compiled on first use and kept in Numba's cache; nothing here is ne
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -24,19 +23,20 @@ _Loop = TypeVar("_Loop", bound=Callable[..., None])
 
 def find(loop: _Loop, elements: int) -> _Loop | None:
     """The compiled form of one of the loops below for a vector of so many elements; None if NumPy is to do it."""
-    return _compile(loop) if elements >= WORTH and _installed() else None
+    return _compile(loop) if elements >= WORTH else None
 
 
 @lru_cache
-def _installed() -> bool:
-    return importlib.util.find_spec("numba") is not None
-
-
-@lru_cache
-def _compile(loop: _Loop) -> _Loop:
-    import numba
-
-    compiled: _Loop = numba.njit(loop, nogil=True, cache=True)
+def _compile(loop: _Loop) -> _Loop | None:
+    try:
+        import numba
+    except ImportError:  # not there, or not for this NumPy
+        return None
+    compiled: _Loop
+    try:
+        compiled = numba.njit(loop, nogil=True, cache=True)
+    except RuntimeError:  # nowhere to keep what it compiles
+        compiled = numba.njit(loop, nogil=True)
     return compiled
 
 

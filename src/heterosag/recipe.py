@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -103,8 +104,9 @@ def check_metrics(metrics: Any, users: int) -> tuple[str, ...]:
 
 
 def _whole(field_name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
-    if not isinstance(value, (bool, int)) and hasattr(value, "__index__"):
-        value = operator.index(value)  # NumPy's integers are as good
+    if not isinstance(value, (bool, int)):
+        with suppress(TypeError):
+            value = operator.index(value)  # NumPy's integers are as good
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         upto = "" if most == 2**63 - 1 else f" and at most {most}"
         raise PlanError(field_name, f"must be a whole number of at least {least}{upto}, not {value!r}")

@@ -735,3 +735,16 @@ def test_a_round_is_named_in_bytes() -> None:
     for wrong in ({"session": "monday"}, {"session": b"monday", "model": "x" * 32}):
         with pytest.raises(UsageError, match="are bytes, not"):
             RoundId(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_client_keeps_nothing_of_the_vector() -> None:
+    world = World(small_plan())
+    world.run("advertise", "share", "mask")
+    vector = np.asarray(world.updates[0])
+    kept = repr(world.clients[0]._masked).encode()
+    assert vector.tobytes()[:16] not in b"".join(
+        part for part in world.clients[0]._masked or () if isinstance(part, bytes)
+    )
+    assert kept
+    world.clients[0]._die()
+    assert world.clients[0]._masked is None

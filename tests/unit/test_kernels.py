@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,6 @@ def use(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
     if compiled:
         pytest.importorskip("numba", reason="Numba is not installed: only the plain loops are tested")
     monkeypatch.setattr(kernels, "WORTH", 1)
-    monkeypatch.setattr(kernels, "_installed", lambda: True)
     if not compiled:
         monkeypatch.setattr(kernels, "_compile", lambda loop: loop)
 
@@ -72,11 +73,45 @@ def test_small_vectors_do_not_load_the_compiler() -> None:
     assert kernels.find(kernels.pack_words, kernels.WORTH - 1) is None
 
 
-def test_without_numba_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    kernels._installed.cache_clear()
-    try:
-        assert kernels.find(kernels.pack_words, kernels.WORTH) is None
-    finally:
-        monkeypatch.undo()
-        kernels._installed.cache_clear()
+@pytest.fixture
+def _forgotten() -> Iterator[None]:
+    kernels._compile.cache_clear()
+    yield
+    kernels._compile.cache_clear()
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_without_numba_or_with_one_that_does_not_fit_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)  # importing it fails
+    assert kernels.find(kernels.pack_words, kernels.WORTH) is None
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_with_nowhere_to_keep_it_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba")
+    njit = numba.njit
+
+    def refuse(loop: Any, **given: Any) -> Any:
+        if given.get("cache"):
+            raise RuntimeError("no locator available")
+        return njit(loop, **given)
+
+    monkeypatch.setattr(numba, "njit", refuse)
+    words = np.zeros(1, dtype=np.uint64)
+    found = kernels.find(kernels.pack_words, kernels.WORTH)
+    assert found is not None
+    found(np.array([1, 2, 3], dtype=np.uint8), 5, words)
+    assert words.tolist() == [1 | 2 << 5 | 3 << 10]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ">f4", np.longdouble])
+def test_floats_that_cannot_be_compiled_for_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    values = np.linspace(-1, 1, COUNT).astype(dtype)
+    words = np.random.default_rng(0).integers(0, 2**32, COUNT, dtype=np.uint32)
+    found = []
+    for worth in (kernels.WORTH, 1):
+        monkeypatch.setattr(kernels, "WORTH", worth)
+        out = np.zeros(COUNT, dtype=np.uint8)
+        quantize(values, 12, (-1.0, 1.0), words, out=out)
+        found.append(out)
+    assert np.array_equal(*found)

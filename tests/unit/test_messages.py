@@ -29,6 +29,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one level for two classes": (lambda: plan(levels=[4]), "2 classes need 2 levels, not 1"),
     "fast class first": (lambda: plan(levels=[8, 4]), "classes are listed slowest first, so use at least 8"),
     "an array for a list": (lambda: plan(classes=np.array([8, 8])), r"must be a list .* like \[8, 8\]"),
+    "an array for a number": (lambda: plan(dimension=np.array([30])), r"must be a whole number .* not array"),
+    "a weight of nothing": (lambda: aggregate(plan(), updates(), weights=[0] * 16), "from 1 to 1, not 0$"),
     "too few users": (
         lambda: plan(classes=[2], levels=[4]),
         "3 is more than the 2 users there are: add users, or lower the floor",

@@ -3,11 +3,13 @@
 import multiprocessing
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from rounds import ROUND, World, change, small_plan
 
 from heterosag import aggregate, wire
+from heterosag.crypto.labels import digest
 from heterosag.errors import FaultyServerError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId
@@ -88,10 +90,6 @@ def test_damaged_states_are_refused() -> None:
 
 
 def test_states_with_a_right_digest_and_wrong_contents_are_refused() -> None:
-    import msgspec
-
-    from heterosag.crypto.labels import digest
-
     world = World(small_plan())
     world.run("advertise")
     body = msgspec.msgpack.decode(world.clients[0].save()[32:])
@@ -224,3 +222,16 @@ def test_a_whole_round_with_logs_and_saved_states(tmp_path: Path) -> None:
     world.run("advertise", "share", "mask", "unmask")
     assert len(world.server.decoded.survivors) == 6
     assert all(len(list((tmp_path / str(user)).iterdir())) == 3 for user in plan.users)  # share, mask, unmask
+
+
+def test_masking_secrets_are_those_of_the_roster() -> None:
+    """A saved client without them would send its vector under its own mask alone."""
+    world = World(small_plan())
+    world.run("advertise", "share")
+    data = world.clients[0].save()
+    body = msgspec.msgpack.decode(data[32:])
+    assert len(body["pairs"]) == 11
+    for pairs in ({}, body["pairs"] | {0: bytes(32)}, body["pairs"] | {1: bytes(31)}):
+        changed = msgspec.msgpack.encode(body | {"pairs": pairs})
+        with pytest.raises(UsageError, match="masking secrets"):
+            world.make_client(0).restore(digest("saved-client", changed) + changed)

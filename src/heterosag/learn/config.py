@@ -157,7 +157,7 @@ class TrainConfig:
 
     def to_toml(self) -> str:
         """All settings as TOML."""
-        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in self.to_dict().items())
+        return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in self.to_dict().items())
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:

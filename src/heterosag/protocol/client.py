@@ -218,7 +218,7 @@ class Client(Secret):
 
     def _die(self) -> None:
         """Forget every secret; what was released stays released, nothing more will be."""
-        self._state = None
+        self._state = self._masked = None
         if self.phase is not ClientPhase.RELEASED:
             self.phase = ClientPhase.DEAD
             self._replies.clear()
@@ -228,11 +228,13 @@ class Client(Secret):
 
 
 def _checksum(vector: npt.NDArray[Any]) -> tuple[int, bytes]:
-    """Tells vectors apart that a program mixes up by mistake, far faster than a hash: all bits added, some kept."""
+    """Tells vectors apart that a program mixes up by mistake, far faster than a hash of all: everything added up, and a
+    hash of some of it. Nothing of the vector is kept."""
     content = np.ascontiguousarray(vector).reshape(-1).view(np.uint8)
     whole = content.size - content.size % 8
     words = content[:whole].view(np.uint64)
-    return int(np.add.reduce(words)), words[:: words.size // _SAMPLES + 1].tobytes() + content[whole:].tobytes()
+    kept = words[:: words.size // _SAMPLES + 1].tobytes() + content[whole:].tobytes()
+    return int(np.add.reduce(words)), digest("vector-sample", kept)
 
 
 def _directory(plan: Plan, directory: Directory) -> dict[int, bytes]:

@@ -21,7 +21,7 @@ from heterosag.crypto.labels import DIGEST_SIZE, digest
 from heterosag.crypto.secrecy import Secret
 from heterosag.errors import UsageError, WireError
 from heterosag.protocol.phases import ClientPhase
-from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared
+from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared, mask_partners
 
 __all__ = ["Replies", "load", "save"]
 
@@ -147,6 +147,10 @@ def _state(saved: _Saved, base: Fresh) -> State:
         return Advertised(base=base, secrets=secrets)
     if saved.kind != "shared" or saved.own is None:
         raise TypeError(f"no state is called {saved.kind!r}")
+    if saved.pairs.keys() != set(mask_partners(base, saved.roster)) or any(
+        len(key) != 32 for key in saved.pairs.values()
+    ):
+        raise TypeError("its masking secrets are not those of its roster")
     return Shared(
         base=base,
         secrets=secrets,

@@ -10,7 +10,7 @@ the plan's floor, thresholds or robustness, or that leaves this user out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -42,6 +42,7 @@ __all__ = [
     "advertise",
     "commit_share",
     "mask",
+    "mask_partners",
     "release",
     "share",
     "sign_survivors",
@@ -360,10 +361,14 @@ def _agree(base: Fresh, mine: X25519PrivateKey, other: int, theirs: bytes) -> by
 
 def _agree_on_masks(base: Fresh, mine: X25519PrivateKey, present: Mapping[int, wire.Advertised]) -> dict[int, bytes]:
     """The masking secret with every user of the roster whose subgroup codes a cell with this user's."""
+    return {user: _agree(base, mine, user, present[user].mask_key) for user in mask_partners(base, present)}
+
+
+def mask_partners(base: Fresh, users: Iterable[int]) -> list[int]:
+    """Those of these users with whom this one codes something."""
     plan = base.plan
     together = {subgroup for cell in plan.cells(plan.seats[base.user]) for subgroup in cell.block.subgroups}
-    others = [user for user in present if user != base.user and plan.seats[user] in together]
-    return {user: _agree(base, mine, user, present[user].mask_key) for user in others}
+    return [user for user in users if user != base.user and plan.seats[user] in together]
 
 
 def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Mask]:
@@ -375,9 +380,9 @@ def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Ma
     found = [Mask(self_mask_key(state.secrets.self_secret, context, me), True, everything)]
     shared = {subgroup: masks.shared_cells(plan, seat, subgroup) for subgroup in range(len(plan.subgroups))}
     for other in sorted(sharers - {me}):
-        if other in state.pairs:
-            key = pair_mask_key(state.pairs[other], context, me, other)
-            found.append(Mask(key, me < other, shared[plan.seats[other]]))
+        cells = shared[plan.seats[other]]
+        if cells:
+            found.append(Mask(pair_mask_key(state.pairs[other], context, me, other), me < other, cells))
     return found
 
 
