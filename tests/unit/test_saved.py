@@ -235,3 +235,7 @@ def test_masking_secrets_are_those_of_the_roster() -> None:
         changed = msgspec.msgpack.encode(body | {"pairs": pairs})
         with pytest.raises(UsageError, match="masking secrets"):
             world.make_client(0).restore(digest("saved-client", changed) + changed)
+    for stranger in (-1, 12):
+        changed = msgspec.msgpack.encode(body | {"roster": [*body["roster"], stranger]})
+        with pytest.raises(UsageError, match="masking secrets"):
+            world.make_client(0).restore(digest("saved-client", changed) + changed)

@@ -16,7 +16,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
-from heterosag.crypto.keys import RoundSecrets, mask_private_key
+from heterosag.crypto.keys import PUBLIC_KEY_SIZE, RoundSecrets, mask_private_key
 from heterosag.crypto.labels import DIGEST_SIZE, digest
 from heterosag.crypto.secrecy import Secret
 from heterosag.errors import UsageError, WireError
@@ -147,9 +147,9 @@ def _state(saved: _Saved, base: Fresh) -> State:
         return Advertised(base=base, secrets=secrets)
     if saved.kind != "shared" or saved.own is None:
         raise TypeError(f"no state is called {saved.kind!r}")
-    if saved.pairs.keys() != set(mask_partners(base, saved.roster)) or any(
-        len(key) != 32 for key in saved.pairs.values()
-    ):
+    known = frozenset(saved.roster) <= frozenset(range(len(base.plan.users)))
+    partners = set(mask_partners(base, saved.roster)) if known else None
+    if saved.pairs.keys() != partners or any(len(key) != PUBLIC_KEY_SIZE for key in saved.pairs.values()):
         raise TypeError("its masking secrets are not those of its roster")
     return Shared(
         base=base,
