@@ -338,7 +338,7 @@ def _mutants(found: dict[str, Any]) -> str:
 
 
 _WHY = (
-    (r"strict=(None|False)|, \)+( if|\)|:| %|$)", "lengths are equal by then; `strict` is a second lock"),
+    (r"strict=(None|False)|, \)+( if|\)|:| %|$)|\[::-1\], \)", "lengths are equal by then; `strict` is a second lock"),
     (r'b"\\x[A-F0-9]{2}"|"XX\\xc6XX"', "the same bytes, or a header of more than 64 kB that no small test makes"),
     (r"and False|or True|copy=|_SMALL|CHUNK_SIZE|_FROM_ZERO", "the slower of two ways to the same bytes"),
     (r'to_bytes\(.*, \)|"big"', "big endian is what Python does unless told"),
@@ -354,6 +354,7 @@ _WHY = (
     (r"astype\(|id\(None\)|> plan\.floor|len\(lost\) < plan", "the slower of two ways to the same bytes"),
     (r"^ +\)$|spread", "the same pieces, one after another"),
     (r"room = None", "an empty piece more"),
+    (r"len\(data\) (>= 1|> 2) and", "so short a message is none of any phase"),
     (r"else 1\)", "a threshold is at least one"),
     (r"dealers=None", "refuses more, and an honest server shows no such set"),
     (r'digest\("(XX|[A-Z-]+")', "a label of a value that is only compared with itself, on one machine"),
@@ -375,13 +376,24 @@ def mutants_page() -> str:
         + f". {found['only_words']:,} of the unnoticed change nothing but the words of an error or display; the others "
         "are below, by what makes them harmless. What stands under *open* has no reason beside it.",
     ]
+    if "afterwards" in found:
+        after = found["afterwards"]
+        since = found["killed_by_tests_added_since"]
+        lines += [
+            "",
+            f"That was a whole run; {since:,} of its mutants are noticed by tests that were added after it. Some "
+            f"functions were rewritten since: of the {after['mutants']:,} mutants of the code as it is "
+            f"{after['killed']:,} are known to be noticed and {after['survived']:,} not; {after['not_run']:,} have not "
+            "been run.",
+        ]
     groups: dict[str, list[dict[str, Any]]] = {}
     for mutant in found["survivors"]:
         if not mutant["words"]:
             after = " ".join(line[1:] for line in mutant["change"] if line.startswith("+"))
             named = (reason for pattern, reason in _WHY if re.search(pattern, after))
-            groups.setdefault(next(named, "open"), []).append(mutant)
-    for reason in sorted(groups, key=lambda one: (one == "open", one)):
+            other = "open (the function was rewritten after this run)" if mutant.get("rewritten") else "open"
+            groups.setdefault(next(named, other), []).append(mutant)
+    for reason in sorted(groups, key=lambda one: (one.startswith("open"), one)):
         lines += ["", f"## {reason[0].upper()}{reason[1:]}", "", "```diff"]
         for mutant in groups[reason]:
             lines += [f"# {mutant['mutant'].removeprefix('heterosag.')}", *mutant["change"]]
