@@ -136,3 +136,11 @@ def test_what_the_quick_bound_rules_out_is_told_as_a_bound() -> None:
         TooFewSurvivorsError, match=r"the inference robustness is at most 0.5714, the plan asks for 0.857"
     ):
         check_legal(plan, left)
+
+
+def test_exactly_what_is_asked_for_is_enough() -> None:
+    """Where no quick bound decides: without subgroups 0 and 1 of seven the robustness is 4/7, and 4/7 is asked for."""
+    plan = Plan.build([28], [4], 700, subgroup_size=4, floor=2, min_robustness=4 / 7, sharing="complete", dropout=0.0)
+    assert len(plan.subgroups) == 7
+    assert plan.design.tolerated_losses(4 / 7) < 2
+    check_legal(plan, frozenset(user for user in range(28) if plan.seats[user] not in {0, 1}))
