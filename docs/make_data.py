@@ -501,6 +501,13 @@ def draw_benchmarks() -> None:
     benchmark_pages.draw()
 
 
+def draw_concepts() -> None:
+    """The figures of the concept pages, from the code itself."""
+    import make_figures
+
+    make_figures.main()
+
+
 def main() -> None:
     """Make everything anew, or only what depends on the reproduction's summaries."""
     parser = argparse.ArgumentParser(description="Regenerate what the documents quote.")
@@ -519,6 +526,7 @@ def main() -> None:
         take(given.take)
     draw_reproduction()
     draw_benchmarks()
+    draw_concepts()
     (ROOT / "docs" / "mutants.md").write_text(mutants_page(), encoding="utf-8")
     (ROOT / "docs" / "reference" / "cli.md").write_text(cli_page(), encoding="utf-8")
     walkthrough_page()

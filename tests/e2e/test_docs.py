@@ -1,24 +1,19 @@
 """Pages say what their summaries say, and the summaries what the software says."""
 
-import importlib.util
 import re
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def data() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("make_data", ROOT / "docs" / "make_data.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "docs" / "make_data.py")
 
 
 def test_pages_and_summaries_agree(data: types.ModuleType) -> None:

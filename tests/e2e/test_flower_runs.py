@@ -1,7 +1,6 @@
 """The Flower example as a user runs it, in `make test-all`: in simulation, and deployed on loopback."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scripts import load_script
 
 pytest.importorskip("flwr")
 pytest.importorskip("ray")
@@ -25,12 +25,7 @@ EXAMPLE = ROOT / "examples" / "flower"
 
 @pytest.fixture(scope="module")
 def deploy() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("deploy", EXAMPLE / "deploy.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(EXAMPLE / "deploy.py")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -12,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from scripts import load_script
 
 from heterosag import errors
 
@@ -30,12 +30,7 @@ PUBLIC = (
 
 @pytest.fixture(scope="module")
 def pages() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("reference_pages", DOCS / "reference_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(DOCS / "reference_pages.py")
 
 
 def text_of(name: str) -> str:

@@ -1,10 +1,10 @@
 """The walk-through prints what its page shows, and draws the figures that stand there."""
 
-import importlib.util
 import types
 from pathlib import Path
 
 import pytest
+from scripts import load_script
 
 pytest.importorskip("matplotlib")
 
@@ -13,12 +13,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def walkthrough() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("make_walkthrough", DOCS / "make_walkthrough.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(DOCS / "make_walkthrough.py")
 
 
 def test_the_page_is_what_the_script_prints(walkthrough: types.ModuleType) -> None:
