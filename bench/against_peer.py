@@ -52,7 +52,7 @@ class Case:
             [self.users],
             [level],
             self.dimension,
-            design,
+            design=design,
             subgroup_size=self.users if design == "secagg" else size,
             value_range=(-half, half),
             sharing=self.graph,

@@ -46,7 +46,7 @@ def stream_size(plan: Plan, subgroup: int, cells: tuple[int, ...]) -> int:
 
 def rows() -> Iterator[Row]:
     """The user's step and the server's."""
-    plan = Plan.build([USERS], [12], ELEMENTS, "secagg", subgroup_size=USERS)
+    plan = Plan.build([USERS], [12], ELEMENTS, design="secagg", value_range=1.0, subgroup_size=USERS)
     everything = tuple(range(len(plan.cells(0))))
     found = [Mask(secrets.token_bytes(32), bool(i % 2), everything) for i in range(USERS)]
     alone = keystream_alone([stream_size(plan, 0, everything)] * USERS)
@@ -61,7 +61,7 @@ def rows() -> Iterator[Row]:
 
 def _user_step(level: int, goal: float) -> Iterator[Row]:
     """With compiled loops, and without them: the goal is for whoever installed what makes it fast."""
-    plan = Plan.build([USERS], [level], ELEMENTS, "secagg", subgroup_size=USERS)
+    plan = Plan.build([USERS], [level], ELEMENTS, design="secagg", value_range=1.0, subgroup_size=USERS)
     cells = plan.cells(0)
     everything = tuple(range(len(cells)))
     found = [Mask(secrets.token_bytes(32), bool(i % 2), everything) for i in range(USERS)]
@@ -90,7 +90,7 @@ def only_numpy() -> Iterator[None]:
 
 def _server_step() -> Iterator[Row]:
     """Unmasking for 80 users, eight of whom dropped: everything after the secrets are rebuilt."""
-    plan = Plan.build([80], [12], 400_000, subgroup_size=8)
+    plan = Plan.build([80], [12], 400_000, value_range=1.0, subgroup_size=8)
     secret = {user: RoundSecrets.generate() for user in range(80)}
     survivors = [user for user in range(80) if user % 10]
     rebuilt = {u: s.self_secret if u % 10 else s.mask_secret for u, s in secret.items()}
@@ -125,7 +125,7 @@ def _flat_keystream() -> Iterator[Row]:
     """Bytes of keystream that one user produces, at a fixed subgroup size, as the number of users grows."""
 
     def produced(users: int) -> int:
-        plan = Plan.build([users], [12], 1_000_000, subgroup_size=8, sharing="sparse", dropout=0.05)
+        plan = Plan.build([users], [12], 1_000_000, value_range=1.0, subgroup_size=8, sharing="sparse", dropout=0.05)
         mine = plan.seats[0]
         total = stream_size(plan, mine, tuple(range(len(plan.cells(mine)))))
         for other in range(1, users):

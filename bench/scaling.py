@@ -74,7 +74,7 @@ def _with_users(counts: Sequence[int], prices: dict[str, float]) -> Iterator[Row
     share, mask, unmask = [], [], []
     counted: dict[str, list[float]] = {"share": [], "mask": [], "unmask": []}
     for users in counts:
-        plan = Plan.build([users], [12], 100_000, subgroup_size=8, sharing="sparse", dropout=0.1)
+        plan = Plan.build([users], [12], 100_000, value_range=1.0, subgroup_size=8, sharing="sparse", dropout=0.1)
         times = _sampled_user(plan)
         share.append(times["share"])
         mask.append(times["mask"])
@@ -152,7 +152,7 @@ def _sampled_server(plan: Plan) -> tuple[float, int, int]:
 
 def user_step(elements: int, *, spread: Spread = map, threads: int = 1) -> tuple[Plan, float]:
     """Wall seconds over threads, or CPU seconds on one, of quantizing, masking and packing in a block of sixteen."""
-    plan = Plan.build([16], [12], elements, "secagg", subgroup_size=16)
+    plan = Plan.build([16], [12], elements, design="secagg", value_range=1.0, subgroup_size=16)
     cells = plan.cells(0)
     found = [Mask(secrets.token_bytes(32), bool(i % 2), tuple(range(len(cells)))) for i in range(16)]
     update = check_update(plan, np.random.default_rng(0).random(elements, dtype=np.float32))
@@ -182,7 +182,7 @@ def _with_segments(prices: dict[str, float]) -> Iterator[Row]:
     """A million elements of 96 users, in ever smaller subgroups: the fewer code together, the less keystream."""
     segments, measured, counted = [], [], []
     for size in (32, 16, 12, 8, 6, 4):
-        plan = Plan.build([96], [12], 1_000_000, subgroup_size=size, floor=2, min_robustness=0.0)
+        plan = Plan.build([96], [12], 1_000_000, value_range=1.0, subgroup_size=size, floor=2, min_robustness=0.0)
         cost = play(plan, np.zeros((96, plan.dimension), dtype=np.float32), 0)
         mine = plan.seats[0]
         cells = [masks.shared_cells(plan, mine, plan.seats[other]) for other in range(1, 96)]
@@ -197,7 +197,7 @@ def _with_segments(prices: dict[str, float]) -> Iterator[Row]:
 
 def _with_dropout(prices: dict[str, float]) -> Iterator[Row]:
     shares, measured, counted = [], [], []
-    plan = Plan.build([100], [12], 100_000, subgroup_size=10, floor=2, min_robustness=0.0)
+    plan = Plan.build([100], [12], 100_000, value_range=1.0, subgroup_size=10, floor=2, min_robustness=0.0)
     updates = np.zeros((100, plan.dimension), dtype=np.float32)
     for lost in (1, 5, 10, 20, 30):
         cost = play(plan, updates, lost)

@@ -19,7 +19,7 @@ from heterosag.protocol.client import Polynomials
 def rows() -> Iterator[Row]:
     """Sharing both secrets, rebuilding them, and memory."""
     for users, budget in ((300, 0.025), (1000, 0.010)):
-        plan = Plan.build([users], [12], 1000, subgroup_size=10)
+        plan = Plan.build([users], [12], 1000, value_range=1.0, subgroup_size=10)
         secrets = RoundSecrets.generate()
         places = [holder + 1 for holder in (0, *plan.sharing.holders(0))]
 
@@ -58,7 +58,7 @@ def _setup() -> Row:
     """What a user does once per peer (agree, derive, seal, open, commit), as the number of users grows."""
 
     def per_peer(users: int) -> float:
-        plan = Plan.build([users], [2], users, subgroup_size=8, sharing="complete")
+        plan = Plan.build([users], [2], users, value_range=1.0, subgroup_size=8, sharing="complete")
         round_id = RoundId(session=b"bench")
         server = Server(plan, round_id)
         clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}
@@ -82,7 +82,7 @@ def _setup() -> Row:
 
 def _memory() -> Row:
     """Peak memory of the server while vectors arrive, the message itself not counted, over Z x dimension lanes."""
-    plan = Plan.build([80], [12], 500_000, subgroup_size=8)
+    plan = Plan.build([80], [12], 500_000, value_range=1.0, subgroup_size=8)
     round_id = RoundId(session=b"bench")
     server = Server(plan, round_id)
     clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}

@@ -50,7 +50,7 @@ def rows() -> Iterator[Row]:
 def _overhead(data: DataSet) -> Iterator[Row]:
     """A round of the paper's experiment 1: 25 users, five local epochs at batch 240."""
     model = build("mnist", "mnist", 0)
-    plan = Plan.build([5] * 5, [2, 6, 8, 10, 12], 79_510)
+    plan = Plan.build([5] * 5, [2, 6, 8, 10, 12], 79_510, value_range=1.0)
     parts = partition(data.train_y, 25, "sorted", np.random.default_rng(0))
     training = LocalTraining(epochs=5, batch_size=240, learning_rate=0.03)
 
@@ -79,7 +79,7 @@ def _many_users() -> Iterator[Row]:
     """The paper's experiment 2: 300 users in subgroups of four, shares with neighbours or with everybody."""
     updates = np.random.default_rng(0).normal(0, 0.1, (300, 79_510)).astype(np.float32)
     for sharing, signed, goal in (("sparse", False, 1.0), ("complete", False, None), ("sparse", True, None)):
-        plan = Plan.build([300], [12], 79_510, subgroup_size=4, sharing=sharing)
+        plan = Plan.build([300], [12], 79_510, value_range=1.0, subgroup_size=4, sharing=sharing)
         step = partial(aggregate, plan, updates, workers=2, identities=signed)
         spent = [seconds(step)] if signed else in_turn(step, repeats=2)[0]  # signatures take most of a minute
         extra = ", identities on" if signed else ""

@@ -21,8 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heterosag.report.terminal import chance
-
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARIES = ROOT / "docs" / "summaries"
 FIGURES = ROOT / "docs" / "figures"
@@ -68,7 +66,6 @@ def run(name: str) -> dict[str, Any]:
         phases = [
             {key: row[key] for key in ("phase", "users", "sent_bytes", "received_bytes")} for row in printed["phases"]
         ]
-        printed["error_rms"] = round(printed["error_rms"], 4)
         return head | {"round": {**{key: printed[key] for key in _ROUND}, "phases": phases}}
     plans = printed.get("plans", [printed])
     return head | {"plans": [{key: plan[key] for key in _KEPT} for plan in plans]}
@@ -149,9 +146,9 @@ def designs_table() -> str:
         ["---", *("---:" for _ in plans)],
         ["inference robustness", *(f"{p['inference_robustness']:.3f}" for p in plans)],
         ["faulty users the median bears", *(str(p["byzantine_tolerance"]) for p in plans)],
-        ["a lone survivor's segment leaks, no floor", *(chance(p["leak_probability"]["block"]) for p in plans)],
+        ["a lone survivor's segment leaks, no floor", *(f"{p['leak_probability']['block']:.2g}" for p in plans)],
         ["the same with the floor rule", *(f"{p['leak_probability']['with_floor']:.0f}" for p in plans)],
-        ["a round fails for lack of survivors", *(chance(p["failure_probability"]) for p in plans)],
+        ["a round fails for lack of survivors", *(f"{p['failure_probability']:.2g}" for p in plans)],
         ["upload of the slowest class, kB", *(f"{p['upload_bits'][0] / 8000:.1f}" for p in plans)],
         ["upload of the fastest class, kB", *(f"{p['upload_bits'][-1] / 8000:.1f}" for p in plans)],
         ["quantization error bound", *(f"{p['quantization_error']:.0f}" for p in plans)],
@@ -466,7 +463,7 @@ def draw() -> None:
     from heterosag.plan import Plan
     from heterosag.report.figures import draw_design, to_svg
 
-    plan = Plan.build([24] * 4, [2, 6, 8, 12], 79510, subgroup_size=8)
+    plan = Plan.build([24] * 4, [2, 6, 8, 12], 79510, value_range=1.0, subgroup_size=8)
     figure = draw_design(plan.design, classes=[subgroup.user_class for subgroup in plan.subgroups])
     (FIGURES / "design.svg").write_text(to_svg(figure, title="The perfect design of 12 subgroups"), encoding="utf-8")
 

@@ -149,7 +149,7 @@ def _row(cells: Any) -> tuple[int, ...]:
 
 def three_users() -> WatchedRound:
     """One element of three users in one block: small enough to add up by hand."""
-    plan = Plan.build([3], [4], 1, design="secagg", subgroup_size=3, dropout=0.0)
+    plan = Plan.build([3], [4], 1, value_range=1.0, design="secagg", subgroup_size=3, dropout=0.0)
     return watch_round(plan, np.array([[-0.35], [1.0], [0.4]]))
 
 
@@ -203,7 +203,7 @@ def _pairs(seen: WatchedRound) -> list[tuple[tuple[int, int], int]]:
 
 def twelve_users() -> WatchedRound:
     """Twelve users in four subgroups with updates in which a person sees a pattern."""
-    plan = Plan.build([12], [16], 24, subgroup_size=3)
+    plan = Plan.build([12], [16], 24, value_range=1.0, subgroup_size=3)
     place = np.arange(24)
     updates = np.array([np.sin((place + 2 * user) / 24 * 2 * np.pi) * (0.95 - 0.04 * user) for user in range(12)])
     return watch_round(plan, updates)
@@ -329,7 +329,7 @@ def _table(axes: Axes, design: Design, *, ring_around: Sequence[int] = (), rows:
 
 def example_plan() -> Plan:
     """The plan that README and docs/plans.md talk about."""
-    return Plan.build([24] * 4, [2, 6, 8, 12], 79510, subgroup_size=8)
+    return Plan.build([24] * 4, [2, 6, 8, 12], 79510, value_range=1.0, subgroup_size=8)
 
 
 def draw_rings() -> Figure:
@@ -436,7 +436,13 @@ def floor_cases() -> list[Case]:
     for title, counts in SURVIVORS:
         weighted = title.startswith("weights")
         plan = Plan.build(
-            [24], [16], 100, subgroup_size=4, floor=4 if weighted else 3, weight_bound=2 if weighted else 1
+            [24],
+            [16],
+            100,
+            value_range=1.0,
+            subgroup_size=4,
+            floor=4 if weighted else 3,
+            weight_bound=2 if weighted else 1,
         )
         alive = frozenset(
             user for subgroup, count in zip(plan.subgroups, counts, strict=True) for user in subgroup.members[:count]
@@ -492,7 +498,7 @@ RATES = (0.05, 0.1, 0.2)
 
 def refusals() -> dict[float, list[float]]:
     """By dropout, how often a round of twelve equal subgroups ends for lack of survivors, for each subgroup size."""
-    plans = [Plan.build([12 * size], [16], 1000, subgroup_size=size) for size in SIZES]
+    plans = [Plan.build([12 * size], [16], 1000, value_range=1.0, subgroup_size=size) for size in SIZES]
     return {rate: [plan.failure_probability(rate) for plan in plans] for rate in RATES}
 
 

@@ -262,7 +262,7 @@ _PLAIN = {
     "Sequence[int]": "list of whole numbers",
     "Sequence[str]": "list of text",
     "Sequence[User] | None": "list of whole numbers or text",
-    "ValueRange": "two numbers",
+    "ValueRange | float": "number or two numbers",
     "int | bytes | None": "whole number, or bytes in hex",
     "float | None": "number",
     **{kind.__name__: words for kind, words in _KINDS.items()},

@@ -16,7 +16,7 @@ from heterosag.protocol import Client, RoundId, Server
 from heterosag.result import combine
 from heterosag.robust import RULES
 
-plan = Plan.build(classes=[12, 12], levels=[4, 16], dimension=1000, subgroup_size=4)
+plan = Plan.build(classes=[12, 12], levels=[4, 16], dimension=1000, value_range=1.0, subgroup_size=4)
 round_id = RoundId(session=secrets.token_bytes(16), number=1)
 updates = np.random.default_rng(0).normal(0.1, 0.2, (24, 1000))
 

@@ -186,7 +186,7 @@ def describe_json() -> dict[str, Any]:
         raise FileNotFoundError("docs/reference_pages.py")
     pages = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(pages)
-    plan = Plan.build([6, 6], [2, 4], 20, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, floor=2)
     done = rounds.run(plan, drop={"mask": 1}, secure=False)
     found = {form: sorted(keys) for form, keys in pages.JSON.items() if form != "round"}
     return found | {"plan": keys_of(summarise(plan)), "round": keys_of(done)}
@@ -207,7 +207,7 @@ def describe_toml() -> dict[str, list[str]]:
     from heterosag.learn.config import TrainConfig
     from heterosag.plan import Plan
 
-    plan = Plan.build([6, 6], [2, 4], 20, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, floor=2)
     return {"plan": sorted(tomllib.loads(plan.to_toml())), "train": sorted(tomllib.loads(TrainConfig().to_toml()))}
 
 

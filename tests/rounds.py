@@ -56,6 +56,7 @@ def small_plan(**changes: Any) -> Plan:
         "classes": [6, 6],
         "levels": [2, 5],
         "dimension": 40,
+        "value_range": 1.0,
         "subgroup_size": 3,
         "floor": 2,
         **changes,

@@ -23,6 +23,7 @@ from heterosag.learn.config import TrainConfig
 
 if TYPE_CHECKING:
     from heterosag.plan import Plan
+    from heterosag.quantize import ValueRange
 
 __all__ = ["app", "main"]
 
@@ -40,7 +41,12 @@ _Levels = Annotated[str, typer.Option(help="Quantizer levels per class, never fa
 _Dimension = Annotated[int, typer.Option(help="Elements of the update vector.")]
 _Design = Annotated[str, typer.Option(help="perfect, paper, paper-composite, secagg or multigroup.")]
 _SubgroupSize = Annotated[int, typer.Option(help="Users a subgroup should have at least.")]
-_Range = Annotated[str, typer.Option("--range", help="Smallest and largest value; what lies outside is clipped.")]
+_Range = Annotated[
+    str,
+    typer.Option(
+        "--range", help="Largest magnitude of a value, or least and largest: 0.1 or -1,1. What lies outside is clipped."
+    ),
+]
 _Floor = Annotated[int, typer.Option(help="Least survivors of a block whose sum may be unmasked.")]
 _WeightBound = Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.")]
 _MinRobustness = Annotated[float | None, typer.Option(help="Least inference robustness of a legal survivor set.")]
@@ -384,6 +390,7 @@ def _optimise(
 ) -> None:
     """Find the best plan for wishes, or for what a run has shown."""
     from heterosag.planner import Wishes, best, read_rates
+    from heterosag.quantize import check_range
     from heterosag.records import learn_wishes, read_run
     from heterosag.report.proposals import describe, show
 
@@ -404,7 +411,7 @@ def _optimise(
             raise UsageError("--optimise needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
         wishes = Wishes(
             rates=read_rates(flags["rates"]),
-            value_range=tuple(_numbers("range", flags["value_range"])),  # type: ignore[arg-type]
+            value_range=check_range(_range(flags["value_range"])),
             **{name: flags[name] for name in same},
             **limits,
             **({} if flags["dropout"] is None else {"dropout": flags["dropout"]}),
@@ -431,9 +438,15 @@ def _settings(flags: dict[str, Any]) -> dict[str, Any]:
         **{name: flags[name] for name in (*same, "assignment_seed", "sharing", "fill_levels")},
         "classes": sizes,
         "levels": _whole_numbers("levels", flags["levels"]) if flags["levels"] else _default_levels(len(sizes)),
-        "value_range": _numbers("range", flags["value_range"]),
+        "value_range": _range(flags["value_range"]),
         **({"dropout": flags["dropout"]} if flags.get("dropout") is not None else {}),
     }
+
+
+def _range(text: str) -> ValueRange | float:
+    """Two numbers, or the half width of a range around zero."""
+    ends = _numbers("range", text)
+    return ends[0] if len(ends) == 1 else tuple(ends)  # type: ignore[return-value]
 
 
 def _default_levels(classes: int) -> list[int]:

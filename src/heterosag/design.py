@@ -161,7 +161,7 @@ class Design:
             tolerated = 1 if self.robustness().value == 1 - Fraction(1, len(self.segments)) else 0
         elif float(self.robustness_at_most((0,))) < minimum:
             tolerated = 0
-        elif self.subgroups <= _WORK ** (1 / 5):
+        elif self.subgroups**5 <= _WORK:
             singles = range(self.subgroups if self.subgroups > 1 else 0)
             tolerated = int(bool(singles) and all(float(self.robustness({one})) >= minimum for one in singles))
         else:

@@ -12,7 +12,8 @@ import json
 import math
 import tomllib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ from heterosag.recipe import (
     check_numbers,
     check_thresholds,
     check_users,
+    check_width,
     choose_design,
     count,
     cut,
@@ -84,13 +86,14 @@ _Structure = tuple[
 """What stands beside the recipe: users, subgroups, segments with their blocks, lanes, sharing graph, quorum."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
 class Plan:
     """A frozen plan. Make one with `Plan.build`, `Plan.from_toml` or `Plan.decode`; equal plans have equal digests.
 
     Guarantees (each computed from the structure, none quoted): `inference_robustness`, `byzantine_tolerance`,
     `leak_probability`, `failure_probability`, `quantization_error`. `notes` says what the plan does not give and
-    where the paper claims more than is true.
+    where the paper claims more than is true. The structure always follows from the arguments of `build`:
+    `dataclasses.replace` builds it anew.
 
     - `users`: names in roster order, class by class; `seats`: each one's subgroup, by roster index.
     - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `weight_bound`, `fill_levels`, `floor`,
@@ -104,9 +107,7 @@ class Plan:
     classes: tuple[int, ...]
     levels: tuple[int, ...]
     subgroup_size: int
-    subgroups: tuple[Subgroup, ...]
     design: Design
-    segments: tuple[PlannedSegment, ...]
     dimension: int
     value_range: ValueRange
     weight_bound: int
@@ -116,17 +117,19 @@ class Plan:
     colluders: int
     dropout: float
     sharing: SharingGraph
-    agree_quorum: int
     assignment_seed: int | bytes | None
     metrics: tuple[str, ...]
     rotate: bool
-    notes: tuple[str, ...] = field(compare=False)
-    seats: tuple[int, ...] = field(repr=False, compare=False)
-    _roster: dict[User, int] = field(repr=False, compare=False)
-    _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict, repr=False, compare=False)
-    _sizes_on_wire: list[int] = field(default_factory=list, repr=False, compare=False)
-    _digest: list[bytes] = field(default_factory=list, repr=False, compare=False)
-    _guarded: list[tuple[tuple[int, ...], ...]] = field(default_factory=list, repr=False, compare=False)
+    subgroups: tuple[Subgroup, ...] = field(init=False)
+    segments: tuple[PlannedSegment, ...] = field(init=False)
+    agree_quorum: int = field(init=False)
+    notes: tuple[str, ...] = field(init=False, compare=False)
+    seats: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _roster: dict[User, int] = field(init=False, repr=False, compare=False)
+    _cells: dict[int, tuple[Cell, ...]] = field(init=False, repr=False, compare=False)
+    _sizes_on_wire: list[int] = field(init=False, repr=False, compare=False)
+    _digest: list[bytes] = field(init=False, repr=False, compare=False)
+    _guarded: list[tuple[tuple[int, ...], ...]] = field(init=False, repr=False, compare=False)
 
     # --- making one ---------------------------------------------------------------------------------------------
 
@@ -136,8 +139,9 @@ class Plan:
         classes: Sequence[int],
         levels: Sequence[int],
         dimension: int,
+        *,
+        value_range: ValueRange | float,
         design: str = "perfect",
-        value_range: ValueRange = (-1.0, 1.0),
         subgroup_size: int = 5,
         floor: int = 3,
         weight_bound: int = 1,
@@ -145,7 +149,6 @@ class Plan:
         colluders: int = 0,
         users: Sequence[User] | None = None,
         assignment_seed: int | bytes | None = None,
-        *,
         dropout: float = 0.1,
         sharing: str = "auto",
         fill_levels: bool = False,
@@ -157,8 +160,10 @@ class Plan:
         - `classes`: users per class, slowest link first.
         - `levels`: quantizer levels per class, never falling.
         - `dimension`: elements of the update vector.
+        - `value_range`: values outside are clipped; a pair, or the half width of a range around zero. Nothing can be
+          assumed here: a range ten times too wide makes the error of few levels ten times larger. Some three standard
+          deviations of an update's elements are a good first guess.
         - `design`: perfect, paper, paper-composite, secagg or multigroup.
-        - `value_range`: values outside are clipped.
         - `subgroup_size`: users a subgroup should have at least.
         - `floor`: least survivors of a block whose sum may be unmasked.
         - `weight_bound`: largest weight of a user.
@@ -172,53 +177,92 @@ class Plan:
         - `metrics`: names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
         - `rotate`: spread every segment by a randomised Hadamard rotation before it is quantized.
         """
-        classes, levels = check_classes(classes, levels)
-        roster = check_users(users, sum(classes))
-        value_range = check_numbers(dimension, value_range, weight_bound, floor, colluders, dropout, len(roster))
-        seed = seed_bytes(assignment_seed)
-        counts, adjusted = count(classes, subgroup_size, design, floor, weight_bound, dimension)
-        subgroups = assign(classes, counts, seed)
-        chosen = choose_design(design, len(subgroups))
-        segments = cut(chosen, subgroups, levels, dimension, value_range, weight_bound, fill_levels)
-        check_floor(chosen, subgroups, segments, floor, weight_bound)
-        robustness = float(chosen.robustness())
-        graph = share(len(roster), colluders, dropout, sharing, seed)
-        quorum = sharing_graph.majority(len(roster), colluders)
-        check_thresholds(graph, quorum, dropout)
-        plan = cls(
-            users=roster,
+        return cls(
             classes=classes,
             levels=levels,
-            subgroup_size=subgroup_size,
-            subgroups=subgroups,
-            design=chosen,
-            segments=segments,
             dimension=dimension,
             value_range=value_range,
-            weight_bound=weight_bound,
-            fill_levels=bool(fill_levels),
+            design=design,
+            subgroup_size=subgroup_size,
             floor=floor,
-            min_robustness=check_min_robustness(min_robustness, robustness),
+            weight_bound=weight_bound,
+            min_robustness=min_robustness,
             colluders=colluders,
-            dropout=float(dropout),
-            sharing=graph,
-            agree_quorum=quorum,
+            users=users,
             assignment_seed=assignment_seed,
-            metrics=check_metrics(metrics, len(roster)),
-            rotate=bool(rotate),
-            notes=(),
-            seats=tuple(seat for _, seat in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)),
-            _roster={user: index for index, user in enumerate(roster)},
+            dropout=dropout,
+            sharing=sharing,
+            fill_levels=fill_levels,
+            metrics=metrics,
+            rotate=rotate,
         )
-        object.__setattr__(plan, "notes", tuple(_notes(plan, adjusted)))
-        return plan
 
-    def with_value_range(self, value_range: ValueRange) -> Plan:
+    def __init__(self, **given: Any) -> None:
+        """What `build` takes, or what a plan has of the same name: the structure is made anew from it."""
+        seed, floor, weight_bound = given["assignment_seed"], given["floor"], given["weight_bound"]
+        colluders, dropout, dimension = given["colluders"], given["dropout"], given["dimension"]
+        design, sharing = given["design"], given["sharing"]
+        if isinstance(design, Design):
+            design = design.name
+        if isinstance(sharing, SharingGraph):
+            sharing = "complete" if sharing.complete else "sparse"
+        classes, levels = check_classes(given["classes"], given["levels"])
+        roster = check_users(given["users"], sum(classes))
+        value_range = check_numbers(
+            dimension, given["value_range"], weight_bound, floor, colluders, dropout, len(roster)
+        )
+        public_seed = seed_bytes(seed)
+        counts, adjusted = count(classes, given["subgroup_size"], design, floor, weight_bound, dimension)
+        subgroups = assign(classes, counts, public_seed)
+        chosen = choose_design(design, len(subgroups))
+        segments = cut(chosen, subgroups, levels, dimension, value_range, weight_bound, given["fill_levels"])
+        check_floor(chosen, subgroups, segments, floor, weight_bound)
+        graph = share(len(roster), colluders, dropout, sharing, public_seed)
+        quorum = sharing_graph.majority(len(roster), colluders)
+        check_thresholds(graph, quorum, dropout)
+        values: dict[str, Any] = {
+            "users": roster,
+            "classes": classes,
+            "levels": levels,
+            "subgroup_size": given["subgroup_size"],
+            "design": chosen,
+            "dimension": dimension,
+            "value_range": value_range,
+            "weight_bound": weight_bound,
+            "fill_levels": bool(given["fill_levels"]),
+            "floor": floor,
+            "min_robustness": check_min_robustness(given["min_robustness"], float(chosen.robustness())),
+            "colluders": colluders,
+            "dropout": float(dropout),
+            "sharing": graph,
+            "assignment_seed": seed,
+            "metrics": check_metrics(given["metrics"], len(roster)),
+            "rotate": bool(given["rotate"]),
+            "subgroups": subgroups,
+            "segments": segments,
+            "agree_quorum": quorum,
+            "seats": tuple(seat for _, seat in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)),
+            "_roster": {user: index for index, user in enumerate(roster)},
+            "_cells": {},
+            "_sizes_on_wire": [],
+            "_digest": [],
+            "_guarded": [],
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "notes", tuple(_notes(self, adjusted)))
+
+    def with_value_range(self, value_range: ValueRange | float) -> Plan:
         """The same plan for another value range: what a round that follows the updates' size needs."""
         checked = check_numbers(
             self.dimension, value_range, self.weight_bound, self.floor, self.colluders, self.dropout, len(self.users)
         )
-        return replace(self, value_range=checked, _digest=[])
+        for block in (block for segment in self.segments for block in segment.blocks):
+            check_width(checked, block.level, fill=self.fill_levels)
+        other = copy(self)  # nothing else in a plan depends on its range, so nothing is built again
+        object.__setattr__(other, "value_range", checked)
+        object.__setattr__(other, "_digest", [])
+        return other
 
     # --- who and what -------------------------------------------------------------------------------------------
 
@@ -448,7 +492,7 @@ class Plan:
     @classmethod
     def _from_recipe(cls, recipe: dict[str, Any]) -> Plan:
         unknown = sorted(recipe.keys() - set(_RECIPE))
-        missing = sorted({"classes", "levels", "dimension"} - recipe.keys())
+        missing = sorted({"classes", "levels", "dimension", "value_range"} - recipe.keys())
         if unknown or missing:
             problem = f"unknown keys {unknown}" if unknown else f"missing keys {missing}"
             raise PlanError((unknown or missing)[0], f"{problem}; a plan has the keys {', '.join(_RECIPE)}")

@@ -38,14 +38,19 @@ def step(value_range: ValueRange, level: int) -> float:
     return (value_range[1] - value_range[0]) / (level - 1)
 
 
-def check_range(value_range: ValueRange) -> ValueRange:
-    """The range as two finite floats in rising order, or a `UsageError` that says what is wrong with it."""
+def check_range(value_range: ValueRange | float) -> ValueRange:
+    """The range as two finite floats in rising order, or a `UsageError` that says what is wrong with it.
+
+    One number is the half width of a range around zero.
+    """
     try:
-        if isinstance(value_range, str):
+        if isinstance(value_range, (str, bool)):
             raise TypeError
+        if isinstance(value_range, int | float | np.integer | np.floating):
+            value_range = -float(value_range), float(value_range)
         low, high = (float(end) for end in value_range)
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"a value range is two numbers, not {value_range!r}") from None
+        raise UsageError(f"a value range is two numbers, or one half width, not {value_range!r}") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)):
         raise UsageError(f"a value range is two finite numbers in rising order, not {value_range!r}")
     return low, high

@@ -243,6 +243,12 @@ def cut(
     return tuple(segments)
 
 
+def check_width(value_range: ValueRange, level: int, *, fill: bool) -> None:
+    low, high = value_range
+    if not math.isfinite((MAX_LEVEL if fill else level) / (high - low)):
+        raise PlanError("value_range", f"{value_range} is too narrow for {level} levels: widen it")
+
+
 def _planned(
     block: tuple[int, ...],
     subgroups: tuple[Subgroup, ...],
@@ -260,9 +266,7 @@ def _planned(
             f"{users} users with weights up to {weight_bound} and {level} levels need {bits} bits an element, more "
             f"than {ring.MAX_BITS}: use a weight_bound of at most {(2**ring.MAX_BITS - 1) // (users * (level - 1))}",
         )
-    low, high = value_range
-    if not math.isfinite((MAX_LEVEL if fill else level) / (high - low)):
-        raise PlanError("value_range", f"{value_range} is too narrow for {level} levels: widen it")
+    check_width(value_range, level, fill=fill)
     if fill:
         level = min(MAX_LEVEL, ((1 << bits) - 1) // (users * weight_bound) + 1)
     return PlannedBlock(subgroups=block, users=users, level=level, bits=bits)

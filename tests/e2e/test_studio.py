@@ -37,7 +37,7 @@ CONFIG: dict[str, Any] = {
 
 
 def begin_run(folder: Path) -> RunWriter:
-    plan = Plan.build([12, 12], [2, 8], 1000, subgroup_size=4)
+    plan = Plan.build([12, 12], [2, 8], 1000, value_range=1.0, subgroup_size=4)
     writer = RunWriter(folder)
     writer.write("run", {"format": FORMAT, "config": CONFIG, "plan": costs.summarise(plan)})
     return writer
@@ -141,7 +141,7 @@ HAND = {"mode": "hand", "classes": "24,24,24,24", "levels": "2,6,8,12", "subgrou
 def test_a_plan_by_hand_is_the_plan_of_its_exports(studio: Studio) -> None:
     status, plan = studio.post("/api/plan", HAND)
     assert status == 200
-    built = Plan.build([24, 24, 24, 24], [2, 6, 8, 12], 79_510, subgroup_size=8)
+    built = Plan.build([24, 24, 24, 24], [2, 6, 8, 12], 79_510, value_range=1.0, subgroup_size=8)
     assert plan["digest"] == built.digest.hex() == Plan.from_toml(plan["exports"]["toml"]).digest.hex()
     assert [row["bytes"] for row in plan["classes"]] == [max(built.vector_sizes()[3 * g : 3 * g + 3]) for g in range(4)]
     robust = plan["guarantees"][0]
@@ -186,7 +186,7 @@ def test_impossible_wishes_get_the_nearest_plan_and_the_contradiction(studio: St
 def test_the_curious_server_and_the_liars(studio: Studio) -> None:
     picks = {"plan": HAND, "subgroups": [0, 1], "liars": [0, 5]}
     status, found = studio.post("/api/attack", picks)
-    design = Plan.build([24, 24, 24, 24], [2, 6, 8, 12], 79_510, subgroup_size=8).design
+    design = Plan.build([24, 24, 24, 24], [2, 6, 8, 12], 79_510, value_range=1.0, subgroup_size=8).design
     assert status == 200
     assert found["decoded"]["segments"] == list(design.decodable({0, 1}))
     for row, segment in zip(found["spoiled"]["segments"], design.segments, strict=True):

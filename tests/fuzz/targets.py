@@ -394,8 +394,18 @@ def other_plans() -> tuple[bytes, ...]:
         small_plan(design="secagg", metrics=["loss", "accuracy"], rotate=True),
         small_plan(design="multigroup", assignment_seed=b"\x01\x02", fill_levels=True, weight_bound=9),
         small_plan(users=names, assignment_seed=5, design="paper-composite", value_range=(-0.25, 2.0)),
-        Plan.build(classes=[7, 8, 5], levels=[2, 3, 70_000], dimension=9, subgroup_size=4, floor=4, colluders=3),
-        Plan.build(classes=[60], levels=[4], dimension=30, subgroup_size=12, sharing="sparse", dropout=0.02),
+        Plan.build(
+            classes=[7, 8, 5],
+            levels=[2, 3, 70_000],
+            dimension=9,
+            value_range=1.0,
+            subgroup_size=4,
+            floor=4,
+            colluders=3,
+        ),
+        Plan.build(
+            classes=[60], levels=[4], dimension=30, value_range=1.0, subgroup_size=12, sharing="sparse", dropout=0.02
+        ),
     )
     return tuple(plan.encode() for plan in plans)
 

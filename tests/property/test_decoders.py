@@ -157,7 +157,9 @@ def test_edits_of_valid_messages_break_no_promise(target: str, script: bytes) ->
 @pytest.mark.parametrize("name", KINDS)
 def test_ten_thousand_lists_in_each_other_are_refused(name: str) -> None:
     """Also under a plan so large that the size limit lets them through to the decoder."""
-    plan = Plan.build(classes=[1000], levels=[2], dimension=100_000, design="secagg", sharing="complete")
+    plan = Plan.build(
+        classes=[1000], levels=[2], dimension=100_000, value_range=1.0, design="secagg", sharing="complete"
+    )
     for start in (0, 1, 2, 3, 37, 38, 40):
         data = messages(KINDS[name])[0][:start] + b"\x91" * DEEP
         with pytest.raises(WireError) as caught:

@@ -60,6 +60,7 @@ def wishes(draw: st.DrawFn) -> dict[str, Any]:
         "classes": classes,
         "levels": sorted(draw(st.lists(st.integers(2, 300), min_size=len(classes), max_size=len(classes)))),
         "dimension": draw(st.integers(1, 5000)),
+        "value_range": 1.0,
         "design": draw(st.sampled_from(["perfect", "paper", "paper-composite", "secagg", "multigroup"])),
         "subgroup_size": draw(st.integers(1, 10)),
         "floor": draw(st.integers(2, 5)),

@@ -26,6 +26,7 @@ def plans(draw: st.DrawFn) -> Plan:
                 draw(st.lists(st.sampled_from([2, 3, 6, 50, 62, 70_000]), min_size=len(classes), max_size=len(classes)))
             ),
             dimension=draw(st.integers(1, 60)),
+            value_range=1.0,
             design=draw(st.sampled_from(["perfect", "paper-composite", "secagg", "multigroup"])),
             subgroup_size=draw(st.integers(2, 4)),
             floor=2,

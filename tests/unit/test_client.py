@@ -236,7 +236,7 @@ def inbox_of(world: World, user: int = 0) -> wire.Inbox:
 
 def test_a_list_without_this_users_block_peers_is_refused_before_anything_is_encoded() -> None:
     """The attack: forty users, the victim is shown twenty-five, none of its block, and would send in the clear."""
-    plan = Plan.build([40], [4], 60, subgroup_size=4, floor=2)
+    plan = Plan.build([40], [4], 60, value_range=1.0, subgroup_size=4, floor=2)
     world = World(plan)
     world.run("advertise", "share")
     inbox = inbox_of(world)
@@ -547,7 +547,7 @@ def split_sharers() -> tuple[World, bytes, list[int], wire.Inbox]:
     and masks under its own context. The survivor set shown to the others is legal and holds the victim, but none of the
     peers it masked with in two of three segments: their released shares would strip its masks there.
     """
-    plan = Plan.build([24], [16], 60, subgroup_size=6)
+    plan = Plan.build([24], [16], 60, value_range=1.0, subgroup_size=6)
     world = World(plan, signed=True)
     world.run("advertise", "share")
     groups = [list(subgroup.members) for subgroup in plan.subgroups]

@@ -10,7 +10,7 @@ from heterosag.plan import Plan
 
 
 def plan_of(weight_bound: int = 1) -> Plan:
-    return Plan.build([6, 6, 9], [2, 5, 12], 1003, subgroup_size=3, weight_bound=weight_bound)
+    return Plan.build([6, 6, 9], [2, 5, 12], 1003, value_range=1.0, subgroup_size=3, weight_bound=weight_bound)
 
 
 @pytest.mark.parametrize("weight_bound", [1, 20])
@@ -53,7 +53,7 @@ def test_auxiliary_lanes() -> None:
 
 
 def test_metrics_go_into_one_more_cell() -> None:
-    plan = Plan.build([6, 6], [2, 4], 10, subgroup_size=3, metrics=["loss", "accuracy"])
+    plan = Plan.build([6, 6], [2, 4], 10, value_range=1.0, subgroup_size=3, metrics=["loss", "accuracy"])
     update = check_update(plan, np.zeros(10), metrics={"accuracy": 0.75, "loss": -1.5})
     cells = fill_cells(plan, 1, update)
     assert len(cells) == len(plan.segments) + 1
@@ -66,7 +66,7 @@ def test_metrics_go_into_one_more_cell() -> None:
 
 
 def test_a_liar_wraps_in_the_ring() -> None:
-    plan = Plan.build([6, 6], [2, 4], 10, subgroup_size=3)
+    plan = Plan.build([6, 6], [2, 4], 10, value_range=1.0, subgroup_size=3)
     vector = np.array([-3.0, 5.0] + [0.0] * 8)
     cells = fill_cells(plan, 0, check_update(plan, vector), clip=False)
     block = plan.blocks_of(0)[0]

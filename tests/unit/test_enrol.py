@@ -380,7 +380,7 @@ def test_an_epoch_has_a_name_of_up_to_64_bytes_and_a_nonce_32() -> None:
 
 
 def test_three_classes_keep_their_order_without_some_users() -> None:
-    plan = Plan.build([4, 4, 4], [2, 3, 5], 40, subgroup_size=2, floor=2)
+    plan = Plan.build([4, 4, 4], [2, 3, 5], 40, value_range=1.0, subgroup_size=2, floor=2)
     fewer = Charter(epoch=b"x", plan=plan).without([1, 9], b"y").plan
     assert fewer.users == (0, 2, 3, 4, 5, 6, 7, 8, 10, 11)
     assert fewer.classes == (3, 4, 3)

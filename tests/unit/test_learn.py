@@ -245,7 +245,7 @@ def test_vectors_go_in_and_out_of_models() -> None:
 
 
 def test_attackers_are_spread_or_random() -> None:
-    plan = Plan.build([96], [4], 100, subgroup_size=8)
+    plan = Plan.build([96], [4], 100, value_range=1.0, subgroup_size=8)
     rng = np.random.default_rng(0)
     spread = attacks.choose_attackers(plan, 12, "spread", rng)
     assert len({plan.seats[user] for user in spread}) == 12

@@ -58,7 +58,7 @@ PLANS = [
     small_plan(),
     small_plan(design="multigroup"),
     small_plan(design="secagg"),
-    Plan.build([10], [4], 12, subgroup_size=2, floor=2),
+    Plan.build([10], [4], 12, value_range=1.0, subgroup_size=2, floor=2),
 ]
 
 

@@ -21,7 +21,7 @@ from heterosag.protocol.masks import Mask
 
 def test_layout_of_a_mask_is_the_specifications() -> None:
     """Cells in order, each on a 16-byte boundary: lanes of the ring's width, then auxiliary lanes of eight bytes."""
-    plan = Plan.build([6, 6], [2, 300], 41, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 300], 41, value_range=1.0, subgroup_size=3, floor=2)
     cells = plan.cells(2)
     assert {ring.lane_dtype(cell.bits).itemsize for cell in cells} == {1, 2}
     key = bytes(range(32))
@@ -54,13 +54,15 @@ def test_chunks_join_without_a_seam(dtype: type) -> None:
 
 
 def test_users_of_one_subgroup_share_every_cell_and_of_two_one() -> None:
-    plan = Plan.build([40], [4], 60, subgroup_size=4, floor=2)
+    plan = Plan.build([40], [4], 60, value_range=1.0, subgroup_size=4, floor=2)
     assert masks.shared_cells(plan, 3, 3) == tuple(range(9))
     assert all(len(masks.shared_cells(plan, 3, other)) == 1 for other in range(10) if other != 3)
     assert {masks.shared_cells(plan, 3, other) for other in range(10) if other != 3} == {(i,) for i in range(9)}
-    groups = Plan.build([40], [4], 60, "multigroup", subgroup_size=4, floor=2)
+    groups = Plan.build([40], [4], 60, design="multigroup", value_range=1.0, subgroup_size=4, floor=2)
     assert masks.shared_cells(groups, 3, 4) == ()
-    metrics = Plan.build([40], [4], 60, "multigroup", subgroup_size=4, floor=2, metrics=["loss"])
+    metrics = Plan.build(
+        [40], [4], 60, design="multigroup", value_range=1.0, subgroup_size=4, floor=2, metrics=["loss"]
+    )
     assert masks.shared_cells(metrics, 3, 4) == (1,)
 
 
@@ -104,7 +106,7 @@ def masked_elements(world: World, user: int) -> list[npt.NDArray[Any]]:
 @pytest.mark.parametrize("value", [-1.0, 0.3, 1.0])
 def test_a_masked_vector_is_uniform_whatever_the_input(value: float) -> None:
     """Chi-square over the ring's elements, with a constant input: no value stands out."""
-    plan = Plan.build([6, 6], [2, 5], 30_000, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 5], 30_000, value_range=1.0, subgroup_size=3, floor=2)
     world = World(plan)
     world.updates = np.full((12, plan.dimension), value)
     world.run("advertise", "share")
@@ -117,7 +119,7 @@ def test_a_masked_vector_is_uniform_whatever_the_input(value: float) -> None:
 
 
 def test_masked_vectors_of_two_inputs_and_rounds_are_uncorrelated() -> None:
-    plan = Plan.build([6, 6], [2, 5], 30_000, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 5], 30_000, value_range=1.0, subgroup_size=3, floor=2)
     found = []
     for seed in range(2):
         world = World(plan)
@@ -166,7 +168,9 @@ def test_packing_of_cells_comes_back() -> None:
 
 def test_large_and_small_cells_cross_the_wire_alike() -> None:
     """Cells beyond a size are packed one by one, the others together."""
-    plan = Plan.build([4], [5], 20_000, subgroup_size=2, design="multigroup", floor=2, metrics=["loss"])
+    plan = Plan.build(
+        [4], [5], 20_000, value_range=1.0, subgroup_size=2, design="multigroup", floor=2, metrics=["loss"]
+    )
     cells = plan.cells(0)
     assert {cell.size for cell in cells} == {20_000, 0}
     lanes = masks.empty(cells)
@@ -179,7 +183,9 @@ def test_large_and_small_cells_cross_the_wire_alike() -> None:
 @pytest.mark.parametrize("design", ["secagg", "perfect"])
 def test_pieces_and_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, piece: int, design: str) -> None:
     """However a vector is cut and whoever runs the pieces: the same levels, the same masks."""
-    plan = Plan.build([6, 6], [2, 300], 1001, design, subgroup_size=3, floor=2, metrics=["loss"])
+    plan = Plan.build(
+        [6, 6], [2, 300], 1001, design=design, value_range=1.0, subgroup_size=3, floor=2, metrics=["loss"]
+    )
     update = check_update(plan, np.linspace(-1.2, 1.2, 1001), metrics={"loss": 1.0})
     rounding = Rounding.from_seed(1, 2)
     everything = tuple(range(len(plan.cells(0))))

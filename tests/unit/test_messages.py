@@ -18,7 +18,9 @@ from heterosag.records import read_run
 
 
 def plan(**changes: Any) -> Plan:
-    return Plan.build(**{"classes": [8, 8], "levels": [4, 8], "dimension": 100, "subgroup_size": 4} | changes)
+    return Plan.build(
+        **{"classes": [8, 8], "levels": [4, 8], "dimension": 100, "value_range": 1.0, "subgroup_size": 4} | changes
+    )
 
 
 def updates(value: float = 0.1, count: int = 100) -> np.ndarray:

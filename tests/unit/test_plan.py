@@ -1,5 +1,6 @@
 """The plan: what it holds, what it states, what it refuses, and its encodings."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from heterosag.costs import summarise
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan
 
-PAPER: dict[str, Any] = {"classes": [5] * 5, "levels": [2, 6, 8, 10, 12], "dimension": 79510}
+PAPER: dict[str, Any] = {"classes": [5] * 5, "levels": [2, 6, 8, 10, 12], "dimension": 79510, "value_range": 1.0}
 
 
 def test_the_papers_first_experiment() -> None:
@@ -50,13 +51,13 @@ def test_uploads_are_those_of_the_stated_formula() -> None:
 
 def test_expansion_against_clear_and_secagg() -> None:
     """Claims: 1.25x instead of 1.625x at 2^16 levels for pair blocks; 4x only in a star segment, 5x otherwise."""
-    fine = Plan.build([1024], [2**16], 127, subgroup_size=8, sharing="complete")
+    fine = Plan.build([1024], [2**16], 127, value_range=1.0, subgroup_size=8, sharing="complete")
     assert costs.of(fine).expansion() == (1.25,)
     assert costs.of(fine).against_secagg() == (20 / 26,)
-    coarse = Plan.build([1016], [2], 127, subgroup_size=8, sharing="complete")
+    coarse = Plan.build([1016], [2], 127, value_range=1.0, subgroup_size=8, sharing="complete")
     assert len(coarse.subgroups) == 127
     assert sorted(block.bits for block in coarse.blocks_of(0)) == [4] + [5] * 126
-    secagg = Plan.build([1024], [2], 127, design="secagg", sharing="complete")
+    secagg = Plan.build([1024], [2], 127, value_range=1.0, design="secagg", sharing="complete")
     assert costs.of(secagg).expansion() == (11.0,)
 
 
@@ -85,7 +86,12 @@ def test_quantization_error_is_lemma_2(counts: tuple[int, ...]) -> None:
     levels, size, dimension = [2, 4, 9], 4, 700
     z = sum(counts)
     plan = Plan.build(
-        [size * c for c in counts], levels, dimension - dimension % z, "paper-composite", subgroup_size=size
+        [size * c for c in counts],
+        levels,
+        dimension - dimension % z,
+        design="paper-composite",
+        value_range=1.0,
+        subgroup_size=size,
     )
     users = size * z
     total = sum(
@@ -99,40 +105,40 @@ def test_quantization_error_is_lemma_2(counts: tuple[int, ...]) -> None:
 def test_proposition_1_more_subgroups_do_not_change_the_error(parts: int) -> None:
     """Algorithm 1 with every class cut into the same number of subgroups."""
     size = 84 // parts
-    plan = Plan.build([84] * 3, [2, 5, 9], 2520, "paper-composite", subgroup_size=size)
+    plan = Plan.build([84] * 3, [2, 5, 9], 2520, design="paper-composite", value_range=1.0, subgroup_size=size)
     assert len(plan.subgroups) == 3 * parts
     assert plan.quantization_error() == pytest.approx(theorem_2([2, 5, 9], 252, 2520, -1.0, 1.0))
 
 
 def test_weighted_error_bound_covers_the_worst_weights() -> None:
-    plan = Plan.build([12], [4], 60, subgroup_size=3, weight_bound=10)
-    plain = Plan.build([12], [4], 60, subgroup_size=3)
+    plan = Plan.build([12], [4], 60, value_range=1.0, subgroup_size=3, weight_bound=10)
+    plain = Plan.build([12], [4], 60, value_range=1.0, subgroup_size=3)
     worst = max((w := np.array([10] + [light] * 11)) @ w / w.sum() ** 2 for light in range(1, 11))
     assert plan.quantization_error() >= plain.quantization_error() * 12 * worst
 
 
 def test_subgroups_of_a_class_differ_by_one_at_most() -> None:
-    plan = Plan.build([11, 17, 5], [2, 4, 8], 1000, subgroup_size=5)
+    plan = Plan.build([11, 17, 5], [2, 4, 8], 1000, value_range=1.0, subgroup_size=5)
     assert [(s.user_class, len(s.members)) for s in plan.subgroups] == [(0, 6), (0, 5), (1, 6), (1, 6), (1, 5), (2, 5)]
     assert sorted(i for s in plan.subgroups for i in s.members) == list(range(33))
 
 
 def test_a_number_without_perfect_design_is_reached_inside_a_class() -> None:
-    plan = Plan.build([140, 140], [2, 4], 10_000, subgroup_size=10)
+    plan = Plan.build([140, 140], [2, 4], 10_000, value_range=1.0, subgroup_size=10)
     assert len(plan.subgroups) == 29
     assert "28 subgroups; 29 were reached by splitting" in plan.notes[0]
-    merged = Plan.build([130, 140], [2, 4], 10_000, subgroup_size=10)
+    merged = Plan.build([130, 140], [2, 4], 10_000, value_range=1.0, subgroup_size=10)
     assert len(merged.subgroups) == 26
     assert "27 subgroups; 26 were reached by merging" in merged.notes[0]
 
 
 def test_no_neighbour_fits() -> None:
     with pytest.raises(PlanError, match="29 or 26"):
-        Plan.build([3] * 28, [2] * 28, 10_000, subgroup_size=3)
+        Plan.build([3] * 28, [2] * 28, 10_000, value_range=1.0, subgroup_size=3)
 
 
 def test_segments_are_as_even_as_possible() -> None:
-    plan = Plan.build([40], [2], 23, subgroup_size=5)
+    plan = Plan.build([40], [2], 23, value_range=1.0, subgroup_size=5)
     sizes = [segment.size for segment in plan.segments]
     assert sum(sizes) == 23
     assert max(sizes) - min(sizes) == 1
@@ -149,7 +155,7 @@ def test_fill_levels_costs_no_bits() -> None:
 
 
 def test_survivors_decide_about_robustness() -> None:
-    plan = Plan.build([32], [4], 700, subgroup_size=4)  # eight subgroups, seven segments, no star
+    plan = Plan.build([32], [4], 700, value_range=1.0, subgroup_size=4)  # eight subgroups, seven segments, no star
     everyone = set(plan.users)
     assert plan.inference_robustness(everyone) == plan.inference_robustness() == 6 / 7
     assert plan.inference_robustness(everyone - {0, 1, 2}) == 6 / 7
@@ -163,23 +169,23 @@ def test_survivors_decide_about_robustness() -> None:
 
 def test_named_users_and_seeded_assignment() -> None:
     names = [f"phone-{i}" for i in range(20)]
-    plan = Plan.build([10, 10], [2, 4], 500, subgroup_size=5, users=names, assignment_seed=7)
+    plan = Plan.build([10, 10], [2, 4], 500, value_range=1.0, subgroup_size=5, users=names, assignment_seed=7)
     assert plan.index("phone-3") == 3
     for subgroup in plan.subgroups:
         assert all((member < 10) == (subgroup.user_class == 0) for member in subgroup.members)
-    again = Plan.build([10, 10], [2, 4], 500, subgroup_size=5, users=names, assignment_seed=7)
-    other = Plan.build([10, 10], [2, 4], 500, subgroup_size=5, users=names, assignment_seed=8)
+    again = Plan.build([10, 10], [2, 4], 500, value_range=1.0, subgroup_size=5, users=names, assignment_seed=7)
+    other = Plan.build([10, 10], [2, 4], 500, value_range=1.0, subgroup_size=5, users=names, assignment_seed=8)
     assert plan == again
     assert plan.subgroups != other.subgroups
-    listed = Plan.build([10, 10], [2, 4], 500, subgroup_size=5, users=names)
+    listed = Plan.build([10, 10], [2, 4], 500, value_range=1.0, subgroup_size=5, users=names)
     assert any("listed order" in note for note in listed.notes)
     assert not any("listed order" in note for note in plan.notes)
     assert plan.subgroup_of("phone-19") in (2, 3)
 
 
 def test_sharing_graph_is_complete_for_few_and_sparse_for_many() -> None:
-    assert Plan.build([256], [2], 1000, subgroup_size=8).sharing.complete
-    plan = Plan.build([1000], [2], 1000, subgroup_size=10)
+    assert Plan.build([256], [2], 1000, value_range=1.0, subgroup_size=8).sharing.complete
+    plan = Plan.build([1000], [2], 1000, value_range=1.0, subgroup_size=10)
     assert not plan.sharing.complete
     assert 2 < plan.share_threshold < plan.sharing.neighbours < 100
     assert any("neighbours" in note for note in plan.notes)
@@ -264,27 +270,63 @@ def test_the_refusal_names_a_value_that_works(change: dict[str, Any], remedy: di
 
 
 def test_weights_put_the_floor_on_subgroups_too() -> None:
-    base: dict[str, Any] = {"classes": [8], "levels": [2], "dimension": 100, "subgroup_size": 2, "floor": 3}
+    base: dict[str, Any] = {
+        "classes": [8],
+        "levels": [2],
+        "dimension": 100,
+        "value_range": 1.0,
+        "subgroup_size": 2,
+        "floor": 3,
+    }
     assert Plan.build(**base).byzantine_tolerance() == 0
     with pytest.raises(PlanError, match="sum of weights"):
         Plan.build(**base, weight_bound=2)
 
 
 def test_notes_name_what_the_paper_got_wrong() -> None:
-    composite = Plan.build([4] * 75, [2] * 75, 1000, "paper-composite", subgroup_size=4)
+    composite = Plan.build([4] * 75, [2] * 75, 1000, design="paper-composite", value_range=1.0, subgroup_size=4)
     assert any("Theorem 1 of the paper claims a robustness of 0.9867 here; it is 0.6667" in n for n in composite.notes)
     assert any("0.24" in note and "Theorem 3" in note for note in composite.notes)
     assert not any("Theorem 1" in note for note in Plan.build(**PAPER).notes)
-    two = Plan.build([10], [2], 100, "paper", subgroup_size=5)
+    two = Plan.build([10], [2], 100, design="paper", value_range=1.0, subgroup_size=5)
     assert any("claims a robustness of 0 here; it is 0.5" in note for note in two.notes)
 
 
 PLANS: list[dict[str, Any]] = [
     PAPER,
-    {"classes": [10, 11], "levels": [2, 4], "dimension": 77, "users": [f"u{i}é" for i in range(21)]},
-    {"classes": [30], "levels": [2**32], "dimension": 10**9, "assignment_seed": b"\x00\xff" * 16, "fill_levels": True},
-    {"classes": [16], "levels": [3], "dimension": 50, "design": "multigroup", "weight_bound": 9, "subgroup_size": 4},
-    {"classes": [400], "levels": [5], "dimension": 999, "subgroup_size": 20, "assignment_seed": 3, "colluders": 9},
+    {
+        "classes": [10, 11],
+        "levels": [2, 4],
+        "dimension": 77,
+        "value_range": 1.0,
+        "users": [f"u{i}é" for i in range(21)],
+    },
+    {
+        "classes": [30],
+        "levels": [2**32],
+        "dimension": 10**9,
+        "value_range": 1.0,
+        "assignment_seed": b"\x00\xff" * 16,
+        "fill_levels": True,
+    },
+    {
+        "classes": [16],
+        "levels": [3],
+        "dimension": 50,
+        "value_range": 1.0,
+        "design": "multigroup",
+        "weight_bound": 9,
+        "subgroup_size": 4,
+    },
+    {
+        "classes": [400],
+        "levels": [5],
+        "dimension": 999,
+        "value_range": 1.0,
+        "subgroup_size": 20,
+        "assignment_seed": 3,
+        "colluders": 9,
+    },
     {
         "classes": [6],
         "levels": [2],
@@ -329,9 +371,9 @@ def test_every_value_changes_the_digest() -> None:
 
 
 def test_a_hand_written_toml_needs_no_digest_and_an_edited_one_is_noticed() -> None:
-    text = "classes = [5, 5]\nlevels = [2, 4]\ndimension = 100\n"
+    text = "classes = [5, 5]\nlevels = [2, 4]\ndimension = 100\nvalue_range = 1.0\n"
     plan = Plan.from_toml(text)
-    assert plan == Plan.build([5, 5], [2, 4], 100)
+    assert plan == Plan.build([5, 5], [2, 4], 100, value_range=1.0)
     with pytest.raises(PlanError, match="delete it"):
         Plan.from_toml(plan.to_toml().replace("dimension = 100", "dimension = 101"))
 
@@ -341,9 +383,12 @@ def test_a_hand_written_toml_needs_no_digest_and_an_edited_one_is_noticed() -> N
     [
         ("classes = [", "toml"),
         ("classes = [5]\nlevels = [2]\n", "dimension"),
-        ("classes = [5]\nlevels = [2]\ndimension = 9\ncolour = 1\n", "colour"),
+        ("classes = [5]\nlevels = [2]\ndimension = 9\nvalue_range = [-1.0, 1.0]\ncolour = 1\n", "colour"),
         ("version = 2\n", "version"),
-        ('classes = [5]\nlevels = [2]\ndimension = 9\nassignment_seed = "xyz"\n', "assignment_seed"),
+        (
+            'classes = [5]\nlevels = [2]\ndimension = 9\nvalue_range = [-1.0, 1.0]\nassignment_seed = "xyz"\n',
+            "assignment_seed",
+        ),
     ],
 )
 def test_bad_toml(text: str, field: str) -> None:
@@ -394,3 +439,47 @@ def test_another_value_range_makes_the_plan_that_build_would() -> None:
     assert moved.digest != plan.digest
     with pytest.raises(PlanError, match="value_range"):
         plan.with_value_range((1.0, 0.0))
+
+
+def test_a_replaced_value_builds_the_plan_anew() -> None:
+    """Parties bind the digest, so no field of a plan may be changed behind it."""
+    plan = Plan.build(**PAPER)
+    assert plan.digest, plan.vector_sizes()  # known, and not to be kept
+    looser = replace(plan, floor=2)
+    assert looser == Plan.build(**PAPER, floor=2, min_robustness=plan.min_robustness)
+    assert looser.digest not in (b"", plan.digest)
+    weighted = replace(plan, weight_bound=4)
+    assert weighted.vector_sizes() == Plan.build(**PAPER, weight_bound=4).vector_sizes() > plan.vector_sizes()
+    assert replace(plan) == plan
+    assert replace(plan).digest == plan.digest
+    with pytest.raises(PlanError, match="floor"):
+        replace(plan, floor=6)
+    with pytest.raises(ValueError, match="init=False"):
+        replace(plan, agree_quorum=1)
+
+
+def test_a_range_is_refused_alike_however_it_is_given() -> None:
+    plan = Plan.build(**PAPER)
+    for narrow in ((0, 5e-324), (0.0, 1e-308)):
+        with pytest.raises(PlanError, match="too narrow") as first:
+            Plan.build(**{**PAPER, "value_range": narrow})
+        with pytest.raises(PlanError, match="too narrow") as second:
+            plan.with_value_range(narrow)
+        assert str(first.value) == str(second.value)
+
+
+def test_one_number_is_the_half_width_of_a_range_around_zero() -> None:
+    plan = Plan.build(**{**PAPER, "value_range": 0.25})
+    assert plan.value_range == (-0.25, 0.25)
+    assert plan == Plan.build(**PAPER).with_value_range(np.float32(0.25))
+    assert Plan.from_toml(plan.to_toml()).digest == plan.digest
+    for wrong in (0, -1.0, float("nan"), True, "1", None):
+        with pytest.raises(PlanError, match="value range"):
+            plan.with_value_range(wrong)  # type: ignore[arg-type]
+
+
+def test_a_plan_needs_a_range() -> None:
+    with pytest.raises(TypeError, match="value_range"):
+        Plan.build([5], [2], 9)  # type: ignore[call-arg]
+    with pytest.raises(PlanError, match="value_range"):
+        Plan.from_toml("classes = [5]\nlevels = [2]\ndimension = 9\n")

@@ -42,7 +42,7 @@ def check(proposal: Proposal, given_: Wishes) -> None:
 
 def test_the_papers_plan_is_beaten_at_no_more_time_for_any_class() -> None:
     """Its own uploads as budgets: each class sends no more than with (2, 6, 8, 10, 12), and the error is less."""
-    theirs = Plan.build([5] * 5, [2, 6, 8, 10, 12], 79510, subgroup_size=5)
+    theirs = Plan.build([5] * 5, [2, 6, 8, 10, 12], 79510, value_range=1.0, subgroup_size=5)
     sent = [8 * size for size in theirs.vector_sizes()]
     rates = tuple(sent[group] / 1e6 for group in range(5) for _ in range(5))
     asked = wishes(rates=rates, failure=theirs.failure_probability())

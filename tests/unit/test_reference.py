@@ -68,7 +68,7 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     from heterosag.report import proposals, rounds
     from heterosag.report.runs import summarise_run
 
-    plan = Plan.build([6, 6], [2, 4], 20, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, floor=2)
     done = rounds.run(plan, drop={"mask": 1}, secure=False)
     assert list(pages.JSON["round"]) == list(done)
     run = RunRecord(folder=Path("a"), config=TrainConfig().to_dict(), plan={}, rounds=(), end=None)

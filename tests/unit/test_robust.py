@@ -34,7 +34,7 @@ def test_rules_are_found_by_name_or_given() -> None:
             trimmed_mean(share)
 
 
-PLAN = Plan.build([18], [4], 5, subgroup_size=3, floor=2, weight_bound=7)
+PLAN = Plan.build([18], [4], 5, value_range=1.0, subgroup_size=3, floor=2, weight_bound=7)
 
 
 def decoded(**tampering: int) -> Decoded:
@@ -90,7 +90,7 @@ def test_possible_extremes_are_not_faulty() -> None:
 
 
 def secagg_block(count: int) -> tuple[Plan, DecodedBlock]:
-    plan = Plan.build([6], [4], 5, "secagg", subgroup_size=3, metrics=["loss"])
+    plan = Plan.build([6], [4], 5, design="secagg", value_range=1.0, subgroup_size=3, metrics=["loss"])
     block, elements, auxiliary = plan.segments[0].blocks[0], np.zeros(5, np.uint8), {"count": count, "clipped": 0}
     fault = find_fault(plan, block, 6, elements, auxiliary)
     return plan, DecodedBlock(block=block, survivors=6, elements=elements, auxiliary=auxiliary, fault=fault)

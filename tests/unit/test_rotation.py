@@ -45,7 +45,9 @@ def test_rotation_lowers_the_error_of_two_levels_for_uneven_updates() -> None:
     errors = {}
     for turned in (False, True):
         widest = float(np.abs(np.stack([rotate(u, 0) for u in updates]) if turned else updates).max())
-        plan = Plan.build([24], [2], 4096, "secagg", subgroup_size=4, value_range=(-widest, widest), rotate=turned)
+        plan = Plan.build(
+            [24], [2], 4096, design="secagg", subgroup_size=4, value_range=(-widest, widest), rotate=turned
+        )
         result = aggregate(plan, updates, rounding_seed=3, secure=False)
         errors[turned] = float(np.mean((result.vector - updates.mean(axis=0)) ** 2))
     assert errors[True] < errors[False] / 20

@@ -446,7 +446,7 @@ def test_a_false_metric_is_seen_in_the_decoded_block() -> None:
 
 def test_a_vanished_users_secret_must_stay_within_reach_on_a_sparse_graph() -> None:
     """Every survivor has holders enough; a user who shared and vanished has not."""
-    plan = Plan.build([40], [4], 80, subgroup_size=5, floor=2, sharing="sparse", min_robustness=0.0)
+    plan = Plan.build([40], [4], 80, value_range=1.0, subgroup_size=5, floor=2, sharing="sparse", min_robustness=0.0)
     holders = plan.sharing.holders(7)
     lost = {7, *holders[: len(holders) - plan.share_threshold + 1]}
     world = World(plan)

@@ -141,7 +141,7 @@ def test_a_vector_too_long_for_messagepack_is_named() -> None:
 
 def test_a_vector_behind_numbers_of_another_form_is_not_canonical() -> None:
     """300 as a signed number of 16 bits takes as many bytes as the unsigned one that we write."""
-    plan = Plan.build([304], [4], 1000, subgroup_size=8, sharing="sparse")
+    plan = Plan.build([304], [4], 1000, value_range=1.0, subgroup_size=8, sharing="sparse")
     message = wire.MaskedVector(
         version=wire.WIRE_VERSION,
         context=bytes(32),
@@ -159,7 +159,7 @@ def test_a_vector_behind_numbers_of_another_form_is_not_canonical() -> None:
 
 
 def test_the_limit_itself_is_allowed() -> None:
-    plan = Plan.build([16], [4], 100, subgroup_size=4)
+    plan = Plan.build([16], [4], 100, value_range=1.0, subgroup_size=4)
     limit = wire.size_limit(plan, wire.Agreement)
     with pytest.raises(WireError, match="not a Agreement"):
         wire.decode(wire.Agreement, b"\xc1" * limit, plan=plan)

@@ -20,6 +20,7 @@ RECIPE: Document = {
     "classes": [3, 3],
     "levels": [2, 4],
     "dimension": 6,
+    "value_range": [-1.0, 1.0],
     "subgroup_size": 3,
     "floor": 2,
     "users": ["ada", "bo", "cy", "dee", "eve", "fay"],

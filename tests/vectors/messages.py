@@ -12,7 +12,14 @@ from heterosag.plan import Plan
 
 Document = dict[str, Any]
 
-RECIPE: Document = {"classes": [20], "levels": [16], "dimension": 500, "design": "secagg", "subgroup_size": 20}
+RECIPE: Document = {
+    "classes": [20],
+    "levels": [16],
+    "dimension": 500,
+    "value_range": [-1.0, 1.0],
+    "design": "secagg",
+    "subgroup_size": 20,
+}
 KINDS = tuple(wire._DECODERS)
 
 _CONTEXT = hashed("message context")

@@ -20,10 +20,13 @@ from heterosag.recipe import seed_bytes
 
 Document = dict[str, Any]
 
+RANGE = [-1.0, 1.0]
+
 PLAIN: Document = {
     "classes": [3, 6],
     "levels": [3, 16],
     "dimension": 10,
+    "value_range": RANGE,
     "subgroup_size": 3,
     "floor": 2,
 }
@@ -44,24 +47,55 @@ SIGNED: Document = {
 RECIPES: dict[str, Document] = {
     "plain": PLAIN,
     "signed": SIGNED,
-    "secagg": {"classes": [5], "levels": [16], "dimension": 3, "design": "secagg", "floor": 3},
-    "multigroup": {"classes": [6], "levels": [4], "dimension": 5, "design": "multigroup", "subgroup_size": 3},
-    "paper": {"classes": [10], "levels": [8], "dimension": 9, "design": "paper", "subgroup_size": 2, "floor": 2},
+    "secagg": {"classes": [5], "levels": [16], "dimension": 3, "value_range": RANGE, "design": "secagg", "floor": 3},
+    "multigroup": {
+        "classes": [6],
+        "levels": [4],
+        "dimension": 5,
+        "value_range": RANGE,
+        "design": "multigroup",
+        "subgroup_size": 3,
+    },
+    "paper": {
+        "classes": [10],
+        "levels": [8],
+        "dimension": 9,
+        "value_range": RANGE,
+        "design": "paper",
+        "subgroup_size": 2,
+        "floor": 2,
+    },
     "paper-composite": {
         "classes": [8],
         "levels": [8],
         "dimension": 9,
+        "value_range": RANGE,
         "design": "paper-composite",
         "subgroup_size": 2,
         "floor": 2,
         "min_robustness": 0.25,
     },
-    "ten subgroups": {"classes": [10, 10], "levels": [2, 9], "dimension": 30, "subgroup_size": 2, "floor": 2},
-    "sixteen subgroups": {"classes": [32], "levels": [2], "dimension": 30, "subgroup_size": 2, "floor": 2},
+    "ten subgroups": {
+        "classes": [10, 10],
+        "levels": [2, 9],
+        "dimension": 30,
+        "value_range": RANGE,
+        "subgroup_size": 2,
+        "floor": 2,
+    },
+    "sixteen subgroups": {
+        "classes": [32],
+        "levels": [2],
+        "dimension": 30,
+        "value_range": RANGE,
+        "subgroup_size": 2,
+        "floor": 2,
+    },
     "26 instead of 28": {
         "classes": [20, 8],
         "levels": [2, 3],
         "dimension": 26,
+        "value_range": RANGE,
         "subgroup_size": 1,
         "floor": 2,
     },
@@ -69,6 +103,7 @@ RECIPES: dict[str, Document] = {
         "classes": [20],
         "levels": [4],
         "dimension": 6,
+        "value_range": RANGE,
         "floor": 3,
         "subgroup_size": 5,
         "sharing": "sparse",
@@ -138,7 +173,13 @@ def sharing() -> Document:
     recipes = {
         "complete": RECIPES["plain"],
         "sparse": RECIPES["sparse sharing"],
-        "sparse, without a seed": {"classes": [16], "levels": [4], "dimension": 6, "sharing": "sparse"},
+        "sparse, without a seed": {
+            "classes": [16],
+            "levels": [4],
+            "dimension": 6,
+            "value_range": RANGE,
+            "sharing": "sparse",
+        },
     }
     cases = []
     for name, recipe in recipes.items():

@@ -411,6 +411,7 @@ class SecureGrid(Grid):
         if (users, dimension) not in self._plans:
             kept = [(len(group), level) for group, level in zip(members, self._levels, strict=True) if group]
             wishes = {
+                "value_range": span,
                 "subgroup_size": min(8, max(len(users) // 4, 3)),
                 "weight_bound": self._weighting[0],
                 "metrics": self._metrics,

@@ -18,6 +18,7 @@ from heterosag.protocol.phases import Phase
 __all__ = ["run", "show"]
 
 _ATTACK = -30.0
+_COMMON, _OWN = 0.24, 0.24  # standard deviations of what users share and of what each adds, in half widths
 
 
 def run(
@@ -32,15 +33,15 @@ def run(
 ) -> dict[str, Any]:
     """Run a round on random updates and say, in JSON types, what crossed, how long it took and whether it is exact.
 
-    The updates of all users lie around a common vector, as those of federated training do, in the middle of the
-    plan's range.
+    The updates of all users lie around a common vector, as those of federated training do, and fill the plan's range:
+    its half width is three standard deviations of their elements.
     """
     rng = np.random.default_rng(seed)
     dropped, cheating = _cast(plan, drop or {}, liars, rng)
     low, high = plan.value_range
-    common = rng.normal(0.0, 0.1, plan.dimension)
+    common = rng.normal(0.0, _COMMON, plan.dimension)
     shape = (len(plan.users), plan.dimension)
-    updates = ((low + high) / 2 + (common + rng.normal(0.0, 0.1, shape)) * (high - low) / 2).astype(np.float32)
+    updates = ((low + high) / 2 + (common + rng.normal(0.0, _OWN, shape)) * (high - low) / 2).astype(np.float32)
     honest = updates.copy()
     for user in cheating:
         updates[plan.index(user)] *= _ATTACK

@@ -31,7 +31,15 @@ _ORDERS = {  # what the paper's table says of SecAg and of HeteroSAg
 def _round(design: str, users: int, size: int, job: Job) -> dict[str, Any]:
     """Seconds of one user and of the server in a real round with a tenth of the users dropping out late."""
     plan = Plan.build(
-        [users], [_LEVEL], size, design=design, subgroup_size=8, floor=2, sharing="complete", min_robustness=0.0
+        [users],
+        [_LEVEL],
+        size,
+        value_range=1.0,
+        design=design,
+        subgroup_size=8,
+        floor=2,
+        sharing="complete",
+        min_robustness=0.0,
     )
     rng = np.random.default_rng(job.seed)
     updates = rng.normal(0, 0.1, (users, size)).astype(np.float32)

@@ -244,7 +244,15 @@ def theorem_3(job: Job) -> Outcome:
 def _with_floor(job: Job, rng: np.random.Generator) -> tuple[int, int, float]:
     """Blocks decoded with a single survivor, blocks decoded, and the share of rounds that ended with an error."""
     plan = Plan.build(
-        [64], [4], 1000, subgroup_size=4, design="paper-composite", floor=3, dropout=0.3, min_robustness=0.0
+        [64],
+        [4],
+        1000,
+        value_range=1.0,
+        subgroup_size=4,
+        design="paper-composite",
+        floor=3,
+        dropout=0.3,
+        min_robustness=0.0,
     )
     rounds = 20 if job.scale is Scale.TINY else 300
     alone = decoded = failed = 0
@@ -281,6 +289,7 @@ def remarks(job: Job) -> Outcome:
             [20] * 5,
             [2, 6, 8, 10, 12],
             10_000,
+            value_range=1.0,
             subgroup_size=20 // count,
             design="paper-composite" if count > 1 else "paper",
             floor=2,

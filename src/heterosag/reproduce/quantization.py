@@ -43,12 +43,14 @@ def lemmas(job: Job) -> Outcome:
     size = 500
     rng = np.random.default_rng(job.seed)
     plans = {
-        "equal classes 5 x 5": Plan.build([5] * 5, LEVELS, size, design="paper", subgroup_size=5),
+        "equal classes 5 x 5": Plan.build([5] * 5, LEVELS, size, value_range=1.0, design="paper", subgroup_size=5),
         "split L=2, 10 subgroups": Plan.build(
-            [10] * 5, LEVELS, size, design="paper-composite", subgroup_size=5, min_robustness=0.0
+            [10] * 5, LEVELS, size, value_range=1.0, design="paper-composite", subgroup_size=5, min_robustness=0.0
         ),
-        "unequal L=(1,2,2)": Plan.build([5, 10, 10], [2, 6, 12], size, design="paper", subgroup_size=5),
-        "homogeneous K=2": Plan.build([5] * 5, [2] * 5, size, design="paper", subgroup_size=5),
+        "unequal L=(1,2,2)": Plan.build(
+            [5, 10, 10], [2, 6, 12], size, value_range=1.0, design="paper", subgroup_size=5
+        ),
+        "homogeneous K=2": Plan.build([5] * 5, [2] * 5, size, value_range=1.0, design="paper", subgroup_size=5),
     }
     rows, measured = [], {}
     for name, plan in plans.items():
@@ -74,8 +76,8 @@ def lemmas(job: Job) -> Outcome:
     unbiased = all(bias < 5.5 for _, _, found in measured.values() for _, bias in found.values())
     formulas = all(abs(bound - formula) < 1e-9 * bound for bound, formula, _ in measured.values())
     splits = [
-        Plan.build([40] * 5, LEVELS, 1000, design="paper" if n == 40 else "paper-composite", subgroup_size=n, floor=2,
-                   min_robustness=0.0).quantization_error()
+        Plan.build([40] * 5, LEVELS, 1000, value_range=1.0, design="paper" if n == 40 else "paper-composite",
+                   subgroup_size=n, floor=2, min_robustness=0.0).quantization_error()
         for n in (40, 20, 10)
     ]  # fmt: skip
     counts = _count(plans["equal classes 5 x 5"])

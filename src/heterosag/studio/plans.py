@@ -36,7 +36,6 @@ MOST_ELEMENTS = 10**9
 _SLOWEST, _FASTEST = 1e-3, 1e5  # Mb/s
 _LONGEST = 1e6  # seconds
 _CURVE = 18  # points
-_NOISE = 1e-12  # a probability below this cannot be told from rounding
 _LIKELY_FAILURE = 0.01  # from here on the page warns
 
 
@@ -102,11 +101,11 @@ def _by_hand(form: Form) -> Choice:
         classes,
         levels,
         wishes.dimension,
-        form.choice("design", tuple(DESIGNS)),
-        wishes.value_range,
-        size,
-        wishes.floor,
-        wishes.weight_bound,
+        design=form.choice("design", tuple(DESIGNS)),
+        value_range=wishes.value_range,
+        subgroup_size=size,
+        floor=wishes.floor,
+        weight_bound=wishes.weight_bound,
         colluders=form.whole("colluders", 0, 0, MOST_USERS),
         dropout=wishes.dropout,
         fill_levels=form.flag("fill_levels"),
@@ -256,17 +255,17 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
     )
     yield _guarantee(
         "A lone survivor shows",
-        _chance(leak.with_floor),
+        f"{leak.with_floor:.2g}",
         f"A block with fewer than {plan.floor} survivors is never unmasked. Without that rule a user's segment would "
-        f"show in {_chance(leak.block)} of the rounds at {plan.dropout:.0%} dropout.",
-        f"Theorem 3: {_chance(leak.one)}, which counts one subgroup; for any of {count} it is {_chance(leak.any)}"
+        f"show in {leak.block:.2g} of the rounds at {plan.dropout:.0%} dropout.",
+        f"Theorem 3: {leak.one:.2g}, which counts one subgroup; for any of {count} it is {leak.any:.2g}"
         if plan.design.name != "secagg"
         else None,
-        leak.any <= max(2 * leak.one, _NOISE) if plan.design.name != "secagg" else None,
+        leak.any <= 2 * leak.one if plan.design.name != "secagg" else None,
     )
     yield _guarantee(
         "A round fails",
-        _chance(summary["failure_probability"]),
+        f"{summary['failure_probability']:.2g}",
         f"The price of the floor: how often too few survive at {plan.dropout:.0%} dropout.",
     )
     yield _guarantee(
@@ -298,11 +297,6 @@ def _robustness_claim(count: int) -> tuple[str, bool]:
     holds = abs(claimed - float(true)) < 1e-12
     words = "and it has it" if holds else f"which truly has {true}"
     return f"Theorem 1: {claimed:.4g} for the paper's design on {count} subgroups, {words}", holds
-
-
-def _chance(probability: float) -> str:
-    """A probability for people."""
-    return f"below {_NOISE:.0e}" if 0 < probability < _NOISE else f"{probability:.2g}"
 
 
 def _warnings(choice: Choice, summary: dict[str, Any]) -> Iterator[str]:
