@@ -41,21 +41,23 @@ class LeakProbability:
 
 def leak_probability(design: Design, sizes: Sequence[int], dropout: float) -> LeakProbability:
     """The leak of Theorem 3 for subgroups of the given sizes."""
-    empty = [dropout**size for size in sizes]
-    single = [size * (1 - dropout) * dropout ** (size - 1) for size in sizes]
-    anywhere = -math.expm1(math.fsum(math.log1p(-chance) for chance in single if chance < 1))
-    if any(chance >= 1 for chance in single):
-        anywhere = 1.0
+    masses = [_binomial(size, dropout) for size in sizes]
+    # The probability of having seen neither a lone survivor nor an empty subgroup, the one, the other, and both.
+    neither, lone, empty, both = 1.0, 0.0, 0.0, 0.0
+    anywhere = 0.0
+    for mass in masses:
+        none, one, more = float(mass[0]), float(mass[1]), _sum(mass[2:])
+        both = both + lone * none + empty * one
+        lone, empty = lone * (one + more) + neither * one, empty * (none + more) + neither * none
+        neither *= more
+        anywhere = anywhere * (none + more) + one
     if _is_whole(design):
-        everyone = sum(sizes)
-        block = everyone * (1 - dropout) * dropout ** (everyone - 1)
+        block = float(_binomial(sum(sizes), dropout)[1])
     elif design.has_star:
         block = anywhere
     else:  # every two subgroups meet: one survivor here and none there
-        no_empty = math.prod(1 - chance for chance in empty)
-        neither = math.prod(1 - alone - none for alone, none in zip(single, empty, strict=True))
-        block = max(0.0, anywhere - no_empty + neither)
-    return LeakProbability(one=max(single), any=anywhere, block=block)
+        block = both
+    return LeakProbability(one=max(float(mass[1]) for mass in masses), any=anywhere, block=block)
 
 
 def failure_probability(
@@ -74,21 +76,41 @@ def failure_probability(
     what the plan asks for (see `Design.tolerated_losses`: from two on an underestimate, so that this is then an upper
     bound). The server may drop whole subgroups to make the rest legal, and this counts that.
     """
-    masses = [_binomial(size, 1 - dropout) for size in sizes]
+    if losses < 0:
+        return 1.0
+    masses = [_binomial(size, dropout) for size in sizes]
     if _is_whole(design):
-        good = _tail(_binomial(sum(sizes), 1 - dropout), max(floor, needed))
+        failing = _sum(_binomial(sum(sizes), dropout)[: max(floor, needed)])
     elif design.has_star or floor_per_subgroup:
-        good = _tail(_totals(masses, low=range(floor), most_low=losses), needed)
+        failing = _alone_failure(masses, floor=floor, needed=needed, losses=losses)
     else:
-        good = _paired_success(masses, floor=floor, needed=needed, losses=losses)
-    return min(1.0, max(0.0, 1.0 - good))
+        failing = _paired_failure(masses, floor=floor, needed=needed, losses=losses)
+    return min(1.0, failing)
 
 
 def _is_whole(design: Design) -> bool:
     return all(len(segment) == 1 for segment in design.segments)
 
 
-def _paired_success(masses: list[_Masses], *, floor: int, needed: int, losses: int) -> float:
+def _alone_failure(masses: list[_Masses], *, floor: int, needed: int, losses: int) -> float:
+    """Every subgroup has to reach the floor by itself: those below it are dropped, if they are few enough.
+
+    It fails when more than `losses` are below the floor, or when those that are not have too few survivors together.
+    """
+    rows = min(losses, len(masses)) + 1
+    table = [np.ones(1)] + [np.zeros(1)] * (rows - 1)  # row l: survivors, when l subgroups were dropped
+    failing = 0.0
+    for mass in masses:
+        low, high = _sum(mass[:floor]), _at_least(mass, floor)
+        failing += _sum(table[-1]) * low
+        table = [
+            _add(_convolve(row, high), table[dropped - 1] * low) if dropped else _convolve(row, high)
+            for dropped, row in enumerate(table)
+        ]
+    return failing + sum(_sum(row[:needed]) for row in table)
+
+
+def _paired_failure(masses: list[_Masses], *, floor: int, needed: int, losses: int) -> float:
     """Every two subgroups meet and none is alone: either all pairs reach the floor, or all below it are dropped.
 
     All pairs reach the floor k when every subgroup has at least h = ceil(k/2) survivors, or when one has m < h and
@@ -96,43 +118,75 @@ def _paired_success(masses: list[_Masses], *, floor: int, needed: int, losses: i
     dropping one means dropping all below k.
     """
     half = -(-floor // 2)
-    good = 0.0
-    for dropped in range(2) if losses >= 2 else range(1):
-        # First what is legal as it is; then what dropping makes legal, less the part counted already.
-        low = range(0) if not dropped else range(half, floor)
-        legal = _tail(_totals([_at_least(mass, half) for mass in masses], low, losses, least_low=2 * dropped), needed)
-        for one in {mass.size: index for index, mass in enumerate(masses)}.values():
-            same = sum(1 for mass in masses if mass.size == masses[one].size)
-            for m in range(0 if losses >= 1 else 1, half):
-                others = [_at_least(mass, floor - m) for index, mass in enumerate(masses) if index != one]
-                low = range(0) if not dropped else range(floor - m, floor)
-                chance = same * float(masses[one][m]) if m < masses[one].size else 0.0
-                counted = _totals(others, low, losses - dropped, least_low=dropped)
-                legal += chance * _tail(counted, needed - (0 if dropped else m))
-        good += -legal if dropped else legal
-    if losses >= 2:
-        good += _tail(_totals(masses, range(floor), losses, least_low=2), needed)
-    return good
+    failing = _sum(_totals([_at_least(mass, half) for mass in masses])[:needed])
+    for size in {mass.size for mass in masses}:
+        place = next(index for index, mass in enumerate(masses) if mass.size == size)
+        same = sum(1 for mass in masses if mass.size == size)
+        for few in range(0 if losses >= 1 else 1, min(half, size)):
+            others = [_at_least(mass, floor - few) for index, mass in enumerate(masses) if index != place]
+            failing += same * float(masses[place][few]) * _sum(_totals(others)[: max(0, needed - few)])
+    return failing + _spoiled_pairs(masses, floor=floor, needed=needed, losses=losses)
 
 
-def _totals(masses: list[_Masses], low: range, most_low: int, *, least_low: int = 0) -> _Masses:
-    """The distribution of all survivors in subgroups whose own count is not in `low`.
+def _spoiled_pairs(masses: list[_Masses], *, floor: int, needed: int, losses: int) -> float:
+    """The part of `_paired_failure` in which some pair is below the floor: what dropping does not repair.
 
-    Only cases with `least_low` to `most_low` subgroups in `low` are counted; those subgroups add nothing.
+    Subgroups are taken one by one. What matters of those below the floor is how many they are, their least count, and
+    whether two of them spoil a pair; what matters of the others, while they may still be enough, is how many survivors
+    they have. One empty subgroup spoils pairs by itself where no loss is tolerated.
     """
-    rows = min(max(most_low, 0), len(masses)) + 1 if low else 1
-    table = [np.ones(1)] + [np.zeros(1)] * (rows - 1)
+    # (least count below the floor, whether a pair is spoiled, how many are below) -> survivors of the others
+    states: dict[tuple[int, bool, int], _Masses] = {(floor, False, 0): np.ones(1)}
+    failing = 0.0
     for mass in masses:
-        kept = mass.copy()
-        kept[low.start : low.stop] = 0.0
-        gone = float(mass[low.start : low.stop].sum())
-        table = [
-            _add(np.convolve(table[row], kept), table[row - 1] * gone if row else np.zeros(1)) for row in range(rows)
-        ]
-    total = np.zeros(1)
-    for row in table[least_low:]:
-        total = _add(total, row)
-    return total if most_low >= 0 or not low else np.zeros(1)
+        high, found = _at_least(mass, floor), dict[tuple[int, bool, int], _Masses]()
+        uncounted = np.array([_sum(high)])
+        for (least, spoiled, low), survivors in states.items():
+            counted = low <= losses and losses >= 2  # two or more below the floor are the least that dropping repairs
+            _put(found, (least, spoiled, low), _convolve(survivors, high if counted else uncounted))
+            for count in range(min(floor, mass.size)):
+                chance, now = float(mass[count]), min(low + 1, losses + 1)
+                bad = spoiled or (low > 0 and least + count < floor) or (losses == 0 and count == 0)
+                if now > losses:
+                    together = _sum(survivors) * chance
+                    if bad:
+                        failing += together
+                    else:
+                        _put(found, (min(least, count), False, now), np.array([together]))
+                else:
+                    _put(found, (min(least, count), bad, now), survivors * chance)
+        states = found
+    return failing + sum(_sum(survivors[:needed]) for (_, spoiled, _), survivors in states.items() if spoiled)
+
+
+def _put(states: dict[tuple[int, bool, int], _Masses], state: tuple[int, bool, int], mass: _Masses) -> None:
+    states[state] = _add(states[state], mass) if state in states else mass
+
+
+def _totals(masses: list[_Masses]) -> _Masses:
+    """The distribution of the sum of independent counts."""
+    total = np.ones(1)
+    for mass in masses:
+        total = _convolve(total, mass)
+    return total
+
+
+# All of this is sums of products of positive numbers, in an order of our own: accurate to the last few digits however
+# small a probability is, and the same on every machine. (np.convolve and np.sum are neither: they leave the order to
+# the processor's own kernels.)
+
+
+def _convolve(a: _Masses, b: _Masses) -> _Masses:
+    longer, shorter = (a, b) if a.size >= b.size else (b, a)
+    out = np.zeros(a.size + b.size - 1)
+    for shift, factor in enumerate(shorter.tolist()):
+        if factor:
+            out[shift : shift + longer.size] += longer * factor
+    return out
+
+
+def _sum(mass: _Masses) -> float:
+    return math.fsum(mass.tolist())
 
 
 def _add(a: _Masses, b: _Masses) -> _Masses:
@@ -148,24 +202,24 @@ def _at_least(mass: _Masses, least: int) -> _Masses:
     return kept
 
 
-def _tail(mass: _Masses, least: int) -> float:
-    return float(mass[max(0, least) :].sum())
+def _binomial(users: int, dropout: float) -> _Masses:
+    """How likely it is that so many of the users survive: entry k for k of them.
 
-
-def _binomial(trials: int, chance: float) -> _Masses:
-    if chance in (0.0, 1.0):
-        out = np.zeros(trials + 1)
-        out[trials if chance else 0] = 1.0
-        return out
-    logs = [
-        math.lgamma(trials + 1)
-        - math.lgamma(hits + 1)
-        - math.lgamma(trials - hits + 1)
-        + hits * math.log(chance)
-        + (trials - hits) * math.log1p(-chance)
-        for hits in range(trials + 1)
-    ]
-    return np.array([math.exp(log) for log in logs])
+    Each entry follows from its neighbour, from the likeliest one outward, and all are divided by their sum: as accurate
+    in the tails as in the middle.
+    """
+    if dropout == 0.0:
+        return np.array([0.0] * users + [1.0])
+    odds = (1 - dropout) / dropout
+    likeliest = min(users, int((users + 1) * (1 - dropout)))
+    mass = [0.0] * (users + 1)
+    mass[likeliest] = 1.0
+    for alive in range(likeliest, users):
+        mass[alive + 1] = mass[alive] * ((users - alive) / (alive + 1) * odds)
+    for alive in range(likeliest, 0, -1):
+        mass[alive - 1] = mass[alive] * (alive / (users - alive + 1) / odds)
+    total = math.fsum(mass)
+    return np.array([part / total for part in mass])
 
 
 def least_subgroup_size(users: int, *, corrupt: float, dropout: float, honest: int = 3, bits: int = 40) -> int:

@@ -1,5 +1,7 @@
 """Leak and failure probabilities against exact enumeration and the numbers of claims.md."""
 
+from collections.abc import Iterable
+from fractions import Fraction
 from itertools import combinations, product
 from math import comb, prod
 
@@ -11,19 +13,38 @@ from heterosag.errors import UsageError
 from heterosag.graph import majority
 from heterosag.plan import Plan
 
+DIGITS = Fraction(1, 10**12)
+"""How far from the exact value a probability may be, relative to it: nine digits are promised."""
 
-def counts_with_chances(sizes: list[int], dropout: float) -> list[tuple[tuple[int, ...], float]]:
-    """Every way that survivors may be spread over the subgroups, with its probability."""
-    ways = [
-        [(alive, comb(size, alive) * (1 - dropout) ** alive * dropout ** (size - alive)) for alive in range(size + 1)]
-        for size in sizes
-    ]
-    return [(tuple(a for a, _ in case), prod(p for _, p in case)) for case in product(*ways)]
+SIZES = [([3, 3, 3, 3], 3), ([4, 3, 3, 2], 3), ([3, 3, 4], 2), ([2, 2, 2, 2, 2], 2), ([3, 2], 2), ([4, 4, 4, 3], 4)]
+RATES = (0.0, 1e-9, 1e-3, 0.1, 0.4, 0.99)
+
+Counts = tuple[int, ...]
 
 
-def is_legal(
-    design: Design, counts: tuple[int, ...], floor: int, needed: int, minimum: float, per_subgroup: bool
-) -> bool:
+def ways(size: int, dropout: float) -> list[int]:
+    """Entry k: the exact probability that k of so many users survive, times the denominator of dropout^size."""
+    gone, whole = dropout.as_integer_ratio()
+    return [comb(size, k) * (whole - gone) ** k * gone ** (size - k) for k in range(size + 1)]
+
+
+def total(cases: Iterable[Counts], sizes: list[int], dropout: float) -> Fraction:
+    """The exact probability of these cases, each so many survivors in every subgroup."""
+    masses = [ways(size, dropout) for size in sizes]
+    counted = sum(prod(mass[k] for mass, k in zip(masses, counts, strict=True)) for counts in cases)
+    return Fraction(counted, dropout.as_integer_ratio()[1] ** sum(sizes))
+
+
+def all_counts(sizes: list[int]) -> list[Counts]:
+    """Every way that survivors may be spread over the subgroups."""
+    return list(product(*(range(size + 1) for size in sizes)))
+
+
+def is_close(found: float, exact: Fraction) -> bool:
+    return abs(Fraction(found) - exact) <= DIGITS * exact
+
+
+def is_legal(design: Design, counts: Counts, floor: int, needed: int, minimum: float, per_subgroup: bool) -> bool:
     """The spec's rule for a survivor set, straight from the blocks."""
     lost = [g for g, alive in enumerate(counts) if not alive]
     if sum(counts) < max(needed, 1) or float(design.robustness(lost)) < minimum:
@@ -34,35 +55,29 @@ def is_legal(
     return all(total == 0 or total >= floor for total in sums)
 
 
-def enumerate_failure(
-    design: Design, sizes: list[int], dropout: float, floor: int, needed: int, minimum: float, per_subgroup: bool
-) -> float:
-    """The share of cases in which no choice of whole subgroups to drop leaves a legal set."""
-    failing = 0.0
-    for counts, chance in counts_with_chances(sizes, dropout):
-        choices = (
-            tuple(0 if g in dropped else alive for g, alive in enumerate(counts))
-            for many in range(len(sizes))
-            for dropped in combinations(range(len(sizes)), many)
-        )
-        if not any(is_legal(design, left, floor, needed, minimum, per_subgroup) for left in choices):
-            failing += chance
-    return failing
+def failing(
+    design: Design, sizes: list[int], floor: int, needed: int, minimum: float, per_subgroup: bool
+) -> list[Counts]:
+    """The cases in which no choice of whole subgroups to drop leaves a legal set."""
+    cases = all_counts(sizes)
+    legal = {counts for counts in cases if is_legal(design, counts, floor, needed, minimum, per_subgroup)}
+    drops = list(product((0, 1), repeat=len(sizes)))
+    return [
+        counts
+        for counts in cases
+        if legal.isdisjoint(tuple(alive * kept for alive, kept in zip(counts, drop, strict=True)) for drop in drops)
+    ]
 
 
 @pytest.mark.parametrize("name", ["perfect", "paper-composite", "secagg", "multigroup"])
-@pytest.mark.parametrize(
-    ("sizes", "floor"),
-    [([3, 3, 3, 3], 3), ([4, 3, 3, 2], 3), ([3, 3, 4], 2), ([2, 2, 2, 2, 2], 2), ([3, 2], 2), ([4, 4, 4, 3], 4)],
-)
-@pytest.mark.parametrize("extra", [0, 2])
-def test_failure_equals_enumeration(name: str, sizes: list[int], floor: int, extra: int) -> None:
+def test_failure_equals_enumeration_to_twelve_digits(name: str) -> None:
     """With thresholds of a majority or more, as every plan has them."""
-    needed = majority(sum(sizes)) + extra
-    design = make(name, len(sizes))
-    minimum = float(design.robustness())
-    for dropout in (0.0, 0.1, 0.4):
-        for per_subgroup in (False, True):
+    for (sizes, floor), extra, per_subgroup in product(SIZES, (0, 2), (False, True)):
+        needed = majority(sum(sizes)) + extra
+        design = make(name, len(sizes))
+        minimum = float(design.robustness())
+        cases = failing(design, sizes, floor, needed, minimum, per_subgroup)
+        for dropout in RATES:
             found = failure_probability(
                 design,
                 sizes,
@@ -72,8 +87,8 @@ def test_failure_equals_enumeration(name: str, sizes: list[int], floor: int, ext
                 losses=design.tolerated_losses(minimum),
                 floor_per_subgroup=per_subgroup,
             )
-            expected = enumerate_failure(design, sizes, dropout, floor, needed, minimum, per_subgroup)
-            assert found == pytest.approx(expected, abs=1e-12), (dropout, per_subgroup)
+            exact = total(cases, sizes, dropout)
+            assert is_close(found, exact), (sizes, floor, extra, dropout, per_subgroup, found, float(exact))
 
 
 @pytest.mark.parametrize("losses", [1, 2, 3])
@@ -84,23 +99,63 @@ def test_failure_with_more_losses_allowed_equals_enumeration(losses: int) -> Non
     minimum = 1 - (losses + 0.5) / len(design.segments)  # e lost subgroups leave 1 - e/5 here
     for lost in combinations(range(6), losses):
         assert float(design.robustness(lost)) >= minimum
-    found = failure_probability(design, sizes, 0.3, floor=3, needed=8, losses=losses, floor_per_subgroup=False)
-    assert found == pytest.approx(enumerate_failure(design, sizes, 0.3, 3, 8, minimum, False), abs=1e-12)
+    cases = failing(design, sizes, 3, 8, minimum, False)
+    for dropout in (1e-4, 0.3):
+        found = failure_probability(design, sizes, dropout, floor=3, needed=8, losses=losses, floor_per_subgroup=False)
+        assert is_close(found, total(cases, sizes, dropout)), (dropout, found)
+
+
+def test_no_losses_tolerated_at_all_is_certain_failure() -> None:
+    assert failure_probability(make("perfect", 4), [3] * 4, 0.1, floor=3, needed=7, losses=-1,
+                               floor_per_subgroup=False) == 1.0  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "dropout"), [(8, 0.1), (8, 0.01), (16, 0.05)])
+def test_failure_of_a_real_plan_is_exact_however_small(size: int, dropout: float) -> None:
+    """Twelve subgroups, floor 3: the rule in integers, as one minus what succeeds."""
+    plan = Plan.build([12 * size], [2], 1000, value_range=1.0, subgroup_size=size, dropout=dropout)
+    mass = ways(size, dropout)
+
+    def spread(least: int, subgroups: int) -> list[int]:
+        """Survivors in all when every one of the subgroups has at least so many."""
+        found = [1]
+        for _ in range(subgroups):
+            longer = [0] * (len(found) + size)
+            for (a, one), (b, two) in product(enumerate(found), enumerate(mass)):
+                longer[a + b] += one * two if b >= least else 0
+            found = longer
+        return found
+
+    needed = max(plan.agree_quorum, plan.share_threshold)
+    success = sum(spread(2, 12)[needed:])
+    for few in (0, 1):
+        success += 12 * mass[few] * sum(spread(3 - few, 11)[needed - few :])
+    exact = 1 - Fraction(success, dropout.as_integer_ratio()[1] ** (12 * size))
+    assert is_close(plan.failure_probability(), exact), (plan.failure_probability(), float(exact))
+
+
+def test_failure_is_tiny_but_known_where_everybody_is_one_block() -> None:
+    plan = Plan.build([300], [2], 100, value_range=1.0, design="secagg", dropout=0.05)
+    needed = max(plan.agree_quorum, plan.share_threshold if plan.sharing.complete else 0)
+    exact = total([(k,) for k in range(needed)], [300], 0.05)
+    assert exact < Fraction(1, 10**100)
+    assert is_close(plan.failure_probability(), exact)
 
 
 @pytest.mark.parametrize("name", ["perfect", "paper-composite", "secagg", "multigroup"])
-@pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [4, 3, 2], [2, 3, 2, 2, 2]])
-def test_leak_equals_enumeration(name: str, sizes: list[int]) -> None:
+@pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [4, 3, 2], [2, 3, 2, 2, 2], [1, 2, 1, 3]])
+def test_leak_equals_enumeration_to_twelve_digits(name: str, sizes: list[int]) -> None:
     design = make(name, len(sizes))
-    for dropout in (0.0, 0.1, 0.5):
+    blocks = [block for segment in design.segments for block in segment]
+    cases = all_counts(sizes)
+    exposed = [counts for counts in cases if any(sum(counts[g] for g in block) == 1 for block in blocks)]
+    lone = [counts for counts in cases if 1 in counts]
+    for dropout in RATES:
         leak = leak_probability(design, sizes, dropout)
-        cases = counts_with_chances(sizes, dropout)
-        blocks = [block for segment in design.segments for block in segment]
-        exposed = sum(p for counts, p in cases if any(sum(counts[g] for g in block) == 1 for block in blocks))
-        assert leak.block == pytest.approx(exposed, abs=1e-12)
-        assert leak.any == pytest.approx(sum(p for counts, p in cases if 1 in counts), abs=1e-12)
-        smallest = min(range(len(sizes)), key=lambda g: sizes[g])
-        assert leak.one >= sum(p for counts, p in cases if counts[smallest] == 1) - 1e-12
+        assert is_close(leak.block, total(exposed, sizes, dropout)), dropout
+        assert is_close(leak.any, total(lone, sizes, dropout)), dropout
+        one = max(total([(1,)], [size], dropout) for size in sizes)
+        assert is_close(leak.one, one), dropout
         assert leak.with_floor == 0.0
 
 
@@ -122,7 +177,7 @@ def test_the_papers_own_plan_leaks_in_a_quarter_of_the_rounds() -> None:
     ("size", "dropout", "most"), [(4, 0.05, 9e-5), (4, 0.10, 0.002), (4, 0.20, 0.055), (8, 0.05, 3e-5), (8, 0.2, 3e-5)]
 )
 def test_abort_rates_stay_within_those_of_the_specification(size: int, dropout: float, most: float) -> None:
-    plan = Plan.build([12 * size], [2], 1000, subgroup_size=size, dropout=dropout)
+    plan = Plan.build([12 * size], [2], 1000, value_range=1.0, subgroup_size=size, dropout=dropout)
     assert len(plan.subgroups) == 12
     assert 0 < plan.failure_probability() <= most
 

@@ -15,15 +15,9 @@ from heterosag.design import Design
 from heterosag.plan import Plan
 from heterosag.report.figures import PALETTE
 
-__all__ = ["chance", "compare_plans", "show_matrix", "show_plan"]
+__all__ = ["compare_plans", "show_matrix", "show_plan"]
 
-_NOISE = 1e-12  # probabilities are computed in float64, and below this say nothing
 _WIDEST = 32  # subgroups; a wider matrix says nothing on a terminal
-
-
-def chance(probability: float) -> str:
-    """A probability for people: two digits, and no digits where it is too small to be told from rounding."""
-    return f"below {_NOISE:.0e}" if 0 < probability < _NOISE else f"{probability:.2g}"
 
 
 def show_plan(plan: Plan, dropout: float | None = None) -> RenderableType:
@@ -102,11 +96,11 @@ def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     leak = summary["leak_probability"]
     yield "inference robustness", f"{bound}{summary['inference_robustness']:.4f}"
     yield "faulty users the median bears", str(summary["byzantine_tolerance"])
-    yield f"lone survivor in one subgroup, {rate}", chance(leak["one"])
-    yield f"lone survivor in any subgroup, {rate}", chance(leak["any"])
-    yield "a lone survivor's segment leaks, without floor", chance(leak["block"])
-    yield f"the same with the floor of {summary['floor']}", chance(leak["with_floor"])
-    yield f"a round fails, {rate}", chance(summary["failure_probability"])
+    yield f"lone survivor in one subgroup, {rate}", f"{leak['one']:.2g}"
+    yield f"lone survivor in any subgroup, {rate}", f"{leak['any']:.2g}"
+    yield "a lone survivor's segment leaks, without floor", f"{leak['block']:.2g}"
+    yield f"the same with the floor of {summary['floor']}", f"{leak['with_floor']:.2g}"
+    yield f"a round fails, {rate}", f"{summary['failure_probability']:.2g}"
     yield "quantization error bound", f"{summary['quantization_error']:.4g}"
     yield "share threshold, agree quorum", f"{summary['share_threshold']}, {summary['agree_quorum']}"
 
