@@ -138,9 +138,15 @@ class ForkedCrew:
             pipe.send((phase, share))
         found = self._here.answer(phase, shares[0])
         for pipe in self._pipes:
-            reply: Any = pipe.recv()
-            if isinstance(reply, str):
-                raise UsageError(f"a user's process gave up: {reply}")
+            try:
+                reply: Any = pipe.recv()
+            except EOFError:
+                raise ChildProcessError(
+                    "a process that ran some of the users has ended: it was killed, or wrote what went wrong to "
+                    "standard error"
+                ) from None
+            if isinstance(reply, HeteroSagError):
+                raise reply
             found |= reply
         return {user: found[user] for user in messages}
 
@@ -171,7 +177,7 @@ def _serve(pipe: Connection, settings: CrewSettings, users: Sequence[User]) -> N
         except (EOFError, KeyboardInterrupt):
             return
         except HeteroSagError as error:
-            pipe.send(f"{type(error).__name__}: {error}")
+            pipe.send(error)
             return
 
 

@@ -41,7 +41,18 @@ Name = int | str
 
 
 class HeteroSagError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base of every error that this package raises on purpose. It stays what it is between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[HeteroSagError], args: tuple[Any, ...], values: dict[str, Any]) -> HeteroSagError:
+    """An error from another process, with its message and what it names."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(values)
+    return error
 
 
 class UsageError(HeteroSagError, ValueError):

@@ -1,21 +1,42 @@
 """The embedded engine: what goes in, what comes back, what is measured."""
 
 import logging
-from typing import Any
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 import heterosag
 from heterosag import aggregate, wire
-from heterosag.errors import FaultyBlockError, TooFewSurvivorsError, UsageError
+from heterosag.errors import (
+    DisputedShareError,
+    ExposedUsersError,
+    FaultyBlockError,
+    FaultyUserError,
+    PlanError,
+    TooFewSurvivorsError,
+    UsageError,
+    WireError,
+    WithheldError,
+)
 from heterosag.plan import Plan
 from heterosag.protocol import Identity, RoundId
 from heterosag.robust import Rule
 
 
 def plan_of(**changes: Any) -> Plan:
-    wishes: dict[str, Any] = {"classes": [8, 8], "levels": [16, 64], "dimension": 30, "subgroup_size": 4, **changes}
+    wishes: dict[str, Any] = {
+        "classes": [8, 8],
+        "levels": [16, 64],
+        "dimension": 30,
+        "value_range": 1.0,
+        "subgroup_size": 4,
+        **changes,
+    }
     return Plan.build(**wishes)
 
 
@@ -93,7 +114,7 @@ def test_weights_and_metrics() -> None:
 
 def test_a_liar_is_borne_by_the_median_and_spoils_the_mean() -> None:
     """One user of sixty sends thirty times its update, unclipped: it wraps in its blocks' rings."""
-    plan = Plan.build([60], [8], 40, subgroup_size=5)
+    plan = Plan.build([60], [8], 40, value_range=1.0, subgroup_size=5)
     honest = np.tile(np.linspace(-0.5, 0.5, 40), (60, 1))
     updates = honest.copy()
     updates[7] *= 30
@@ -181,7 +202,16 @@ def test_the_logger_is_silent_by_default_and_never_shows_a_secret(caplog: pytest
 @pytest.mark.parametrize("design", ["perfect", "paper", "secagg", "multigroup"])
 def test_many_users_on_a_sparse_sharing_graph(design: str) -> None:
     plan = Plan.build(
-        [110], [4], 50, design, subgroup_size=10, floor=2, sharing="sparse", assignment_seed=4, dropout=0.05
+        [110],
+        [4],
+        50,
+        design=design,
+        value_range=1.0,
+        subgroup_size=10,
+        floor=2,
+        sharing="sparse",
+        assignment_seed=4,
+        dropout=0.05,
     )
     updates = np.random.default_rng(0).uniform(-1, 1, (110, 50))
     result = aggregate(plan, updates, dropped={3: "mask", 50: "unmask"}, rounding_seed=1)
@@ -215,3 +245,59 @@ def test_weights_are_whole_numbers_of_any_kind() -> None:
     for bad in ([1.9] * 16, {0: 1.5}):
         with pytest.raises(UsageError, match="whole numbers"):
             aggregate(plan, UPDATES, weights=bad)  # type: ignore[arg-type]
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+class Refusing:
+    """Clients of some users that refuse, or end their process, when they are asked to mask."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refuse: Callable[[], NoReturn], user: int) -> None:
+        from heterosag.protocol import Client
+
+        mask = Client.mask
+
+        def refusing(client: Client, *args: Any, **options: Any) -> bytes:
+            if client.user == user:
+                refuse()
+            return mask(client, *args, **options)
+
+        monkeypatch.setattr(Client, "mask", refusing)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+@pytest.mark.parametrize("user", [0, 1])  # in this process, and in another
+def test_a_clients_error_stays_what_it_was_in_another_process(monkeypatch: pytest.MonkeyPatch, user: int) -> None:
+    def refuse() -> NoReturn:
+        raise ExposedUsersError([3, "ada"])
+
+    Refusing(monkeypatch, refuse, user)
+    with pytest.raises(ExposedUsersError, match="would show") as caught:
+        aggregate(plan_of(), UPDATES, workers=2)
+    assert caught.value.users == (3, "ada")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_a_process_that_dies_is_said_to_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    Refusing(monkeypatch, lambda: os._exit(3), 1)
+    with pytest.raises(ChildProcessError, match="has ended"):
+        aggregate(plan_of(), UPDATES, workers=2)
+
+
+def test_every_error_comes_back_from_a_pickle_whole() -> None:
+    for error in (
+        UsageError("no"),
+        PlanError("floor", "too high"),
+        WireError("cut off", sender="ada"),
+        FaultyUserError(3, "two keys"),
+        FaultyBlockError([(0, (1, 2))], "impossible"),
+        DisputedShareError([(1, "bo")], "no match"),
+        TooFewSurvivorsError("floor", "two left"),
+        ExposedUsersError([7]),
+        WithheldError([7], "nonce"),
+    ):
+        back = pickle.loads(pickle.dumps(error))
+        assert type(back) is type(error)
+        assert str(back) == str(error)
+        assert vars(back) == vars(error)
