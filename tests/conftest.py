@@ -1,6 +1,15 @@
-"""Settings for all tests: hypothesis is given time, and prints what reproduces a failure."""
+"""Settings for all tests: one thread a process, as many examples as there is time for, and what reproduces a failure.
 
-from hypothesis import settings
+`make test` runs two processes at once on two cores: with threads of their own they only get into each other's way.
+`HYPOTHESIS_PROFILE=thorough` (as in `make test-all`) looks at ten times as many examples.
+"""
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")  # before NumPy or torch are imported, and for the commands that tests run
+
+from hypothesis import settings  # noqa: E402
 
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.load_profile("default")

@@ -55,7 +55,7 @@ def shows(printed: str, shown: str) -> bool:
     pattern, numbers = "", list[str]()
     for line in _tidy(shown):
         parts = [_pattern(part, numbers) for part in re.split(r" ?\.\.\. ?", line)]
-        pattern += r"(?:[^\n]*\n)*" if line == "..." else r"[^\n]*".join(parts) + r"\n"
+        pattern += r"(?:[^\n]*\n)*" if line == "..." else r"[^\n]*?".join(parts) + r"\n"
     found = re.fullmatch(pattern, "".join(f"{line}\n" for line in _tidy(printed)))
     return found is not None and all(map(_same_number, found.groups(), numbers))
 

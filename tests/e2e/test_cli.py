@@ -1,26 +1,17 @@
 """The command line as a user runs it."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command import run_command as run
 
 KEYS = {
     "design", "subgroups", "segments", "levels", "bits", "inference_robustness", "byzantine_tolerance",
     "leak_probability", "failure_probability", "upload_bits", "expansion", "notes",
 }  # fmt: skip
-
-
-def run(*words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100"}
-    done = subprocess.run(
-        [sys.executable, "-m", "heterosag", *words], capture_output=True, text=True, check=False, env=environment
-    )
-    assert done.returncode == expect, done.stderr
-    return done
 
 
 def test_version_and_help() -> None:
@@ -236,7 +227,7 @@ def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
         ("--optimise --rates 1x9 --deadline 0.0001", "contradict each other"),
         ("--from nowhere", "holds no run"),
         ("--optimise --rates 1x9 --deadline 1 --design secagg", "the planner decides it"),
-        ("--optimise --rates 1x9 --deadline 1 --range=-1", "a value range is two numbers"),
+        ("--optimise --rates 1x9 --deadline 1 --range=-1", "in rising order"),
         ("--optimise --rates lognormal:1:1000:50 --deadline 1", "beyond every link"),
         ("--optimise --rates 1x1000000000 --deadline 1", "4 to 100000 users"),
     ],

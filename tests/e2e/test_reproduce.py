@@ -3,13 +3,12 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser import open_page
+from command import Done, run_command
 from tolerance import differences_of_drawings
 
 from heterosag.errors import UsageError
@@ -262,11 +261,8 @@ def test_the_committed_figures_are_drawn_from_the_committed_summaries() -> None:
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def call(*words: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "heterosag", "reproduce", *words]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=cwd)
-    assert done.returncode == expect, done.stderr
-    return done
+def call(*words: str, cwd: Path, expect: int = 0) -> Done:
+    return run_command("reproduce", *words, cwd=cwd, expect=expect)
 
 
 def test_the_command_lists_runs_and_refuses(tmp_path: Path) -> None:

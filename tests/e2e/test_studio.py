@@ -589,6 +589,7 @@ def change(browser: Browser, field: str, value: str) -> tuple[str, str]:
     return before, browser.run(FIGURES)
 
 
+@pytest.mark.slow
 def test_every_control_changes_the_numbers(studio: Studio, browser: Browser) -> None:
     browser.open(f"{studio.base}/#plan")
     changes = {

@@ -18,6 +18,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("safetensors")
 
 from browser import open_page
+from command import run_command as run
 
 from heterosag.errors import UsageError
 from heterosag.learn.config import TrainConfig
@@ -224,13 +225,6 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------------------------
 
 FLAGS = "--classes 12,12 --levels 4,16 --subgroup-size 4 --rounds 3 --no-secure --learning-rate 0.5"
-
-
-def run(*words: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "heterosag", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
-    assert done.returncode == expect, done.stderr
-    return done
 
 
 def test_train_and_report_from_the_command_line(tmp_path: Path) -> None:

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from cases import each, examples
 from fuzz.__main__ import CORPUS, HUGE, mutate, read_corpus, seeds
 from fuzz.targets import DEEP, KINDS, PLAN, SENT, TARGETS, Script, change, limited_work, other_plans, play
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heterosag import wire
 from heterosag.errors import PlanError, UsageError, WireError
 from heterosag.plan import Plan
 
-FILES = [pytest.param(path, id=f"{path.parent.name}/{path.name}") for path in sorted(CORPUS.glob("*/*"))]
+FILES = sorted(CORPUS.glob("*/*"))
 
 # How many inputs each target gets in the short fuzz, by what one costs.
 SHORT_FUZZ = {
@@ -51,7 +52,7 @@ def messages(kind: type[wire.Message]) -> list[bytes]:
     return [data for label, data in read_corpus(f"wire_{name}").items() if label in ("signed", "plain")]
 
 
-@pytest.mark.parametrize("path", FILES)
+@each("path", FILES)
 def test_the_corpus_breaks_no_promise(path: Path) -> None:
     TARGETS[path.parent.name](path.read_bytes())
 
@@ -74,7 +75,7 @@ def test_empty_scripts_leave_a_message_as_it_is() -> None:
     assert tape.answered.keys() == SENT.keys()
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each("target", TARGETS)
 def test_a_short_fuzz_breaks_no_promise(target: str) -> None:
     pool, chance = list(read_corpus(target).values()), random.Random(target)
     for _ in range(SHORT_FUZZ[target]):
@@ -125,14 +126,14 @@ def _flip(data: bytes, *bits: int) -> bytes:
 
 @pytest.mark.parametrize("name", KINDS)
 @given(st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_mutations_decode_to_themselves_or_name_the_sender(name: str, data: st.DataObject) -> None:
     TARGETS[f"wire_{name}"](data.draw(mutations(KINDS[name])))
 
 
 @pytest.mark.parametrize("phase", SENT)
 @given(st.data())
-@settings(max_examples=25)
+@examples(25)
 def test_mutations_do_not_change_a_server_that_refuses_them(phase: str, data: st.DataObject) -> None:
     place = play(True).phases.index(phase)
     TARGETS["server_raw"](bytes([1, place, 0]) + data.draw(mutations(SENT[phase])))
@@ -142,19 +143,19 @@ def test_mutations_do_not_change_a_server_that_refuses_them(phase: str, data: st
     ("place", "kind"), [(0, wire.Roster), (1, wire.Inbox), (2, wire.SurvivorSet), (3, wire.UnmaskRequest)]
 )
 @given(st.data())
-@settings(max_examples=25)
+@examples(25)
 def test_clients_release_nothing_for_mutations(place: int, kind: type[wire.Message], data: st.DataObject) -> None:
     TARGETS["client_raw"](bytes([1, place]) + data.draw(mutations(kind)))
 
 
 @pytest.mark.parametrize("target", [name for name in TARGETS if name.endswith(("_changed", "_closing"))])
 @given(script=st.binary(max_size=40))
-@settings(max_examples=40)
+@examples(40)
 def test_edits_of_valid_messages_break_no_promise(target: str, script: bytes) -> None:
     TARGETS[target](script)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@each("name", KINDS)
 def test_ten_thousand_lists_in_each_other_are_refused(name: str) -> None:
     """Also under a plan so large that the size limit lets them through to the decoder."""
     plan = Plan.build(
@@ -181,8 +182,8 @@ def peak_memory(call: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("header", HUGE[:4], ids=["list", "map", "bytes", "text"])
-@pytest.mark.parametrize("name", KINDS)
+@each("header", HUGE[:4], ids=["list", "map", "bytes", "text"])
+@each("name", KINDS)
 def test_announced_elements_take_no_memory(name: str, header: bytes) -> None:
     """At every byte of a valid message a header says that 2^32-1 elements follow."""
     data = messages(KINDS[name])[0]
@@ -191,7 +192,7 @@ def test_announced_elements_take_no_memory(name: str, header: bytes) -> None:
         assert peak_memory(lambda hostile=hostile: wire.decode(KINDS[name], hostile, plan=PLAN)) < 1_000_000
 
 
-@pytest.mark.parametrize("header", HUGE[:4], ids=["list", "map", "bytes", "text"])
+@each("header", HUGE[:4], ids=["list", "map", "bytes", "text"])
 def test_announced_elements_take_no_memory_in_plans_and_saved_clients(header: bytes) -> None:
     from heterosag.crypto.labels import digest
 
@@ -203,7 +204,7 @@ def test_announced_elements_take_no_memory_in_plans_and_saved_clients(header: by
         assert peak_memory(lambda body=body: client.restore(digest("saved-client", body) + body)) < 1_000_000
 
 
-@pytest.mark.parametrize("name", KINDS)
+@each("name", KINDS)
 def test_decoding_takes_a_few_calls_whatever_arrives(name: str) -> None:
     """The loops run in the decoder, over bytes that are there: the longest message allowed takes no more calls."""
     kind, chance = KINDS[name], random.Random(name)
@@ -214,7 +215,7 @@ def test_decoding_takes_a_few_calls_whatever_arrives(name: str) -> None:
                 TARGETS[f"wire_{name}"](hostile)
 
 
-@pytest.mark.parametrize("bomb", [name for name in read_corpus("plan_bytes") if name.startswith("bomb")])
+@each("bomb", [name for name in read_corpus("plan_bytes") if name.startswith("bomb")])
 def test_a_short_recipe_of_a_huge_plan_is_refused_before_it_is_followed(bomb: str) -> None:
     data = read_corpus("plan_bytes")[bomb]
     assert len(data) < 300

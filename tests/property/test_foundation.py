@@ -3,7 +3,8 @@
 from typing import Any
 
 import numpy as np
-from hypothesis import assume, given, settings
+from cases import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
@@ -72,7 +73,7 @@ def wishes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60)
 @given(wishes=wishes())
 def test_a_plan_is_whole_or_refused(wishes: dict[str, Any]) -> None:
     try:

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from cases import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heterosag import aggregate
@@ -61,7 +62,7 @@ def exact_sums(plan: Plan, survivors: tuple[Any, ...], updates: np.ndarray, weig
     return sums
 
 
-@settings(max_examples=120, deadline=None)
+@examples(40)
 @given(plan=plans(), data=st.data())
 def test_the_result_is_the_exact_sum_or_the_error_the_oracle_names(plan: Plan, data: st.DataObject) -> None:
     users = len(plan.users)

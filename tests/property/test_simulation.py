@@ -20,10 +20,12 @@ from heterosag.errors import FaultyUserError, TooFewSurvivorsError
 from heterosag.protocol import Client, Decoded, Server, ServerPhase
 from heterosag.protocol.steps import Masked
 
-CHUNKS, SCHEDULES = 40, 50
+CHUNKS, SCHEDULES, QUICK = 40, 50, 8
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize(
+    "chunk", [pytest.param(chunk, marks=[pytest.mark.slow] if chunk >= QUICK else []) for chunk in range(CHUNKS)]
+)
 def test_schedules(chunk: int) -> None:
     for seed in range(chunk * SCHEDULES, (chunk + 1) * SCHEDULES):
         report = simulate(seed)

@@ -16,6 +16,7 @@ from typing import Any
 
 import api_snapshot
 import pytest
+from cases import each
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "heterosag"
@@ -49,7 +50,7 @@ def load(name: str) -> types.ModuleType:
 # --- __all__ ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name, tree in trees().items() if not is_empty(tree)])
+@each("name", [name for name, tree in trees().items() if not is_empty(tree)])
 def test_a_module_says_what_it_offers_and_explains_it(name: str) -> None:
     module = load(name)
     offered = module.__all__
@@ -78,7 +79,7 @@ def documented() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", api_snapshot.modules())
+@each("name", api_snapshot.modules())
 def test_public_classes_explain_their_members(name: str) -> None:
     module = load(name)
     for one in module.__all__:
@@ -174,7 +175,7 @@ def compare(what: str, before: Any, now: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("name", api_snapshot.modules())
+@each("name", api_snapshot.modules())
 def test_a_modules_surface_is_as_it_was(name: str) -> None:
     load(name)
     compare(name, kept()["modules"].get(name), api_snapshot.describe_module(name))
@@ -184,7 +185,7 @@ def test_no_public_module_went_away() -> None:
     assert list(kept()["modules"]) == api_snapshot.modules()
 
 
-@pytest.mark.parametrize("section", ["errors", "commands", "json", "toml", "records", "formats"])
+@each("section", ["errors", "commands", "json", "toml", "records", "formats"])
 def test_the_rest_of_the_surface_is_as_it_was(section: str) -> None:
     if section == "records":
         pytest.importorskip("torch")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each
 from msgspec.structs import replace
 from rounds import ROUND, World, change, small_plan
 
@@ -68,8 +69,8 @@ def test_identity_and_directory_belong_together() -> None:
         Client(plan, 0, ROUND, identity=Identity.generate(), directory=directory)
 
 
-@pytest.mark.parametrize(
-    ("policy", "field"),
+@each(
+    "policy, field",
     [
         (Policy(least_floor=3), "floor"),
         (Policy(least_users=13), "users"),
@@ -90,7 +91,7 @@ def test_a_stranger_has_no_client() -> None:
 # --- share --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         {"plan": small_plan(levels=[2, 6])},
@@ -129,7 +130,7 @@ def test_roster_must_not_show_one_key_twice() -> None:
     refuses(world, 0, "share", change(wire.Roster, world.waiting[0], world.plan, advertised=copied), "equal")
 
 
-@pytest.mark.parametrize("key", ["seal_key", "mask_key"])
+@each("key", ["seal_key", "mask_key"])
 def test_unusable_keys_are_not_used(key: str) -> None:
     """A low-order key that the server should have refused, as a sealing key or as a mask key."""
     world = World(small_plan())
@@ -193,8 +194,8 @@ def test_replayed_keys_of_another_round_are_not_signed_for_this_one() -> None:
     refuses(world, 0, "share", message, "user 1 are not signed")
 
 
-@pytest.mark.parametrize(
-    ("chosen", "match"),
+@each(
+    "chosen, match",
     [
         ([*range(1, 12)], "leaves this user out"),
         ([0, 0, *range(1, 12)], "once each"),
@@ -268,8 +269,8 @@ def test_a_list_that_leaves_a_subgroup_alone_in_two_segments_is_refused() -> Non
     refuses(world, 0, "mask", message, "inference robustness")
 
 
-@pytest.mark.parametrize(
-    ("sharers", "match"),
+@each(
+    "sharers, match",
     [
         ([*range(1, 12)], "leaves this user out"),
         ([0, 1, 1, *range(2, 12)], "once each"),
@@ -299,7 +300,7 @@ def test_shares_of_strangers_or_twice_are_refused() -> None:
         refuses(world, 0, "mask", message, "no dealers")
 
 
-@pytest.mark.parametrize("fault", ["missing", "garbled", "swapped", "reflected", "commitment", "old"])
+@each("fault", ["missing", "garbled", "swapped", "reflected", "commitment", "old"])
 def test_bad_shares_become_complaints_that_name_the_dealer(fault: str) -> None:
     world = masking()
     shares = list(inbox_of(world).shares)
@@ -367,15 +368,15 @@ SETS = [
 ]
 
 
-@pytest.mark.parametrize(("survivors", "match"), SETS)
+@each("survivors, match", SETS)
 def test_survivor_sets_that_must_not_be_signed(survivors: list[int], match: str) -> None:
     world = agreeing(floor=3)
     message = change(wire.SurvivorSet, world.waiting[0], world.plan, survivors=survivors)
     refuses(world, 0, "agree", message, match)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize(("survivors", "match"), SETS)
+@each("signed", [False, True])
+@each("survivors, match", SETS)
 def test_survivor_sets_that_must_not_be_unmasked(signed: bool, survivors: list[int], match: str) -> None:
     world = unmasking(signed=signed, floor=3)
     message = change(wire.UnmaskRequest, world.waiting[0], world.plan, survivors=survivors)
@@ -409,7 +410,7 @@ def test_two_survivor_sets_are_not_signed_across_a_restart() -> None:
         log.claim(b"c", "sign", b"other")
 
 
-@pytest.mark.parametrize(("phase", "claimed"), [("mask", "mask"), ("agree", "sign"), ("unmask", "unmask")])
+@each("phase, claimed", [("mask", "mask"), ("agree", "sign"), ("unmask", "unmask")])
 def test_what_is_released_is_claimed_first(phase: str, claimed: str) -> None:
     class Refusing:
         def claim(self, context: bytes, kind: str, value: bytes) -> None:
@@ -650,7 +651,7 @@ class Claims:
         self.made.append((context, kind))
 
 
-@pytest.mark.parametrize("signed", [False, True])
+@each("signed", [False, True])
 def test_claims_are_made_under_the_context_they_are_for(signed: bool) -> None:
     """Sharing and masking once a round (c0), signing and releasing once a list of sharers (c2)."""
     log = Claims()
@@ -664,7 +665,7 @@ def test_claims_are_made_under_the_context_they_are_for(signed: bool) -> None:
     assert log.made == [(first, "share"), (first, "mask"), *later, (masked, "unmask")]
 
 
-@pytest.mark.parametrize("phase", ["agree", "unmask"])
+@each("phase", ["agree", "unmask"])
 def test_bad_bytes_name_the_server_in_every_phase(phase: str) -> None:
     world = agreeing() if phase == "agree" else unmasking(signed=True)
     with pytest.raises(WireError) as caught:
@@ -679,7 +680,7 @@ def test_only_a_fresh_client_takes_a_saved_ones_place() -> None:
         world.clients[0].restore(saved)
 
 
-@pytest.mark.parametrize("phase", ["share", "mask", "agree", "unmask"])
+@each("phase", ["share", "mask", "agree", "unmask"])
 def test_bytes_that_do_not_decode_change_nothing(phase: str) -> None:
     world = World(small_plan(), signed=True)
     phases = ("advertise", "share", "mask", "agree", "unmask")
@@ -691,8 +692,8 @@ def test_bytes_that_do_not_decode_change_nothing(phase: str) -> None:
     world.run(*phases[phases.index(phase) :])
 
 
-@pytest.mark.parametrize(
-    ("phase", "kind", "field", "words"),
+@each(
+    "phase, kind, field, words",
     [
         ("share", wire.Roster, "advertised", "^the roster leaves this user out"),
         ("mask", wire.Inbox, "sharers", "^the list of users who shared leaves this user out"),

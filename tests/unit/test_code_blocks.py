@@ -44,6 +44,12 @@ GENERATED = {
     "docs/walkthrough.md": "made by running it: tests/unit/test_walkthrough.py",
 }
 
+TRAINING = {
+    "docs/tutorial.md",
+    *(f"docs/how-to/{name}.md" for name in ("resume-a-run", "links-and-deadlines", "read-a-report")),
+}
+"""Pages that train models for many seconds: run by `make test-all`."""
+
 _NAMED = re.compile(r"(?:#|//) ([\w./-]+\.(?:py|toml|json))\n")
 
 
@@ -211,7 +217,12 @@ def compare(printed: str, shown: str, place: str) -> None:
 # --- the tests ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def _parameter(page: Path) -> Any:
+    name = page.relative_to(ROOT).as_posix()
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in TRAINING else [])
+
+
+@pytest.mark.parametrize("page", map(_parameter, PAGES))
 def test_every_block_runs_or_says_why_not(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = blocks_of(page)
     for block in blocks:

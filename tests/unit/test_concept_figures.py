@@ -50,6 +50,7 @@ def test_figures_hold_text_as_text_and_neither_dates_nor_pixels(figures: types.M
         assert f"<title>{figures.DRAWINGS[path.stem][0]}</title>" in text
 
 
+@pytest.mark.slow
 def test_no_label_lies_on_another_or_outside(figures: types.ModuleType) -> None:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -4,6 +4,7 @@ import hmac
 import pickle
 
 import pytest
+from cases import each
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -146,7 +147,7 @@ LOW_ORDER = [
 ]
 
 
-@pytest.mark.parametrize("key", [*LOW_ORDER, b"short", bytes(33)])
+@each("key", [*LOW_ORDER, b"short", bytes(33)])
 def test_public_keys_of_low_order_or_wrong_length_are_refused(key: bytes) -> None:
     with pytest.raises(WireError, match="X25519"):
         agree(X25519PrivateKey.generate(), key)
@@ -200,7 +201,7 @@ def test_field_elements_have_one_encoding() -> None:
         element_to_bytes(PRIME)
 
 
-@pytest.mark.parametrize(("threshold", "holders"), [(1, 1), (2, 3), (5, 9), (13, 25)])
+@each("threshold, holders", [(1, 1), (2, 3), (5, 9), (13, 25)])
 def test_any_t_shares_give_the_secret_and_fewer_do_not(threshold: int, holders: int) -> None:
     secret = random_element()
     places = list(range(1, holders + 1))

@@ -1,13 +1,14 @@
 """The sharing graph and the finder's known values."""
 
 import pytest
+from cases import each
 
 from heterosag.errors import UsageError
 from heterosag.graph import complete_graph, find_neighbours, majority, sparse_graph
 
 
-@pytest.mark.parametrize(
-    ("users", "corrupt", "dropped", "malicious", "expected"),
+@each(
+    "users, corrupt, dropped, malicious, expected",
     [
         (1000, 0.05, 0.33, False, (72, 24)),
         (1000, 0.05, 0.33, True, (398, 223)),
@@ -46,7 +47,7 @@ def test_sparse_graph_is_regular_and_symmetric() -> None:
     assert holders[3] == (0, 2, 4, 6)
 
 
-@pytest.mark.parametrize(("order", "neighbours"), [([0, 1, 2, 3], 3), ([0, 1, 2], 4), ([0, 0, 1, 2, 3], 2)])
+@each("order, neighbours", [([0, 1, 2, 3], 3), ([0, 1, 2], 4), ([0, 0, 1, 2, 3], 2)])
 def test_sparse_graph_refuses_nonsense(order: list[int], neighbours: int) -> None:
     with pytest.raises(UsageError, match="even number of neighbours"):
         sparse_graph(order, neighbours=neighbours, threshold=2)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from cases import each
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -34,9 +35,9 @@ CURVE_ORDER = 2**252 + 27742317777372353535851937790883648493
 TWIST_ORDER = (2 * PRIME + 2 - 8 * CURVE_ORDER) // 4
 
 
-def cases(table: dict[str, Any]) -> pytest.MarkDecorator:
-    """One test a row, its reason the test id. A row of several values is one tuple, given as `case`."""
-    return pytest.mark.parametrize("case", [pytest.param(row, id=reason) for reason, row in table.items()])
+def cases(table: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Every row of a table, named by its reason. A row of several values is one tuple, given as `case`."""
+    return each("case", table.values(), ids=table)
 
 
 def refuses(error: type[Exception], act: Callable[..., object], *arguments: object) -> None:
@@ -104,7 +105,7 @@ LOW_ORDER = {
 LOW_ORDER |= {f"{reason}, unused bit set": u | HIGH_BIT for reason, u in LOW_ORDER.items()}
 
 
-@pytest.mark.parametrize("scalar", SCALARS.values(), ids=SCALARS)
+@each("scalar", SCALARS.values(), ids=SCALARS)
 @cases(LOW_ORDER)
 def test_a_point_of_low_order_is_refused(case: int, scalar: bytes) -> None:
     refuses(WireError, agree, X25519PrivateKey.from_private_bytes(scalar), little(case))
@@ -115,7 +116,7 @@ def test_a_point_of_low_order_cannot_be_advertised(case: int) -> None:
     refuses(WireError, check_public_key, little(case))
 
 
-@pytest.mark.parametrize("size", [*range(32), *range(33, 41), 64, 65, 1 << 16])
+@each("size", [*range(32), *range(33, 41), 64, 65, 1 << 16])
 def test_a_public_key_of_another_length_is_refused(size: int) -> None:
     key = (b"\x09" + bytes(size))[:size]
     refuses(WireError, check_public_key, key)
@@ -146,7 +147,7 @@ NOT_REDUCED = {f"u = p + {rest}, which is {rest} not reduced": PRIME + rest for 
 }
 
 
-@pytest.mark.parametrize("scalar", SCALARS.values(), ids=SCALARS)
+@each("scalar", SCALARS.values(), ids=SCALARS)
 @cases(VALID_U | NOT_REDUCED)
 def test_a_usable_point_gives_what_the_ladder_gives(case: int, scalar: bytes) -> None:
     private = X25519PrivateKey.from_private_bytes(scalar)
@@ -179,7 +180,7 @@ EDGE_SECRETS = {
 }
 
 
-@pytest.mark.parametrize("scalar", SCALARS.values(), ids=SCALARS)
+@each("scalar", SCALARS.values(), ids=SCALARS)
 @cases(EDGE_SECRETS)
 def test_a_shared_secret_at_the_edge_is_right(case: int, scalar: bytes) -> None:
     """The key that leads to the wanted secret: the secret's point times the scalar's inverse."""
@@ -263,7 +264,7 @@ def seal_raw(plaintext: bytes, kind: str = "mask") -> bytes:
     return ChaCha20Poly1305(key).encrypt(nonce, plaintext, CONTEXT + index_bytes(1, 2) + kind.encode())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_a_seal_is_the_construction_of_rfc_8439(kind: str) -> None:
     """Section 2.8 put together from the stream cipher and the authenticator alone."""
     nonce = {"mask": bytes(12), "self": bytes(11) + b"\x01"}[kind]
@@ -278,15 +279,15 @@ def test_a_seal_is_the_construction_of_rfc_8439(kind: str) -> None:
     assert make_seal().open(kind, hidden + tag) == SHARE
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", range(SEALED_SIZE))
+@each("kind", KINDS)
+@each("place", range(SEALED_SIZE))
 def test_a_flipped_byte_of_ciphertext_or_tag_does_not_open(place: int, kind: str) -> None:
     sealed = make_seal().close(kind, SHARE)
     for bit in range(8):
         refuses(WireError, make_seal().open, kind, flipped(sealed, place, bit))
 
 
-@pytest.mark.parametrize("size", range(SEALED_SIZE))
+@each("size", range(SEALED_SIZE))
 def test_a_truncated_seal_does_not_open(size: int) -> None:
     sealed = make_seal().close("mask", SHARE)
     refuses(WireError, make_seal().open, "mask", sealed[:size])
@@ -358,14 +359,14 @@ def test_what_is_no_field_element_is_refused(case: bytes) -> None:
     refuses(WireError, element_from_bytes, case)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 @cases(NOT_ELEMENTS)
 def test_a_well_sealed_plaintext_that_is_no_share_is_refused(case: bytes, kind: str) -> None:
     """A malicious dealer has the key and can seal anything."""
     refuses(WireError, make_seal().open, kind, seal_raw(case, kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 @cases({"0": 0, "1": 1, "p - 1": PRIME - 1, "2^254": 1 << 254})
 def test_the_elements_at_the_edges_are_sealed_and_opened(case: int, kind: str) -> None:
     assert make_seal().open(kind, seal_raw(little(case), kind)) == case
@@ -532,27 +533,27 @@ def test_the_owner_cannot_sign_with_an_r_of_another_encoding(case: int) -> None:
             refuses(WireError, verify, identity.public, Parts(r, s).joined(), *SIGNED)
 
 
-@pytest.mark.parametrize("place", range(64))
+@each("place", range(64))
 def test_a_flipped_byte_of_a_signature_is_refused(place: int) -> None:
     identity, parts = signed_parts()
     for bit in range(8):
         refuses(WireError, verify, identity.public, flipped(parts.joined(), place, bit), *SIGNED)
 
 
-@pytest.mark.parametrize("place", range(32))
+@each("place", range(32))
 def test_a_flipped_byte_of_a_public_key_is_refused(place: int) -> None:
     identity, parts = signed_parts()
     for bit in range(8):
         refuses(WireError, verify, flipped(identity.public, place, bit), parts.joined(), *SIGNED)
 
 
-@pytest.mark.parametrize("size", [*range(64), *range(65, 73), 128, 1 << 16])
+@each("size", [*range(64), *range(65, 73), 128, 1 << 16])
 def test_a_signature_of_another_length_is_refused(size: int) -> None:
     identity, parts = signed_parts()
     refuses(WireError, verify, identity.public, (parts.joined() + bytes(size))[:size], *SIGNED)
 
 
-@pytest.mark.parametrize("size", [*range(32), *range(33, 41), 64, 1 << 16])
+@each("size", [*range(32), *range(33, 41), 64, 1 << 16])
 def test_an_identity_of_another_length_is_refused(size: int) -> None:
     identity, parts = signed_parts()
     refuses(WireError, verify, (identity.public + bytes(size))[:size], parts.joined(), *SIGNED)
@@ -722,7 +723,7 @@ ALTERED: dict[str, Callable[[int], int]] = {
 }
 
 
-@pytest.mark.parametrize("count", [THRESHOLD, len(PLACES)])
+@each("count", [THRESHOLD, len(PLACES)])
 @cases(ALTERED)
 def test_one_altered_share_changes_the_secret(case: Callable[[int], int], count: int) -> None:
     secret = 987654321
@@ -782,7 +783,7 @@ def test_the_counter_carries_over_all_its_bits(case: int) -> None:
     assert keystream(STREAM_KEY, 37, start=case * BLOCK_SIZE) == expected[:37]
 
 
-@pytest.mark.parametrize("size", [*range(32), *range(33, 41), 48, 64])
+@each("size", [*range(32), *range(33, 41), 48, 64])
 def test_a_key_of_another_size_gives_no_stream(size: int) -> None:
     """Also those of AES-128 and AES-192: a short key must not be a weaker mask."""
     refuses(UsageError, keystream, bytes(size), 16)

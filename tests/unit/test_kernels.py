@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import each
 
 from heterosag import kernels, ring
 from heterosag.quantize import quantize
@@ -33,14 +34,15 @@ def use(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("bits", WIDTHS)
-@pytest.mark.parametrize("count", [1, 2, 7, 8, 63, 64, 65, COUNT])
+@each("bits", WIDTHS)
+@each("count", [1, 2, 7, 8, 63, 64, 65, COUNT])
 def test_packing_is_the_same(monkeypatch: pytest.MonkeyPatch, bits: int, count: int, compiled: bool) -> None:
     lanes = lanes_of(bits, count)
     packed = ring.pack(lanes, bits)
-    use(monkeypatch, compiled)
-    assert ring.pack(lanes, bits) == packed
-    back = ring.unpack(packed, bits, count)
+    with monkeypatch.context() as patched:
+        use(patched, compiled)
+        assert ring.pack(lanes, bits) == packed
+        back = ring.unpack(packed, bits, count)
     assert back.dtype == lanes.dtype
     assert np.array_equal(back, lanes)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import each
 from rounds import World, small_plan
 
 from heterosag import encode, ring, wire
@@ -41,7 +42,7 @@ def test_layout_of_a_mask_is_the_specifications() -> None:
         at += size + 16
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+@each("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
 def test_chunks_join_without_a_seam(dtype: type) -> None:
     count = 2 * CHUNK_SIZE // np.dtype(dtype).itemsize + 77
     cell = CellLanes(np.zeros(count, dtype=dtype), np.zeros(1, dtype=np.uint64))
@@ -103,7 +104,7 @@ def masked_elements(world: World, user: int) -> list[npt.NDArray[Any]]:
     return [cell.elements for cell in masks.from_bytes(message.vector, world.plan.cells(world.plan.seats[user]))]
 
 
-@pytest.mark.parametrize("value", [-1.0, 0.3, 1.0])
+@each("value", [-1.0, 0.3, 1.0])
 def test_a_masked_vector_is_uniform_whatever_the_input(value: float) -> None:
     """Chi-square over the ring's elements, with a constant input: no value stands out."""
     plan = Plan.build([6, 6], [2, 5], 30_000, value_range=1.0, subgroup_size=3, floor=2)

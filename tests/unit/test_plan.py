@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each
 
 import heterosag
 from heterosag import costs
@@ -81,7 +82,7 @@ def test_quantization_error_is_theorem_2() -> None:
     assert plan.quantization_error() == pytest.approx(theorem_2([2, 6, 8, 10, 12], 25, 79510, -0.5, 2.0))
 
 
-@pytest.mark.parametrize("counts", [(1, 2, 2), (2, 1, 2), (3, 3, 1), (1, 1, 5)])
+@each("counts", [(1, 2, 2), (2, 1, 2), (3, 3, 1), (1, 1, 5)])
 def test_quantization_error_is_lemma_2(counts: tuple[int, ...]) -> None:
     levels, size, dimension = [2, 4, 9], 4, 700
     z = sum(counts)
@@ -101,7 +102,7 @@ def test_quantization_error_is_lemma_2(counts: tuple[int, ...]) -> None:
     assert plan.quantization_error() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@each("parts", [1, 2, 3, 7])
 def test_proposition_1_more_subgroups_do_not_change_the_error(parts: int) -> None:
     """Algorithm 1 with every class cut into the same number of subgroups."""
     size = 84 // parts
@@ -192,8 +193,8 @@ def test_sharing_graph_is_complete_for_few_and_sparse_for_many() -> None:
     assert plan.agree_quorum == 501
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
+@each(
+    "change, field",
     [
         ({"classes": []}, "classes"),
         ({"classes": [5, 0, 5, 5, 5]}, "classes[1]"),
@@ -250,8 +251,8 @@ def test_nonsense_is_refused_by_name(change: dict[str, Any], field: str) -> None
     assert str(refusal.value).startswith(f"{field}: ")
 
 
-@pytest.mark.parametrize(
-    ("change", "remedy"),
+@each(
+    "change, remedy",
     [
         ({"floor": 6}, {"floor": 5}),
         ({"levels": [2, 6, 8, 10, 9]}, {"levels": [2, 6, 8, 10, 10]}),
@@ -338,7 +339,7 @@ PLANS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("wishes", PLANS)
+@each("wishes", PLANS)
 def test_toml_and_canonical_encoding_come_back(wishes: dict[str, Any]) -> None:
     plan = Plan.build(**wishes)
     assert Plan.from_toml(plan.to_toml()) == plan
@@ -378,8 +379,8 @@ def test_a_hand_written_toml_needs_no_digest_and_an_edited_one_is_noticed() -> N
         Plan.from_toml(plan.to_toml().replace("dimension = 100", "dimension = 101"))
 
 
-@pytest.mark.parametrize(
-    ("text", "field"),
+@each(
+    "text, field",
     [
         ("classes = [", "toml"),
         ("classes = [5]\nlevels = [2]\n", "dimension"),

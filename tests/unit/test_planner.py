@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heterosag.errors import InfeasibleError, UsageError
@@ -51,7 +52,7 @@ def test_the_papers_plan_is_beaten_at_no_more_time_for_any_class() -> None:
     assert ours.error < theirs.quantization_error()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(st.floats(0.2, 20.0), min_size=12, max_size=60),
     st.integers(1000, 200_000),
@@ -81,7 +82,7 @@ def check_clash(error: InfeasibleError) -> None:
     assert error.nearest is None or isinstance(error.nearest, Proposal)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.floats(0.2, 10.0), min_size=12, max_size=40), st.floats(0.8, 5.0), st.floats(1.0, 3.0))
 def test_more_time_never_gives_more_error(rates: list[float], deadline: float, more: float) -> None:
     asked = Wishes(rates=tuple(rates), dimension=20_000, deadline=deadline, dropout=0.0, floor=2)
@@ -91,7 +92,7 @@ def test_more_time_never_gives_more_error(rates: list[float], deadline: float, m
         assert loose <= tight * (1 + THRIFT)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.lists(st.floats(0.3, 6.0), min_size=6, max_size=6), st.floats(0.3, 3.0))
 def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: float) -> None:
     """Every rising list of bits of six subgroups of two, by brute force over the same model."""

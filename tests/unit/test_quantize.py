@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import each
 
 from heterosag.errors import UsageError
 from heterosag.quantize import check_range, dequantize, quantize, step
@@ -17,8 +18,8 @@ def levels_of(values: np.ndarray, level: int, value_range: tuple[float, float], 
     return out
 
 
-@pytest.mark.parametrize("level", [2, 3, 12, 50, 62, 2**16])
-@pytest.mark.parametrize("value_range", [(-1.0, 1.0), (-0.3, 0.7), (0.1, 0.2)])
+@each("level", [2, 3, 12, 50, 62, 2**16])
+@each("value_range", [(-1.0, 1.0), (-0.3, 0.7), (0.1, 0.2)])
 def test_unbiased_with_the_variance_of_lemma_1(level: int, value_range: tuple[float, float]) -> None:
     """One value many times: the mean within 5 standard errors, the variance (T(l+1)-x)(x-T(l)) within 5%."""
     count = 400_000
@@ -35,9 +36,9 @@ def test_unbiased_with_the_variance_of_lemma_1(level: int, value_range: tuple[fl
     assert values.var() == pytest.approx(expected_variance, rel=0.05)
 
 
-@pytest.mark.parametrize("level", [2, 3, 7, 12, 50, 62, 2**16, 2**31, 2**32])
-@pytest.mark.parametrize("value_range", [(-1.0, 1.0), (-0.1, 0.3), (1e-9, 3e-9), (-1e30, 1e30)])
-@pytest.mark.parametrize("word", [0, 1, 2**31, 2**32 - 1])
+@each("level", [2, 3, 7, 12, 50, 62, 2**16, 2**31, 2**32])
+@each("value_range", [(-1.0, 1.0), (-0.1, 0.3), (1e-9, 3e-9), (-1e30, 1e30)])
+@each("word", [0, 1, 2**31, 2**32 - 1])
 def test_ends_of_the_range_stay_within_the_levels(level: int, value_range: tuple[float, float], word: int) -> None:
     low, high = value_range
     ends = np.array([low, high, np.nextafter(high, low), np.nextafter(low, high), low - 1e300, high + 1e300])
@@ -55,7 +56,7 @@ def test_clipped_values_are_counted() -> None:
     assert out[3] == 0
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@each("bad", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_refused_before_anything_is_written(bad: float) -> None:
     out = np.full(3, 9, dtype=np.uint8)
     with pytest.raises(UsageError, match="1 of 3 values are NaN or infinite, the first at place 1"):
@@ -70,7 +71,7 @@ def test_weights_multiply_in_whole_numbers() -> None:
     assert int(out[0]) == (2**32 - 1) * (2**30 + 1)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@each("dtype", [np.float16, np.float32, np.float64])
 def test_computed_in_float64_whatever_comes_in(dtype: type) -> None:
     values = np.linspace(-1, 1, 70_000).astype(dtype)
     words = random_words(values.size)
@@ -91,9 +92,7 @@ def test_lengths_must_agree() -> None:
         quantize(np.zeros(3), 4, (-1.0, 1.0), random_words(2), out=np.zeros(3, dtype=np.uint8))
 
 
-@pytest.mark.parametrize(
-    "bad", [(1.0, 1.0), (2.0, 1.0), (0.0, np.inf), (np.nan, 1.0), (1.0,), "ab", None, (-1.5e308, 1.5e308)]
-)
+@each("bad", [(1.0, 1.0), (2.0, 1.0), (0.0, np.inf), (np.nan, 1.0), (1.0,), "ab", None, (-1.5e308, 1.5e308)])
 def test_bad_ranges(bad: object) -> None:
     with pytest.raises(UsageError, match="value range"):
         check_range(bad)  # type: ignore[arg-type]

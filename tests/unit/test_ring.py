@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from cases import each
 
 from heterosag import ring
 from heterosag.errors import UsageError, WireError
 
 
-@pytest.mark.parametrize(
-    ("users", "bound", "level", "bits"),
+@each(
+    "users, bound, level, bits",
     [
         (10, 1, 2, 4),
         (5, 1, 2, 3),
@@ -30,7 +31,7 @@ def reference(values: list[int], bits: int) -> bytes:
     return number.to_bytes((len(values) * bits + 7) // 8, "little")
 
 
-@pytest.mark.parametrize("bits", range(1, 65))
+@each("bits", range(1, 65))
 def test_packing_is_one_little_endian_number_at_every_width_and_length(bits: int) -> None:
     rng = np.random.default_rng(bits)
     for count in [*range(34), 257]:
@@ -44,7 +45,7 @@ def test_packing_is_one_little_endian_number_at_every_width_and_length(bits: int
         assert back.tolist() == values
 
 
-@pytest.mark.parametrize("bits", [1, 5, 12, 33, 63])
+@each("bits", [1, 5, 12, 33, 63])
 def test_packing_of_many_chunks(bits: int) -> None:
     count = 8 * ring._CHUNK_GROUPS * 2 + 13
     lanes = ring.reduce(np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64), bits)
@@ -82,7 +83,7 @@ def test_unpack_is_strict() -> None:
         ring.unpack(bytes([data[0], data[1] | 0x80]), 5, 3)
 
 
-@pytest.mark.parametrize("bits", [1, 3, 7, 8, 11, 16, 33, 63])
+@each("bits", [1, 3, 7, 8, 11, 16, 33, 63])
 def test_many_vectors_pack_together_as_each_alone(bits: int) -> None:
     rng = np.random.default_rng(bits)
     counts = [0, 1, 7, 8, 9, 1000, 3]

@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from cases import each
 
 from heterosag.crypto.field import random_element
 from heterosag.crypto.identity import Identity
@@ -155,7 +156,7 @@ def test_no_module_reaches_for_the_network() -> None:
     check(REACHES_OUT, REACHES_OUT_ALLOWED)
 
 
-@pytest.mark.parametrize(("package", "room"), [("flwr", "flower/"), ("torch", "learn/")])
+@each("package, room", [("flwr", "flower/"), ("torch", "learn/")])
 def test_a_framework_stays_in_its_room(package: str, room: str) -> None:
     visitors = ("reproduce/",)  # runs experiments, so it may use what they use
     assert not [file for file in FILES if uses(file, package) and not file.startswith((room, *visitors))]
@@ -187,7 +188,7 @@ def run_offline(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@each("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_needs_no_network(command: list[str]) -> None:
     done = run_offline("from heterosag.cli import main\nmain()", *command, *SMALL)
     assert done.returncode == 0, done.stderr
@@ -196,6 +197,7 @@ def test_a_command_needs_no_network(command: list[str]) -> None:
         assert printed["exact"] is True
 
 
+@pytest.mark.slow
 def test_training_and_its_report_need_no_network(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     run, page = str(tmp_path / "run"), str(tmp_path / "page.html")
@@ -208,7 +210,7 @@ def test_training_and_its_report_need_no_network(tmp_path: Path) -> None:
     assert not fetched, "the page would reach out when it is opened"
 
 
-@pytest.mark.parametrize(
+@each(
     "code",
     ["import socket; socket.create_connection(('127.0.0.1', 9))", "import socket; socket.getaddrinfo('localhost', 80)"],
     ids=["a connection", "a name looked up"],
@@ -276,7 +278,7 @@ DRAWS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@each("draw", DRAWS.values(), ids=DRAWS)
 def test_seeding_a_generator_does_not_fix_a_secret(draw: Callable[[], object]) -> None:
     import numpy as np
 
@@ -291,7 +293,7 @@ def test_seeding_a_generator_does_not_fix_a_secret(draw: Callable[[], object]) -
 # --- checks stay when Python optimises ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", FILES)
+@each("file", FILES)
 def test_nothing_is_checked_by_an_assert(file: str) -> None:
     """`python -O` leaves asserts out, and with them the check."""
     assert not [node.lineno for node in ast.walk(tree_of(file)) if isinstance(node, ast.Assert)]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from cases import each
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from vectors.replays import (
@@ -54,9 +55,9 @@ from heterosag.rotation import rotate, unrotate
 
 
 def must_fail(name: str) -> Any:
-    """Every must-fail case of a file as a parameter of its own."""
+    """Every must-fail case of a file, one after the other."""
     found = load(name)["must_fail"]
-    return pytest.mark.parametrize("bad", found, ids=[f"{bad.get('kind', '')} {bad['name']}".strip() for bad in found])
+    return each("bad", found, ids=[f"{bad.get('kind', '')} {bad['name']}".strip() for bad in found])
 
 
 def raises(bad: Case, act: Callable[[], object]) -> Any:

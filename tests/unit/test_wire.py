@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from cases import each
 from fuzz.enrolments import tape
 from rounds import World, small_plan
 
@@ -35,20 +36,20 @@ PLAN = small_plan()
 MESSAGES = messages()
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
+@each("kind", MESSAGES)
 def test_messages_come_back_and_have_one_encoding(kind: type[wire.Message]) -> None:
     data = MESSAGES[kind]
     assert wire.encode(wire.decode(kind, data, plan=PLAN)) == data
     assert len(data) <= wire.size_limit(PLAN, kind)
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
+@each("kind", MESSAGES)
 def test_limits_are_those_of_the_largest_message(kind: type[wire.Message]) -> None:
     """Everybody takes part here, so a message is near its limit: the slack is a few bytes a user."""
     assert wire.size_limit(PLAN, kind) - len(MESSAGES[kind]) < 200 + 10 * len(PLAN.users)
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
+@each("kind", MESSAGES)
 def test_every_truncation_and_extension_is_refused(kind: type[wire.Message]) -> None:
     data = MESSAGES[kind]
     for cut in [*range(min(len(data), 150)), len(data) - 1]:
@@ -59,7 +60,7 @@ def test_every_truncation_and_extension_is_refused(kind: type[wire.Message]) -> 
             wire.decode(kind, data + more, plan=PLAN, sender="x")
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
+@each("kind", MESSAGES)
 def test_another_kind_is_refused(kind: type[wire.Message]) -> None:
     for other, data in MESSAGES.items():
         if other is not kind:
@@ -67,7 +68,7 @@ def test_another_kind_is_refused(kind: type[wire.Message]) -> None:
                 wire.decode(kind, data, plan=PLAN)
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
+@each("kind", MESSAGES)
 def test_another_version_or_context_length_is_refused(kind: type[wire.Message]) -> None:
     fields = msgspec.msgpack.decode(MESSAGES[kind])
     for place, value in ((1, 0), (1, 2), (1, "1"), (2, bytes(31)), (2, bytes(33)), (0, 99)):
@@ -86,7 +87,7 @@ def test_numbers_in_a_longer_form_are_not_canonical() -> None:
         wire.decode(wire.Agreement, data[:2] + b"\xcc\x01" + data[3:], plan=PLAN)
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
+@each("kind", MESSAGES)
 def test_huge_messages_and_lengths_are_refused_unread(kind: type[wire.Message]) -> None:
     with pytest.raises(WireError, match="at most"):
         wire.decode(kind, bytes(10_000_000), plan=PLAN)
@@ -95,8 +96,8 @@ def test_huge_messages_and_lengths_are_refused_unread(kind: type[wire.Message]) 
             wire.decode(kind, bomb, plan=PLAN)
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "value"),
+@each(
+    "kind, path, value",
     [
         (wire.Advertisement, (3, 1), bytes(31)),
         (wire.Advertisement, (3, 2), bytes(33)),
