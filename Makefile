@@ -32,13 +32,20 @@ demo: $(VENV)/training
 	@echo "Side by side:"
 	@$(BIN)/heterosag report runs/demo/heterosag runs/demo/fedavg --out runs/demo/report.html
 
+# Coverage of crypto, wire and protocol is measured, and must be whole, by the tests that are about them; tracing the
+# others too would take another minute.
+COVERING := $(addprefix tests/unit/test_,$(addsuffix .py,client crypto embedded enrol hostile_primitives keyfiles ledger \
+  masks messages phases saved server vectors wire)) $(wildcard tests/e2e/test_cheating_*.py) tests/property
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
 test: $(VENV)/everything $(VENV)/browser
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow" --cov --cov-report=
+	$(PYTEST) -m "not slow" --cov --cov-report= $(COVERING)
+	$(PYTEST) -m "not slow" $(COVERING:%=--ignore=%)
 
 # What takes minutes, random examples in tenfold number among it; a deployment of Flower waits more than it works, so it
 # runs beside the rest.
 test-all: test
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "slow or property"
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or property"
 
 # The tests that touch floats once more, as on a processor whose last digits differ.
 test-other-machine: $(VENV)/everything $(VENV)/browser

@@ -222,7 +222,7 @@ def _parameter(page: Path) -> Any:
     return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in TRAINING else [])
 
 
-@pytest.mark.parametrize("page", map(_parameter, PAGES))
+@pytest.mark.parametrize("page", [_parameter(page) for page in PAGES])
 def test_every_block_runs_or_says_why_not(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = blocks_of(page)
     for block in blocks:
