@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
-from bench.rows import Row, in_turn, seconds
+from bench.rows import CPU, Row, in_turn, seconds
 from heterosag import Plan, aggregate
 from heterosag.learn.data import DataSet, partition
 from heterosag.learn.models import build
 from heterosag.learn.users import LocalTraining, train_loop, train_together
 
 SAMPLES = 60_000
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for both sides: threads that wait for each other spin, which made small batches look ten times slower
+    whenever something else ran, and the ratio anything from 2 to 25."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def mnist_like() -> DataSet:
@@ -36,12 +50,14 @@ def rows() -> Iterator[Row]:
         def rngs(users: int = users) -> list[np.random.Generator]:
             return [np.random.default_rng([0, user]) for user in range(users)]
 
-        times = in_turn(
-            lambda parts=parts, training=training, rngs=rngs: train_loop(model, data, parts, training, rngs()),  # type: ignore[misc]
-            lambda parts=parts, training=training, rngs=rngs: train_together(model, data, parts, training, rngs()),  # type: ignore[misc]
-            repeats=3,
-        )
-        name = f"local training of {users} users at batch {batch}, one after another / together"
+        with one_thread():
+            times = in_turn(
+                lambda parts=parts, training=training, rngs=rngs: train_loop(model, data, parts, training, rngs()),  # type: ignore[misc]
+                lambda parts=parts, training=training, rngs=rngs: train_together(model, data, parts, training, rngs()),  # type: ignore[misc]
+                repeats=5,
+                clock=CPU,
+            )
+        name = f"local training of {users} users at batch {batch} on one thread, one after another / together"
         yield Row.of(name, *times, goal=goal, better="higher")
     yield from _overhead(data)
     yield from _many_users()

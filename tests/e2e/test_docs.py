@@ -4,10 +4,11 @@ import re
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripts import load_script
-from tolerance import differences_of_data, differences_of_drawings
+from tolerance import differences_of_data, differences_of_drawings, differences_of_texts
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,3 +123,14 @@ def test_the_benchmarks_figures_are_drawn_from_the_committed_summary(data: types
         differing = differences_of_drawings(drawn.read_text(encoding="utf-8"), there.read_text(encoding="utf-8"))
         assert not differing, f"run `make docs-data`: {name}: {differing[0]}"
     assert data.BENCHMARKS
+
+
+def test_the_ten_lines_of_the_readme_give_a_good_result(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not only a result: the aggregate is near the mean of what was fed, whatever the rounding does."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = page.partition("## Ten lines\n\n```python\n")[2].partition("```")[0]
+    found: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), found)
+    assert found["error"] < 0.15
+    said = page.partition("It prints `")[2].partition("`")[0]
+    assert not differences_of_texts(capsys.readouterr().out.strip(), said)

@@ -65,6 +65,7 @@ def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_the_example_deployed(home: Path, deploy: types.ModuleType) -> None:
     """SuperLink and eleven SuperNodes: one lies, one is killed in the middle of the round."""
     found = deploy.run(11, 1, home)
