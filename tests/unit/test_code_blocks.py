@@ -247,6 +247,7 @@ def test_every_block_runs_or_says_why_not(page: Path, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_the_tutorial_under_flower_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands in for `flwr run` above is no stand-in here: Ray, and a SuperLink that is ended afterwards."""
     pytest.importorskip("ray")
