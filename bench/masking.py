@@ -11,7 +11,7 @@ import numpy as np
 from bench.rows import CPU, Row, in_turn
 from heterosag import kernels, ring
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
-from heterosag.crypto.prg import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
+from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.plan import Plan
 from heterosag.protocol import masks

@@ -18,10 +18,10 @@ from bench.against_peer import Case
 from bench.masking import keystream_alone, stream_size
 from bench.round import play
 from bench.rows import CPU, Row, in_turn
-from heterosag.crypto import labels, shamir
+from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
-from heterosag.crypto.prg import Keystream
+from heterosag.crypto.keystream import Keystream
 from heterosag.crypto.seal import Seal
 from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.plan import Plan
@@ -144,15 +144,15 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         "agree": (200, lambda: agree(one.mask_key, theirs)),
         "seal": (200, lambda: Seal.of(agreed, context, 0, 1)),
         "close": (200, lambda: seal.close("mask", one.mask_secret)),
-        "open": (200, lambda: (seal.open("mask", sealed), labels.commit("mask", context, 0, 1, element))),
-        "commit": (200, lambda: labels.commit("mask", context, 0, 1, element)),
+        "open": (200, lambda: (seal.open("mask", sealed), hashing.commit("mask", context, 0, 1, element))),
+        "commit": (200, lambda: hashing.commit("mask", context, 0, 1, element)),
         "split": (1, shared),
         "derive": (200, lambda: pair_mask_key(agreed, context, 0, 1)),
         "stream": (200, lambda: Keystream(agreed)),
         "fill": (1, lambda: fill_cells(plan, plan.seats[0], checked, Rounding.from_system())),
         "pack": (1, lambda: masks.to_bytes(lanes, cells)),
         "check": (1, lambda: check_update(plan, update)),
-        "hash": (1, lambda: labels.digest("message", message)),
+        "hash": (1, lambda: hashing.digest("message", message)),
         "checksum": (1, lambda: Poly1305.generate_tag(context, message)),
         "unpack": (1, unpack),
         "element": (200, lambda: element_from_bytes(element)),

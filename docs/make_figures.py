@@ -21,9 +21,9 @@ from matplotlib.patches import Circle, Rectangle
 
 from heterosag import Plan, costs, ring, wire
 from heterosag.crypto.field import PRIME
+from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
-from heterosag.crypto.labels import digest
-from heterosag.crypto.prg import keystream
+from heterosag.crypto.keystream import keystream
 from heterosag.design import Design, make, paper, perfect
 from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.errors import TooFewSurvivorsError

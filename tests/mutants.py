@@ -145,7 +145,7 @@ def main() -> None:
             if not given.after and not given.sample:
                 run(folder, given.workers)
             else:
-                run(folder, given.workers, "heterosag.crypto.secrecy.*")  # a few, so that all are made
+                run(folder, given.workers, "heterosag.crypto.secret.*")  # a few, so that all are made
                 ends, _ = ends_of(folder)
                 wanted = sorted(ends.keys() - known_ends(folder, given.after).keys())
                 if given.sample:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from heterosag.crypto.labels import shuffle
+from heterosag.crypto.hashing import shuffle
 from heterosag.design import has_perfect
 from heterosag.errors import PlanError
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag import ring
-from heterosag.crypto.labels import digest
-from heterosag.crypto.prg import BLOCK_SIZE, CHUNK_SIZE, KEY_SIZE, Keystream, chunk_buffer
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.hashing import digest
+from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, KEY_SIZE, Keystream, chunk_buffer
+from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError
 from heterosag.plan import Cell, Plan, PlannedBlock
 from heterosag.quantize import check_finite, count_outside, dequantize, quantize

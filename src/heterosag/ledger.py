@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.crypto.labels import digest
+from heterosag.crypto.hashing import digest
 from heterosag.errors import ExposedUsersError, UsageError
 from heterosag.plan import Plan, User
 

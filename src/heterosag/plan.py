@@ -21,7 +21,7 @@ import msgspec
 from heterosag import dropout as chances
 from heterosag import graph as sharing_graph
 from heterosag.assignment import Subgroup, assign
-from heterosag.crypto import labels
+from heterosag.crypto import hashing
 from heterosag.design import Design, Robustness
 from heterosag.dropout import LeakProbability
 from heterosag.errors import PlanError, UsageError
@@ -455,7 +455,7 @@ class Plan:
     def digest(self) -> bytes:
         """SHA-256 of the canonical encoding, labelled."""
         if not self._digest:
-            self._digest.append(labels.digest("plan", self.encode()))
+            self._digest.append(hashing.digest("plan", self.encode()))
         return self._digest[0]
 
     def to_toml(self) -> str:

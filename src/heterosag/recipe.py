@@ -16,7 +16,7 @@ from typing import Any
 from heterosag import graph as sharing_graph
 from heterosag import ring
 from heterosag.assignment import Subgroup, count_subgroups, fit_perfect, split_evenly
-from heterosag.crypto import labels
+from heterosag.crypto import hashing
 from heterosag.design import DESIGNS, Design, is_prime, make
 from heterosag.errors import PlanError, UsageError
 from heterosag.graph import SharingGraph
@@ -311,7 +311,7 @@ def share(users: int, colluders: int, dropout: float, sharing: Any, seed: bytes 
         neighbours, threshold = sharing_graph.find_neighbours(users, max(LEAST_CORRUPT, colluders / users), dropout)
     except UsageError as error:
         raise PlanError("sharing", str(error)) from None
-    order = labels.shuffle("sharing-order", seed or b"", users)
+    order = hashing.shuffle("sharing-order", seed or b"", users)
     return sharing_graph.sparse_graph(order, neighbours, threshold)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from heterosag.crypto.labels import digest
+from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, LocalFileError
 
 __all__ = ["FileReleaseLog"]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.crypto.labels import digest, index_bytes
-from heterosag.crypto.prg import keystream
+from heterosag.crypto.hashing import digest, index_bytes
+from heterosag.crypto.keystream import keystream
 
 __all__ = ["rotate", "unrotate"]
 

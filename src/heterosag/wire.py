@@ -29,9 +29,9 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from heterosag.crypto.hashing import DIGEST_SIZE
 from heterosag.crypto.identity import SIGNATURE_SIZE
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE
-from heterosag.crypto.labels import DIGEST_SIZE
 from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import UsageError, WireError
 from heterosag.plan import Plan

@@ -9,8 +9,8 @@ from typing import Any
 from rounds import small_plan
 
 from heterosag import wire
+from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
-from heterosag.crypto.labels import digest
 from heterosag.errors import FaultyServerError, FaultyUserError, WireError
 from heterosag.protocol.enrol import Charter, Enrolling, Enrolment
 

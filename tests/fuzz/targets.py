@@ -33,8 +33,8 @@ from rounds import ROUND, small_plan
 
 from heterosag import ring, wire
 from heterosag.crypto.field import PRIME, element_to_bytes
+from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
-from heterosag.crypto.labels import digest
 from heterosag.encode import Rounding
 from heterosag.errors import FaultyServerError, FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.keyfiles import load_directory

@@ -194,7 +194,7 @@ def test_announced_elements_take_no_memory(name: str, header: bytes) -> None:
 
 @each("header", HUGE[:4], ids=["list", "map", "bytes", "text"])
 def test_announced_elements_take_no_memory_in_plans_and_saved_clients(header: bytes) -> None:
-    from heterosag.crypto.labels import digest
+    from heterosag.crypto.hashing import digest
 
     plan, saved = other_plans()[0], play(False).saved["mask"][32:]
     client = play(False).client()

@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from heterosag import wire
-from heterosag.crypto import labels, shamir
+from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_to_bytes
 from heterosag.protocol import Client
 from heterosag.protocol.client import Polynomials
@@ -80,7 +80,7 @@ class Ledger:
 
     def _sent_once(self, node: Node, client: Client, kind: str, label: str, reply: bytes) -> None:
         context = client._base.context
-        self._claimed(node, context, kind, labels.digest(label, reply))
+        self._claimed(node, context, kind, hashing.digest(label, reply))
         keys = client.advertise()  # the advertisement it sent before, which names this client's keys
         self._only(
             reply, f"two different messages to {kind} from one disk", node.index, node.disk.number, context, kind

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from heterosag.crypto.field import PRIME, element_from_bytes, element_to_bytes, random_element
+from heterosag.crypto.hashing import commit, derive, digest, shuffle
 from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import (
     RoundSecrets,
@@ -24,8 +25,7 @@ from heterosag.crypto.keys import (
     public_bytes,
     self_mask_key,
 )
-from heterosag.crypto.labels import commit, derive, digest, shuffle
-from heterosag.crypto.prg import Keystream, chunk_buffer, keystream
+from heterosag.crypto.keystream import Keystream, chunk_buffer, keystream
 from heterosag.crypto.seal import SEALED_SIZE, Seal
 from heterosag.crypto.shamir import coefficients, combine, random_polynomial, split, split_two
 from heterosag.errors import UsageError, WireError

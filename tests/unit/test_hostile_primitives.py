@@ -22,10 +22,10 @@ from rounds import World, small_plan
 
 from heterosag import wire
 from heterosag.crypto.field import PRIME, element_from_bytes, element_to_bytes
+from heterosag.crypto.hashing import derive, digest, index_bytes
 from heterosag.crypto.identity import Identity, check_identity, verify
 from heterosag.crypto.keys import agree, check_public_key, pair_mask_key, public_bytes, self_mask_key
-from heterosag.crypto.labels import derive, digest, index_bytes
-from heterosag.crypto.prg import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer, keystream
+from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer, keystream
 from heterosag.crypto.seal import KINDS, SEALED_SIZE, Seal
 from heterosag.crypto.shamir import coefficients, combine, random_polynomial, split, split_two
 from heterosag.errors import FaultyUserError, UsageError, WireError

@@ -9,7 +9,7 @@ import pytest
 from rounds import ROUND, World, change, small_plan
 
 from heterosag import aggregate, wire
-from heterosag.crypto.labels import digest
+from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId

@@ -236,7 +236,7 @@ NOT_FOR_SECRETS = {
 def test_no_simulation_generator_is_near_a_mask() -> None:
     """Outside of simulation every random bit is the system's, or a keystream of a key that is."""
     near = [file for file in FILES if not file.startswith(SIMULATION)]
-    assert {"crypto/prg.py", "protocol/masks.py", "wire.py", "ring.py", "encode.py", "quantize.py"} <= set(near)
+    assert {"crypto/keystream.py", "protocol/masks.py", "wire.py", "ring.py", "encode.py", "quantize.py"} <= set(near)
     check(NOT_FOR_SECRETS, {}, near)
 
 

@@ -26,7 +26,7 @@ from vectors.replays import (
 
 from heterosag import errors, ring, wire
 from heterosag.assignment import assign
-from heterosag.crypto import labels, shamir
+from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import (
@@ -37,7 +37,7 @@ from heterosag.crypto.keys import (
     public_bytes,
     self_mask_key,
 )
-from heterosag.crypto.prg import keystream
+from heterosag.crypto.keystream import keystream
 from heterosag.crypto.seal import Seal
 from heterosag.encode import CellLanes, Rounding, check_update, decode, fill_cells
 from heterosag.graph import sparse_graph
@@ -124,12 +124,12 @@ def test_labels() -> None:
     for case in cases("labels", "digest", "derive"):
         parts = [unhex(part) for part in case["parts"]]
         first = [unhex(case["secret"])] if case["function"] == "derive" else []
-        assert getattr(labels, case["function"])(case["label"], *first, *parts).hex() == case["result"]
+        assert getattr(hashing, case["function"])(case["label"], *first, *parts).hex() == case["result"]
     for case in cases("labels", "index_bytes"):
-        assert labels.index_bytes(*case["numbers"]).hex() == case["result"]
+        assert hashing.index_bytes(*case["numbers"]).hex() == case["result"]
     for case in cases("labels", "commit"):
         where = case["kind"], unhex(case["context"]), case["dealer"], case["holder"]
-        assert labels.commit(*where, unhex(case["value"])).hex() == case["result"]
+        assert hashing.commit(*where, unhex(case["value"])).hex() == case["result"]
 
 
 def test_keys() -> None:
@@ -156,7 +156,7 @@ def test_signatures() -> None:
     for case in cases("signatures"):
         signer, parts = Identity.from_private_bytes(unhex(case["private"])), [unhex(part) for part in case["parts"]]
         assert signer.public.hex() == case["public"]
-        assert labels.digest(f"sign/{case['label']}", *parts).hex() == case["signed"]
+        assert hashing.digest(f"sign/{case['label']}", *parts).hex() == case["signed"]
         assert signer.sign(case["label"], *parts).hex() == case["signature"]
         verify(signer.public, unhex(case["signature"]), case["label"], *parts)
 
@@ -302,7 +302,7 @@ def test_rotation() -> None:
         assert turned.tolist() == case["rotated"]
         assert unrotate(turned, case["segment"]).tolist() == case["restored"]
         size = len(case["signs"])
-        stream = keystream(labels.digest("rotation", labels.index_bytes(case["segment"], size)), (size + 7) // 8)
+        stream = keystream(hashing.digest("rotation", hashing.index_bytes(case["segment"], size)), (size + 7) // 8)
         assert [1 - 2 * (stream[i // 8] >> i % 8 & 1) for i in range(size)] == case["signs"]
 
 
@@ -326,7 +326,7 @@ def test_packed_bytes_that_must_be_refused(bad: Case) -> None:
 
 def test_assignment() -> None:
     for case in cases("assignment", "shuffle"):
-        assert labels.shuffle(case["label"], unhex(case["seed"]), case["count"]) == case["order"]
+        assert hashing.shuffle(case["label"], unhex(case["seed"]), case["count"]) == case["order"]
     for case in cases("assignment", "assign"):
         seed = unhex(case["seed"]) if isinstance(case["seed"], str) else case["seed"]
         material = seed_bytes(seed)
@@ -348,7 +348,7 @@ def test_sharing() -> None:
         assert (graph.neighbours, plan.share_threshold) == (case["neighbours"], case["share_threshold"])
         assert (plan.agree_quorum, list(graph.order)) == (case["agree_quorum"], case["order"])
         if case["order"]:
-            assert labels.shuffle("sharing-order", unhex(case["seed_bytes"]), case["users"]) == case["order"]
+            assert hashing.shuffle("sharing-order", unhex(case["seed_bytes"]), case["users"]) == case["order"]
 
 
 @must_fail("sharing")
@@ -609,7 +609,7 @@ def test_enrolment() -> None:
         plan = enrolled.user(user["index"], "finish").finish(unhex(case["reveals_message"]))
         assert (plan.encode().hex(), plan.digest.hex()) == (case["plan"], case["plan_digest"])
     nonces = [unhex(user["nonce"]) for user in case["users"]]
-    assert labels.digest("enrol/seed", unhex(case["commitments_context"]), *nonces).hex() == case["seed"]
+    assert hashing.digest("enrol/seed", unhex(case["commitments_context"]), *nonces).hex() == case["seed"]
     assert plan_of({**case["recipe"], "assignment_seed": case["seed"]}).digest == server.plan.digest
 
 

@@ -11,7 +11,7 @@ from primitives import LOW_ORDER
 from whole_rounds import Played, play
 
 from heterosag import wire
-from heterosag.crypto import keys, labels
+from heterosag.crypto import hashing, keys
 from heterosag.crypto.seal import Seal
 
 Document = dict[str, Any]
@@ -112,9 +112,9 @@ def _signed_rosters(case: Case) -> list[Document]:
     name = "signed"
     context = case.message.context
     taken = replace(users[3], mask_key=hashed("substituted"), signature=b"")
-    parts = context, labels.index_bytes(3), taken.seal_key, taken.mask_key
+    parts = context, hashing.index_bytes(3), taken.seal_key, taken.mask_key
     by_another = replace(taken, signature=identity("an intruder").sign("advertise", *parts))
-    old = hashed("an older round"), labels.index_bytes(3), users[3].seal_key, users[3].mask_key
+    old = hashed("an older round"), hashing.index_bytes(3), users[3].seal_key, users[3].mask_key
     replayed = replace(users[3], signature=identity(name, 3).sign("advertise", *old))
     purpose = identity(name, 3).sign("survivors", context, *parts[1:2], users[3].seal_key, users[3].mask_key)
 
@@ -208,8 +208,8 @@ def _survivor_sets(case: Case) -> list[Document]:
         filler = stream(64, "no signature")
         return case.changed(survivors=chosen, signatures=[kept.get(user, filler) for user in chosen])
 
-    elsewhere = identity("signed", 3).sign("masked", hashed("another list of sharers"), labels.index_bytes(3))
-    agreed = identity("signed", 3).sign("survivors", context, labels.index_bytes(3))
+    elsewhere = identity("signed", 3).sign("masked", hashed("another list of sharers"), hashing.index_bytes(3))
+    agreed = identity("signed", 3).sign("survivors", context, hashing.index_bytes(3))
     place = survivors.index(3)
 
     def with_third(signature: bytes) -> bytes:
@@ -234,8 +234,8 @@ def _survivor_sets(case: Case) -> list[Document]:
 def _requests(plain: Case, signed: Case) -> list[Document]:
     survivors, votes = list(signed.message.survivors), list(signed.message.signatures)
     context = signed.message.context
-    outsider = (7, identity("signed", 7).sign("survivors", context, labels.index_bytes(*survivors)))
-    fewer = labels.index_bytes(*survivors[:-1])
+    outsider = (7, identity("signed", 7).sign("survivors", context, hashing.index_bytes(*survivors)))
+    fewer = hashing.index_bytes(*survivors[:-1])
     other = [(user, identity("signed", user).sign("survivors", context, fewer)) for user, _ in votes]
     plain_set = list(plain.message.survivors)
     return [
@@ -300,4 +300,4 @@ def _second_messages() -> list[Document]:
 def _masked_by_everybody(case: Case) -> list[bytes]:
     """Signatures as if the late vector had come in time: a set that a client would sign, had it not signed another."""
     context = case.message.context
-    return [identity("signed", user).sign("masked", context, labels.index_bytes(user)) for user in range(8)]
+    return [identity("signed", user).sign("masked", context, hashing.index_bytes(user)) for user in range(8)]

@@ -10,7 +10,7 @@ from material import document, hashed, identity, stream
 from msgspec.structs import replace
 
 from heterosag import wire
-from heterosag.crypto import labels
+from heterosag.crypto import hashing
 from heterosag.plan import Plan
 from heterosag.protocol.enrol import Charter, Enrolling, Enrolment
 
@@ -117,7 +117,7 @@ def _refused_by_users() -> list[Document]:
     pairs, nonces = list(listed.commitments), list(shown.nonces)
     unsigned = [*pairs[:-1], (hashed("another commitment"), pairs[-1][1])]
     own = hashed("not my commitment")
-    signature = _signer(0).sign("commit", listed.context, labels.index_bytes(0), own)
+    signature = _signer(0).sign("commit", listed.context, hashing.index_bytes(0), own)
 
     def show(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
         return wire.encode(replace(listed, commitments=list(pairs)))

@@ -8,8 +8,8 @@ import numpy as np
 from material import document, fraction, hashed, whole
 
 from heterosag import ring
-from heterosag.crypto.labels import digest, index_bytes
-from heterosag.crypto.prg import keystream
+from heterosag.crypto.hashing import digest, index_bytes
+from heterosag.crypto.keystream import keystream
 from heterosag.encode import CellLanes, Rounding
 from heterosag.plan import Cell, PlannedBlock
 from heterosag.protocol import masks

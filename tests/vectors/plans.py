@@ -9,7 +9,7 @@ from material import document, hashed, stream
 
 from heterosag import assignment as seating
 from heterosag import wire
-from heterosag.crypto.labels import shuffle
+from heterosag.crypto.hashing import shuffle
 from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import Plan
 from heterosag.protocol import RoundId

@@ -6,7 +6,7 @@ from typing import Any
 
 from material import document, element, elements_hex, hashed, identity, polynomial, stream
 
-from heterosag.crypto import labels, shamir
+from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import PRIME, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.seal import KINDS, Seal
@@ -29,24 +29,24 @@ LOW_ORDER = {
 
 
 def labelled() -> Document:
-    """labels.json."""
+    """hashing.json."""
     lists = [[], [b""], [b"", b""], [b"abc"], [b"a", b"bc"], [b"ab", b"c"], [stream(100, "long part")]]
     cases: list[Document] = [
         {
             "function": "digest",
             "label": "example",
             "parts": [part.hex() for part in parts],
-            "result": labels.digest("example", *parts).hex(),
+            "result": hashing.digest("example", *parts).hex(),
         }
         for parts in lists
     ]
     secret = hashed("input key material")
     for label, parts in (("example", []), ("example", [b"abc"]), ("other", [b"abc"]), ("example", [b"a", b"bc"])):
-        derived = labels.derive(label, secret, *parts).hex()
+        derived = hashing.derive(label, secret, *parts).hex()
         hexed = [part.hex() for part in parts]
         cases.append({"function": "derive", "label": label, "parts": hexed, "secret": secret.hex(), "result": derived})
     cases += [
-        {"function": "index_bytes", "numbers": numbers, "result": labels.index_bytes(*numbers).hex()}
+        {"function": "index_bytes", "numbers": numbers, "result": hashing.index_bytes(*numbers).hex()}
         for numbers in ([0], [1, 258], [2**32, 2**64 - 1], [])
     ]
     for kind, dealer, holder in (("mask", 0, 3), ("self", 0, 3), ("mask", 3, 0), ("secret", 5, 5)):
@@ -59,7 +59,7 @@ def labelled() -> Document:
                 "dealer": dealer,
                 "holder": holder,
                 "value": value.hex(),
-                "result": labels.commit(kind, C1, dealer, holder, value).hex(),
+                "result": hashing.commit(kind, C1, dealer, holder, value).hex(),
             }
         )
     about = (
@@ -133,8 +133,8 @@ def signatures() -> Document:
     signer = identity("signer")
     c0 = hashed("context c0")
     purposes = {
-        "advertise": [c0, labels.index_bytes(4), hashed("seal key"), hashed("mask key")],
-        "masked": [C2, labels.index_bytes(4)],
+        "advertise": [c0, hashing.index_bytes(4), hashed("seal key"), hashed("mask key")],
+        "masked": [C2, hashing.index_bytes(4)],
         "survivors": [C2, survivors_bytes([0, 2, 3, 4, 7])],
     }
     cases = [
@@ -143,7 +143,7 @@ def signatures() -> Document:
             "parts": [part.hex() for part in parts],
             "private": hashed("signer", "identity").hex(),
             "public": signer.public.hex(),
-            "signed": labels.digest(f"sign/{label}", *parts).hex(),
+            "signed": hashing.digest(f"sign/{label}", *parts).hex(),
             "signature": signer.sign(label, *parts).hex(),
         }
         for label, parts in purposes.items()
@@ -152,9 +152,9 @@ def signatures() -> Document:
     signature = bytes.fromhex(base["signature"])
     changes: dict[str, Document] = {
         "another label": {"label": "survivors"},
-        "another user": {"parts": [C2.hex(), labels.index_bytes(5).hex()]},
-        "another context": {"parts": [C1.hex(), labels.index_bytes(4).hex()]},
-        "parts joined": {"parts": [(C2 + labels.index_bytes(4)).hex()]},
+        "another user": {"parts": [C2.hex(), hashing.index_bytes(5).hex()]},
+        "another context": {"parts": [C1.hex(), hashing.index_bytes(4).hex()]},
+        "parts joined": {"parts": [(C2 + hashing.index_bytes(4)).hex()]},
         "another key": {"public": identity("somebody else").public.hex()},
         "a changed bit": {"signature": (signature[:-1] + bytes([signature[-1] ^ 1])).hex()},
         "cut": {"signature": signature[:-1].hex()},
@@ -190,8 +190,8 @@ def sealed() -> Document:
                     "dealer": dealer,
                     "holder": holder,
                     "kind": kind,
-                    "key": labels.derive("seal", shared, C1, labels.index_bytes(dealer, holder)).hex(),
-                    "associated": (C1 + labels.index_bytes(dealer, holder) + kind.encode()).hex(),
+                    "key": hashing.derive("seal", shared, C1, hashing.index_bytes(dealer, holder)).hex(),
+                    "associated": (C1 + hashing.index_bytes(dealer, holder) + kind.encode()).hex(),
                     "nonce": (bytes(11) + bytes([KINDS.index(kind)])).hex(),
                     "share": element_to_bytes(share).hex(),
                     "sealed": Seal.of(shared, C1, dealer, holder).close(kind, share).hex(),
@@ -222,7 +222,7 @@ def sealed() -> Document:
 def _seal_bytes(shared: bytes, plain: bytes) -> bytes:
     """Bytes that are no share, sealed as user 2 would seal a mask share for user 7."""
     seal = Seal.of(shared, C1, 2, 7)
-    return seal._cipher.encrypt(bytes(12), plain, C1 + labels.index_bytes(2, 7) + b"mask")
+    return seal._cipher.encrypt(bytes(12), plain, C1 + hashing.index_bytes(2, 7) + b"mask")
 
 
 def shared() -> Document:

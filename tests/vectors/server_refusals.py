@@ -11,7 +11,7 @@ from primitives import LOW_ORDER
 from whole_rounds import play
 
 from heterosag import wire
-from heterosag.crypto import labels
+from heterosag.crypto import hashing
 
 Document = dict[str, Any]
 
@@ -113,7 +113,7 @@ def _bad_vectors() -> list[Document]:
 
 def _bad_signatures() -> list[Document]:
     keys, vector, vote = (_sent("signed", phase, 3) for phase in ("advertise", "mask", "agree"))
-    fewer = identity("signed", 3).sign("survivors", vote.context, labels.index_bytes(0, 1, 2, 3, 5))
+    fewer = identity("signed", 3).sign("survivors", vote.context, hashing.index_bytes(0, 1, 2, 3, 5))
     unsigned = replace(keys.advertised, signature=b"")
     other = _sent("signed", "mask", 0).signature
     return [

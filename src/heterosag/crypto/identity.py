@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from heterosag.crypto.field import PRIME
-from heterosag.crypto.labels import derive, digest
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.hashing import derive, digest
+from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError, WireError
 
 __all__ = ["SIGNATURE_SIZE", "Identity", "check_identity", "verify"]

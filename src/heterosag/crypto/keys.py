@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from heterosag.crypto.field import PRIME, element_to_bytes, random_element
-from heterosag.crypto.labels import derive, index_bytes
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.hashing import derive, index_bytes
+from heterosag.crypto.secret import Secret
 from heterosag.errors import WireError
 
 __all__ = [

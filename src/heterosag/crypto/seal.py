@@ -13,8 +13,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from heterosag.crypto.field import ELEMENT_SIZE, element_from_bytes, element_to_bytes
-from heterosag.crypto.labels import derive, index_bytes
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.hashing import derive, index_bytes
+from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError, WireError
 
 __all__ = ["KINDS", "SEALED_SIZE", "Seal"]

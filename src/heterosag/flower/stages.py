@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
-from heterosag.crypto.labels import digest
+from heterosag.crypto.hashing import digest
 from heterosag.errors import UsageError, WireError
 
 __all__ = [

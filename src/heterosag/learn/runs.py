@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from heterosag.costs import summarise
+from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
-from heterosag.crypto.labels import digest
 from heterosag.embedded import Result, aggregate
 from heterosag.errors import ExposedUsersError, FaultyBlockError, TooFewSurvivorsError, UsageError
 from heterosag.learn import attacks, data, models, users

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag import encode as encoding
+from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity, check_identity
 from heterosag.crypto.keys import RoundSecrets
-from heterosag.crypto.labels import digest
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.secret import Secret
 from heterosag.encode import CellLanes, Rounding, Spread
 from heterosag.errors import ExposedUsersError, FaultyServerError, PlanError, UsageError, WireError
 from heterosag.plan import Plan, User

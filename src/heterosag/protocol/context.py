@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from heterosag.crypto.labels import DIGEST_SIZE, digest, index_bytes
+from heterosag.crypto.hashing import DIGEST_SIZE, digest, index_bytes
 from heterosag.errors import UsageError, WireError
 from heterosag.plan import Plan
 from heterosag.wire import WIRE_VERSION, Advertised

@@ -22,9 +22,9 @@ from secrets import token_bytes
 from typing import Any, TypeVar
 
 from heterosag import wire
-from heterosag.crypto import labels
+from heterosag.crypto import hashing
 from heterosag.crypto.identity import Identity, check_identity, verify
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.secret import Secret
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import Plan, User
 from heterosag.protocol.client import Directory, Policy
@@ -53,7 +53,7 @@ class Charter:
     @property
     def context(self) -> bytes:
         """What commitments are signed for."""
-        return labels.digest("context/charter", labels.index_bytes(wire.WIRE_VERSION), self.plan.digest, self.epoch)
+        return hashing.digest("context/charter", hashing.index_bytes(wire.WIRE_VERSION), self.plan.digest, self.epoch)
 
     def without(self, users: Collection[User], epoch: bytes) -> Charter:
         """The charter of the next try, without these users; a `PlanError` where too few are left for a plan."""
@@ -76,16 +76,16 @@ class Charter:
 
     def settle(self, commitments: bytes, nonces: Collection[bytes]) -> Plan:
         """The plan that everybody arrives at: `commitments` is their context, the nonces in roster order."""
-        seed = labels.digest("enrol/seed", commitments, *nonces)
+        seed = hashing.digest("enrol/seed", commitments, *nonces)
         return Plan.build(**self.plan.recipe() | {"assignment_seed": seed})
 
 
 def _commit(context: bytes, user: int, nonce: bytes) -> bytes:
-    return labels.digest("enrol/nonce", context, labels.index_bytes(user), nonce)
+    return hashing.digest("enrol/nonce", context, hashing.index_bytes(user), nonce)
 
 
 def _commitments_context(context: bytes, commitments: Collection[bytes]) -> bytes:
-    return labels.digest("context/commitments", context, *commitments)
+    return hashing.digest("context/commitments", context, *commitments)
 
 
 # --- a user ---------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Enrolling(Secret):
         context = self._charter.context
         commitment = _commit(context, self._index, nonce)
         self._log.claim(context, "commit", commitment)
-        signature = self._identity.sign("commit", context, labels.index_bytes(self._index), commitment)
+        signature = self._identity.sign("commit", context, hashing.index_bytes(self._index), commitment)
         self._nonce = _Nonce(nonce)
         own = wire.NonceCommitment(wire.WIRE_VERSION, context, self._index, commitment, signature)
         return wire.encode(own)
@@ -173,7 +173,7 @@ class Enrolling(Secret):
         self._check(found.context, charter.context, len(found.commitments))
         nonce = self._nonce
         for index, (commitment, signature) in enumerate(found.commitments):
-            parts = (charter.context, labels.index_bytes(index), commitment)
+            parts = (charter.context, hashing.index_bytes(index), commitment)
             try:
                 verify(self._directory[index], signature, "commit", *parts)
             except WireError:
@@ -260,7 +260,7 @@ class Enrolment:
             own = wire.decode(wire.NonceCommitment, data, plan=plan, sender=user)
             self._check(user, index, own.user, own.context)
             try:
-                parts = (self._context, labels.index_bytes(index), own.commitment)
+                parts = (self._context, hashing.index_bytes(index), own.commitment)
                 verify(self._directory[user], own.signature, "commit", *parts)
             except WireError as error:
                 raise FaultyUserError(user, error.problem) from None

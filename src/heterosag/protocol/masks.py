@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag import ring
-from heterosag.crypto.prg import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
+from heterosag.crypto.secret import Secret
 from heterosag.encode import PIECE_SIZE, CellLanes, Spread
 from heterosag.plan import Cell, Plan
 from heterosag.ring import Lanes

@@ -16,9 +16,9 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
+from heterosag.crypto.hashing import DIGEST_SIZE, digest
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE, RoundSecrets, mask_private_key
-from heterosag.crypto.labels import DIGEST_SIZE, digest
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError, WireError
 from heterosag.protocol.phases import ClientPhase
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared, mask_partners

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from msgspec.structs import replace
 
 from heterosag import wire
-from heterosag.crypto import labels
+from heterosag.crypto import hashing
 from heterosag.crypto.identity import verify
 from heterosag.crypto.keys import check_public_key
 from heterosag.encode import Spread
@@ -125,7 +125,7 @@ class _Advertising(_State):
         advertised = message.advertised
         keys = {advertised.seal_key, advertised.mask_key}
         if self.base.directory is not None:
-            parts = (self.context, labels.index_bytes(index), advertised.seal_key, advertised.mask_key)
+            parts = (self.context, hashing.index_bytes(index), advertised.seal_key, advertised.mask_key)
             self.base.verify(user, advertised.signature, "advertise", *parts)
         elif advertised.signature:
             raise FaultyUserError(user, "signed its keys, but this server knows no identities")
@@ -192,7 +192,7 @@ class _Masking(_State):
 
     def take(self, user: User, index: int, message: wire.MaskedVector) -> None:
         if self.base.directory is not None:
-            self.base.verify(user, message.signature, "masked", self.context, labels.index_bytes(index))
+            self.base.verify(user, message.signature, "masked", self.context, hashing.index_bytes(index))
         elif message.signature:
             raise FaultyUserError(user, "signed its vector, but this server knows no identities")
         check_indices(message.complaints, len(self.plan.users), "complaints", sender=user)

@@ -17,12 +17,12 @@ from itertools import pairwise
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from heterosag import wire
-from heterosag.crypto import labels, shamir
+from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import RoundSecrets, agree, is_canonical, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.seal import Seal
-from heterosag.crypto.secrecy import Secret
+from heterosag.crypto.secret import Secret
 from heterosag.encode import CellLanes, Spread
 from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError, WireError
 from heterosag.plan import Plan
@@ -124,7 +124,7 @@ def advertise(state: Fresh, secrets: RoundSecrets) -> tuple[Advertised, bytes]:
     seal_key, mask_key = public_bytes(secrets.seal_key), public_bytes(secrets.mask_key)
     signature = b""
     if state.identity is not None:
-        signature = state.identity.sign("advertise", state.context, labels.index_bytes(state.user), seal_key, mask_key)
+        signature = state.identity.sign("advertise", state.context, hashing.index_bytes(state.user), seal_key, mask_key)
     advertised = wire.Advertised(user=state.user, seal_key=seal_key, mask_key=mask_key, signature=signature)
     message = wire.Advertisement(version=wire.WIRE_VERSION, context=state.context, advertised=advertised)
     return Advertised(base=state, secrets=secrets), wire.encode(message)
@@ -177,7 +177,7 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials, log: Release
         own=own,
     )
     encoded = wire.encode(message)
-    log.claim(base.context, "share", labels.digest("sealed-shares", encoded))
+    log.claim(base.context, "share", hashing.digest("sealed-shares", encoded))
     return shared, encoded
 
 
@@ -210,12 +210,12 @@ def mask(
             user=base.user,
             signature=b""
             if base.identity is None
-            else base.identity.sign("masked", context, labels.index_bytes(base.user)),
+            else base.identity.sign("masked", context, hashing.index_bytes(base.user)),
             complaints=complaints,
             vector=masks.to_bytes(lanes, cells),
         )
     )
-    log.claim(base.context, "mask", labels.digest("masked-vector", message))
+    log.claim(base.context, "mask", hashing.digest("masked-vector", message))
     return Masked(base=base, context=context, sharers=sharers, held=held), message
 
 
@@ -269,7 +269,7 @@ def release(state: Masked, data: bytes, log: ReleaseLog, guard: Guard | None = N
 
 def commit_share(kind: str, context: bytes, dealer: int, holder: int, share: int) -> bytes:
     """The published commitment of a share (kinds mask and self) or of a whole sigma_self (kind secret)."""
-    return labels.commit(kind, context, dealer, holder, element_to_bytes(share))
+    return hashing.commit(kind, context, dealer, holder, element_to_bytes(share))
 
 
 # --- the checks ---------------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def _check_roster(state: Advertised, advertised: Sequence[wire.Advertised]) -> N
             if user.signature:
                 raise FaultyServerError("the roster is signed, but this client knows no identities")
             continue
-        parts = (base.context, labels.index_bytes(user.user), user.seal_key, user.mask_key)
+        parts = (base.context, hashing.index_bytes(user.user), user.seal_key, user.mask_key)
         try:
             verify(base.directory[user.user], user.signature, "advertise", *parts)
         except WireError:
@@ -393,7 +393,7 @@ def _check_masked(state: Masked, request: wire.SurvivorSet) -> None:
         raise FaultyServerError("the survivor set does not carry one signature for each survivor")
     for user, signature in zip(request.survivors, request.signatures, strict=True):
         try:
-            verify((base.directory or {})[user], signature, "masked", state.context, labels.index_bytes(user))
+            verify((base.directory or {})[user], signature, "masked", state.context, hashing.index_bytes(user))
         except WireError:
             name = base.plan.users[user]
             raise FaultyServerError(f"user {name!r} did not mask under this list of sharers") from None

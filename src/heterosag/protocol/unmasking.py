@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heterosag import ring, wire
-from heterosag.crypto import labels, shamir
+from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.encode import CellLanes, Spread, decode_metric
@@ -140,11 +140,11 @@ class _SecretCheck:
     def secret(self, value: int) -> bool:
         if self.kind == "mask":
             return public_bytes(mask_private_key(value)) == self.mask_key
-        committed = labels.commit("secret", self.context, self.dealer, self.dealer, element_to_bytes(value))
+        committed = hashing.commit("secret", self.context, self.dealer, self.dealer, element_to_bytes(value))
         return committed == self.commitments.secret
 
     def share(self, holder: int, value: int) -> bool:
-        committed = labels.commit(self.kind, self.context, self.dealer, holder, element_to_bytes(value))
+        committed = hashing.commit(self.kind, self.context, self.dealer, holder, element_to_bytes(value))
         return committed == self.commitments.shares[self.kind].get(holder)
 
 

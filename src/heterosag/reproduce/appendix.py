@@ -6,9 +6,9 @@ import numpy as np
 
 from heterosag import ring
 from heterosag.crypto import shamir
+from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
-from heterosag.crypto.labels import digest
-from heterosag.crypto.prg import keystream
+from heterosag.crypto.keystream import keystream
 from heterosag.encode import Rounding
 from heterosag.graph import majority
 from heterosag.quantize import quantize
