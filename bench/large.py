@@ -16,9 +16,10 @@ import numpy as np
 
 from bench.rows import WALL, Row
 from bench.scaling import user_step
-from heterosag import Plan, aggregate, ring
+from heterosag import Plan, aggregate
 from heterosag.crew import all_cores
 from heterosag.protocol import Client, RoundId, Server
+from heterosag.vector import ring
 
 HUGE, USUAL = 10**8, 10**6
 MEMORY = 1 << 30  # bytes beyond the input

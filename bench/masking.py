@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import numpy as np
 
 from bench.rows import CPU, Row, in_turn
-from heterosag import kernels, ring
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.encode import Rounding, check_update, fill_cells
@@ -17,6 +16,7 @@ from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.unmasking import remove_masks
+from heterosag.vector import _numba, ring
 
 ELEMENTS = 1_000_000
 USERS = 16
@@ -83,9 +83,9 @@ def _user_step(level: int, goal: float) -> Iterator[Row]:
 @contextmanager
 def only_numpy() -> Iterator[None]:
     """Nothing is large enough for a compiled loop."""
-    before, kernels.WORTH = kernels.WORTH, 1 << 62
+    before, _numba.WORTH = _numba.WORTH, 1 << 62
     yield
-    kernels.WORTH = before
+    _numba.WORTH = before
 
 
 def _server_step() -> Iterator[Row]:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from bench.rows import CPU, Row, in_turn, seconds
-from heterosag import ring
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.shamir import coefficients, combine, split_two
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId, Server
 from heterosag.protocol.client import Polynomials
+from heterosag.vector import ring
 
 
 def rows() -> Iterator[Row]:

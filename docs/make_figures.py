@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
-from heterosag import Plan, costs, ring, wire
+from heterosag import Plan, costs, wire
 from heterosag.crypto.field import PRIME
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
@@ -30,6 +30,7 @@ from heterosag.errors import TooFewSurvivorsError
 from heterosag.protocol import Client, Decoded, RoundId, Server
 from heterosag.protocol.legality import make_legal
 from heterosag.protocol.masks import from_bytes
+from heterosag.vector import ring
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from heterosag import Plan, aggregate, costs, ring, wire
+from heterosag import Plan, aggregate, costs, wire
 from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.errors import FaultyBlockError, TooFewSurvivorsError
 from heterosag.protocol import Client, RoundId, Server
 from heterosag.report.figures import COLOURS, draw_design, matplotlib_figure
+from heterosag.vector import ring
 
 # %% [markdown]
 # ## The plan

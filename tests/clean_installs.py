@@ -67,15 +67,15 @@ print("served")
 
 COMPILED = """
 import numpy as np
-from heterosag import kernels
-loop = kernels.find(kernels.pack_words, kernels.WORTH)
-assert loop is not None and loop is not kernels.pack_words
+from heterosag.vector import _numba
+loop = _numba.find(_numba.pack_words, _numba.WORTH)
+assert loop is not None and loop is not _numba.pack_words
 lanes, words = np.arange(64, dtype=np.uint32) % 32, np.zeros(5, np.uint64)
 same = np.zeros(5, np.uint64)
 loop(lanes, 5, words)
-kernels.pack_words(lanes, 5, same)
+_numba.pack_words(lanes, 5, same)
 assert (words == same).all()
-assert kernels.find(kernels.pack_words, 10) is None
+assert _numba.find(_numba.pack_words, 10) is None
 print("compiled")
 """
 

@@ -29,7 +29,6 @@ _HOMES = {
     "WireError": "errors",
 }
 _ROOMS = (
-    "arrays",
     "costs",
     "design",
     "embedded",
@@ -38,10 +37,9 @@ _ROOMS = (
     "graph",
     "plan",
     "protocol",
-    "quantize",
     "result",
-    "ring",
     "robust",
+    "vector",
     "wire",
 )
 

@@ -23,7 +23,7 @@ from heterosag.learn.config import TrainConfig
 
 if TYPE_CHECKING:
     from heterosag.plan import Plan
-    from heterosag.quantize import ValueRange
+    from heterosag.vector.quantize import ValueRange
 
 __all__ = ["app", "main"]
 
@@ -390,9 +390,9 @@ def _optimise(
 ) -> None:
     """Find the best plan for wishes, or for what a run has shown."""
     from heterosag.planner import Wishes, best, read_rates
-    from heterosag.quantize import check_range
     from heterosag.records import learn_wishes, read_run
     from heterosag.report.proposals import describe, show
+    from heterosag.vector.quantize import check_range
 
     for name in ("classes", "levels", "design", "subgroup_size", "min_robustness", "colluders", "assignment_seed",
                  "sharing", "fill_levels", "compare", "plan_file"):  # fmt: skip

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from heterosag import ring
 from heterosag.plan import Plan
+from heterosag.vector import ring
 
 __all__ = ["Costs", "of", "summarise"]
 

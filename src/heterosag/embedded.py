@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag import encode as encoding
-from heterosag.arrays import Layout
 from heterosag.crew import Crew, CrewSettings, assemble
 from heterosag.crypto.identity import Identity
 from heterosag.encode import CellLanes, Rounding, Update
@@ -34,6 +33,7 @@ from heterosag.protocol.server import Decoded, Refusal, Server
 from heterosag.protocol.unmasking import join_blocks
 from heterosag.result import BlockSum, Combined, combine
 from heterosag.robust import Rule, find_rule
+from heterosag.vector.arrays import Layout
 
 __all__ = ["Result", "Traffic", "aggregate"]
 

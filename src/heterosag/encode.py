@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag import ring
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, KEY_SIZE, Keystream, chunk_buffer
 from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError
 from heterosag.plan import Cell, Plan, PlannedBlock
-from heterosag.quantize import check_finite, count_outside, dequantize, quantize
-from heterosag.ring import Lanes
-from heterosag.rotation import rotate, unrotate
+from heterosag.vector import ring
+from heterosag.vector.quantize import check_finite, count_outside, dequantize, quantize
+from heterosag.vector.ring import Lanes
+from heterosag.vector.rotation import rotate, unrotate
 
 __all__ = [
     "METRIC_LIMIT",

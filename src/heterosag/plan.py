@@ -26,7 +26,6 @@ from heterosag.design import Design, Robustness
 from heterosag.dropout import LeakProbability
 from heterosag.errors import PlanError, UsageError
 from heterosag.graph import SharingGraph
-from heterosag.quantize import ValueRange, step
 from heterosag.recipe import (
     LEAST_CORRUPT,
     Cell,
@@ -47,7 +46,8 @@ from heterosag.recipe import (
     seed_bytes,
     share,
 )
-from heterosag.ring import packed_size
+from heterosag.vector.quantize import ValueRange, step
+from heterosag.vector.ring import packed_size
 
 __all__ = ["PLAN_VERSION", "Cell", "Plan", "PlannedBlock", "PlannedSegment", "Subgroup", "User"]
 

@@ -14,13 +14,13 @@ from itertools import pairwise
 from typing import Any
 
 from heterosag import graph as sharing_graph
-from heterosag import ring
 from heterosag.assignment import Subgroup, count_subgroups, fit_perfect, split_evenly
 from heterosag.crypto import hashing
 from heterosag.design import DESIGNS, Design, is_prime, make
 from heterosag.errors import PlanError, UsageError
 from heterosag.graph import SharingGraph
-from heterosag.quantize import MAX_LEVEL, ValueRange, check_range
+from heterosag.vector import ring
+from heterosag.vector.quantize import MAX_LEVEL, ValueRange, check_range
 
 __all__ = ["LEAST_CORRUPT", "Cell", "PlannedBlock", "PlannedSegment", "User"]
 

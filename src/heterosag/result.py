@@ -15,8 +15,8 @@ from heterosag.encode import decode, decode_metric
 from heterosag.errors import FaultyBlockError
 from heterosag.plan import Plan, User
 from heterosag.protocol.server import Decoded, DecodedBlock
-from heterosag.ring import Lanes
 from heterosag.robust import Rule
+from heterosag.vector.ring import Lanes
 
 __all__ = ["BlockSum", "Combined", "combine"]
 

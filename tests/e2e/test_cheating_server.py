@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rounds import World
 
-from heterosag import ring, wire
+from heterosag import wire
 from heterosag.crypto.field import element_from_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, self_mask_key
 from heterosag.crypto.shamir import coefficients, combine
@@ -20,6 +20,7 @@ from heterosag.plan import Plan
 from heterosag.protocol import ClientPhase, masks
 from heterosag.protocol.context import survivors_bytes
 from heterosag.protocol.masks import Mask
+from heterosag.vector import ring
 
 VICTIM = 0
 LEVEL = 5

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fuzz.enrolments import enrolment_server, enrolment_user
 from rounds import ROUND, small_plan
 
-from heterosag import ring, wire
+from heterosag import wire
 from heterosag.crypto.field import PRIME, element_to_bytes
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
@@ -42,6 +42,7 @@ from heterosag.plan import Plan
 from heterosag.protocol import Client, ClientPhase, Identity, Server, ServerPhase, masks
 from heterosag.protocol.client import Polynomials
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared
+from heterosag.vector import ring
 
 __all__ = ["KINDS", "TARGETS", "Round", "Script", "change", "limited_work", "other_plans", "play"]
 

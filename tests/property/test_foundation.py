@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from heterosag import ring
-from heterosag.arrays import Layout
 from heterosag.errors import PlanError, WireError
 from heterosag.plan import Plan
+from heterosag.vector import ring
+from heterosag.vector.arrays import Layout
 
 FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
 

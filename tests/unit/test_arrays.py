@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heterosag.arrays import Layout
 from heterosag.errors import UsageError
+from heterosag.vector.arrays import Layout
 
 
 def same(a: Any, b: Any) -> bool:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from heterosag import ring
 from heterosag.encode import Rounding, check_update, decode, decode_metric, fill_cells
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
+from heterosag.vector import ring
 
 
 def plan_of(weight_bound: int = 1) -> Plan:

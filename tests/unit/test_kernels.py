@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 from cases import each
 
-from heterosag import kernels, ring
-from heterosag.quantize import quantize
+from heterosag.vector import _numba, ring
+from heterosag.vector.quantize import quantize
 
 COUNT = 1003
 WIDTHS = (1, 3, 5, 7, 9, 11, 15, 17, 20, 31, 33, 47, 63)
@@ -28,9 +28,9 @@ def use(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
     """Take the loops for vectors of every size, as plain Python or compiled."""
     if compiled:
         pytest.importorskip("numba", reason="Numba is not installed: only the plain loops are tested")
-    monkeypatch.setattr(kernels, "WORTH", 1)
+    monkeypatch.setattr(_numba, "WORTH", 1)
     if not compiled:
-        monkeypatch.setattr(kernels, "_compile", lambda loop: loop)
+        monkeypatch.setattr(_numba, "_compile", lambda loop: loop)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -72,20 +72,20 @@ def test_quantizing_is_the_same(
 
 
 def test_small_vectors_do_not_load_the_compiler() -> None:
-    assert kernels.find(kernels.pack_words, kernels.WORTH - 1) is None
+    assert _numba.find(_numba.pack_words, _numba.WORTH - 1) is None
 
 
 @pytest.fixture
 def _forgotten() -> Iterator[None]:
-    kernels._compile.cache_clear()
+    _numba._compile.cache_clear()
     yield
-    kernels._compile.cache_clear()
+    _numba._compile.cache_clear()
 
 
 @pytest.mark.usefixtures("_forgotten")
 def test_without_numba_or_with_one_that_does_not_fit_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)  # importing it fails
-    assert kernels.find(kernels.pack_words, kernels.WORTH) is None
+    assert _numba.find(_numba.pack_words, _numba.WORTH) is None
 
 
 @pytest.mark.usefixtures("_forgotten")
@@ -100,7 +100,7 @@ def test_with_nowhere_to_keep_it_it_is_compiled_all_the_same(monkeypatch: pytest
 
     monkeypatch.setattr(numba, "njit", refuse)
     words = np.zeros(1, dtype=np.uint64)
-    found = kernels.find(kernels.pack_words, kernels.WORTH)
+    found = _numba.find(_numba.pack_words, _numba.WORTH)
     assert found is not None
     found(np.array([1, 2, 3], dtype=np.uint8), 5, words)
     assert words.tolist() == [1 | 2 << 5 | 3 << 10]
@@ -111,8 +111,8 @@ def test_floats_that_cannot_be_compiled_for_are_left_to_numpy(monkeypatch: pytes
     values = np.linspace(-1, 1, COUNT).astype(dtype)
     words = np.random.default_rng(0).integers(0, 2**32, COUNT, dtype=np.uint32)
     found = []
-    for worth in (kernels.WORTH, 1):
-        monkeypatch.setattr(kernels, "WORTH", worth)
+    for worth in (_numba.WORTH, 1):
+        monkeypatch.setattr(_numba, "WORTH", worth)
         out = np.zeros(COUNT, dtype=np.uint8)
         quantize(values, 12, (-1.0, 1.0), words, out=out)
         found.append(out)

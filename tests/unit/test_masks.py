@@ -9,15 +9,15 @@ import pytest
 from cases import each
 from rounds import World, small_plan
 
-from heterosag import encode, ring, wire
+from heterosag import encode, wire
 from heterosag.crew import all_cores
-from heterosag.crypto import keystream
-from heterosag.crypto.keystream import CHUNK_SIZE, keystream
+from heterosag.crypto.keystream import CHUNK_SIZE, Keystream, chunk_buffer, keystream
 from heterosag.encode import CellLanes, Rounding, Spread, check_update, fill_cells
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol.masks import Mask
+from heterosag.vector import ring
 
 
 def test_layout_of_a_mask_is_the_specifications() -> None:
@@ -72,7 +72,7 @@ def test_no_keystream_bit_masks_two_elements(monkeypatch: pytest.MonkeyPatch) ->
     pair) or one (self), each in one ascending pass without overlap, and no key returns in another round."""
     reads: dict[bytes, list[list[tuple[int, int]]]] = defaultdict(list)
 
-    class Recorder(keystream.Keystream):
+    class Recorder(Keystream):
         def __init__(self, key: bytes, *, start: int = 0) -> None:
             super().__init__(key, start=start)
             self.ranges: list[tuple[int, int]] = []
@@ -219,13 +219,13 @@ def test_a_piece_is_no_larger_than_said(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_stream_can_be_entered_at_any_block() -> None:
-    key, buffer = bytes(range(32)), keystream.chunk_buffer()
+    key, buffer = bytes(range(32)), chunk_buffer()
     whole = keystream(key, 4096)
     for start in (0, 16, 1024, 4080):
-        stream = keystream.Keystream(key, start=start)
+        stream = Keystream(key, start=start)
         assert bytes(stream.read_into(buffer, 16)) == whole[start : start + 16]
         assert stream.position == start + 16
     with pytest.raises(UsageError, match="multiple of 16"):
-        keystream.Keystream(key, start=8)
+        Keystream(key, start=8)
     with pytest.raises(UsageError, match="multiple of 16"):
-        keystream.Keystream(key, start=-16)
+        Keystream(key, start=-16)

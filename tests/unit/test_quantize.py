@@ -5,7 +5,7 @@ import pytest
 from cases import each
 
 from heterosag.errors import UsageError
-from heterosag.quantize import check_range, dequantize, quantize, step
+from heterosag.vector.quantize import check_range, dequantize, quantize, step
 
 
 def random_words(count: int, seed: int = 0) -> np.ndarray:

@@ -21,7 +21,7 @@ REFERENCE = DOCS / "reference"
 
 # Modules that users are told of. What is not here may change without notice.
 PUBLIC = (
-    "arrays", "costs", "design", "dropout", "embedded", "errors", "flower", "graph", "keyfiles", "learn.config",
+    "vector.arrays", "costs", "design", "dropout", "embedded", "errors", "flower", "graph", "keyfiles", "learn.config",
     "learn.data", "learn.models", "learn.runs", "ledger", "plan", "planner", "protocol", "protocol.enrol",
     "protocol.guard", "ranges", "records", "releases", "report.figures", "report.page", "report.runs", "result",
     "robust",

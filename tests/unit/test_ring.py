@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from cases import each
 
-from heterosag import ring
 from heterosag.errors import UsageError, WireError
+from heterosag.vector import ring
 
 
 @each(

@@ -5,7 +5,7 @@ import pytest
 
 from heterosag import aggregate
 from heterosag.plan import Plan
-from heterosag.rotation import rotate, unrotate
+from heterosag.vector.rotation import rotate, unrotate
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13, 100, 1023, 1024, 15902])

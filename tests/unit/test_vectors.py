@@ -24,7 +24,7 @@ from vectors.replays import (
     unhex,
 )
 
-from heterosag import errors, ring, wire
+from heterosag import errors, wire
 from heterosag.assignment import assign
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
@@ -47,11 +47,12 @@ from heterosag.protocol.context import roster_context, sharers_context
 from heterosag.protocol.enrol import Enrolment
 from heterosag.protocol.legality import check_legal, make_legal
 from heterosag.protocol.phases import Phase
-from heterosag.quantize import dequantize, quantize
 from heterosag.recipe import seed_bytes
 from heterosag.result import combine
 from heterosag.robust import RULES
-from heterosag.rotation import rotate, unrotate
+from heterosag.vector import ring
+from heterosag.vector.quantize import dequantize, quantize
+from heterosag.vector.rotation import rotate, unrotate
 
 
 def must_fail(name: str) -> Any:

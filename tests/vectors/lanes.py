@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from material import document, fraction, hashed, whole
 
-from heterosag import ring
 from heterosag.crypto.hashing import digest, index_bytes
 from heterosag.crypto.keystream import keystream
 from heterosag.encode import CellLanes, Rounding
 from heterosag.plan import Cell, PlannedBlock
 from heterosag.protocol import masks
-from heterosag.quantize import dequantize, quantize
-from heterosag.rotation import rotate, unrotate
+from heterosag.vector import ring
+from heterosag.vector.quantize import dequantize, quantize
+from heterosag.vector.rotation import rotate, unrotate
 
 Document = dict[str, Any]
 

@@ -25,7 +25,6 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from heterosag.arrays import Layout
 from heterosag.crew import all_cores
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.flower.record import Recorder
@@ -38,6 +37,7 @@ from heterosag.protocol.phases import Phase
 from heterosag.ranges import clipped_share, follow
 from heterosag.result import BlockSum, Combined, combine
 from heterosag.robust import find_rule
+from heterosag.vector.arrays import Layout
 
 __all__ = ["Round", "SecureGrid"]
 

@@ -25,7 +25,6 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
-from heterosag.arrays import Layout
 from heterosag.crew import all_cores
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, HeteroSagError, LocalFileError, UsageError
@@ -37,6 +36,7 @@ from heterosag.protocol import Client, RoundId
 from heterosag.protocol.client import Policy
 from heterosag.protocol.phases import Phase
 from heterosag.releases import FileReleaseLog
+from heterosag.vector.arrays import Layout
 
 __all__ = ["mod"]
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from heterosag.errors import UsageError
-from heterosag.quantize import check_range
+from heterosag.vector.quantize import check_range
 
 __all__ = ["MOST_USERS", "Wishes"]
 

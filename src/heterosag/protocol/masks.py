@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from heterosag import ring
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.crypto.secret import Secret
 from heterosag.encode import PIECE_SIZE, CellLanes, Spread
 from heterosag.plan import Cell, Plan
-from heterosag.ring import Lanes
+from heterosag.vector import ring
+from heterosag.vector.ring import Lanes
 
 __all__ = ["Mask", "apply", "apply_all", "check_bytes", "empty", "from_bytes", "reduce", "shared_cells", "to_bytes"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heterosag import ring, wire
+from heterosag import wire
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
@@ -23,7 +23,8 @@ from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol.masks import Mask
 from heterosag.recipe import PlannedBlock
-from heterosag.ring import Lanes
+from heterosag.vector import ring
+from heterosag.vector.ring import Lanes
 
 __all__ = ["Commitments", "DecodedBlock", "find_fault", "find_metric_fault", "join_blocks", "rebuild", "remove_masks"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from heterosag import ring
 from heterosag.crypto import shamir
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.keystream import keystream
 from heterosag.encode import Rounding
 from heterosag.graph import majority
-from heterosag.quantize import quantize
 from heterosag.reproduce.outcome import Holds, Outcome, Table, Verdict
 from heterosag.reproduce.running import Job
-from heterosag.ring import Lanes
+from heterosag.vector import ring
+from heterosag.vector.quantize import quantize
+from heterosag.vector.ring import Lanes
 
 __all__ = ["appendix_a"]
 

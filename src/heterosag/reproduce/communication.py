@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heterosag import costs, ring
+from heterosag import costs
 from heterosag.embedded import aggregate
 from heterosag.learn.models import build
 from heterosag.learn.users import flatten
@@ -15,6 +15,7 @@ from heterosag.plan import Plan
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Series, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.reproduce.settings import LEVELS, RATES, UNQUANTIZED
+from heterosag.vector import ring
 
 __all__ = ["cost_table", "expansion"]
 

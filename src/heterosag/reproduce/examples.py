@@ -11,11 +11,11 @@ import numpy.typing as npt
 from heterosag.design import Design
 from heterosag.embedded import aggregate
 from heterosag.plan import Plan
-from heterosag.quantize import dequantize
 from heterosag.recipe import PlannedBlock
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.result import BlockSum
+from heterosag.vector.quantize import dequantize
 
 __all__ = ["examples_1_2", "examples_3_4", "picture_of"]
 

@@ -26,9 +26,9 @@ from heterosag.embedded import aggregate
 from heterosag.learn import data, models
 from heterosag.learn.users import LocalTraining, train_together
 from heterosag.plan import Plan
-from heterosag.quantize import dequantize
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Table, Verdict
 from heterosag.reproduce.running import Job
+from heterosag.vector.quantize import dequantize
 
 __all__ = ["inversion"]
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag import kernels
 from heterosag.errors import UsageError, WireError
+from heterosag.vector import _numba
 
 __all__ = [
     "MAX_BITS",
@@ -89,7 +89,7 @@ def pack_into(lanes: Lanes, bits: int, out: npt.NDArray[np.uint8]) -> None:
     if bits == dtype.itemsize * 8:
         out[:] = lanes.view(np.uint8)
         return
-    if (compiled := kernels.find(kernels.pack_words, lanes.size)) is not None:
+    if (compiled := _numba.find(_numba.pack_words, lanes.size)) is not None:
         words = np.empty(-(-lanes.size * bits // _WORD), dtype="<u8")
         compiled(lanes, bits, words)
         out[:] = words.view(np.uint8)[: out.size]
@@ -123,7 +123,7 @@ def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> Lanes
     size = check_packed(data, bits, count)
     if bits == dtype.itemsize * 8:
         return np.frombuffer(data, dtype=dtype).copy()
-    if (compiled := kernels.find(kernels.unpack_words, count)) is not None:
+    if (compiled := _numba.find(_numba.unpack_words, count)) is not None:
         words = np.zeros(size // 8 + 1, dtype="<u8")
         words.view(np.uint8)[:size] = np.frombuffer(data, dtype=np.uint8)
         lanes = np.empty(count, dtype=dtype)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag import kernels
 from heterosag.errors import UsageError
-from heterosag.ring import Lanes, reduce
+from heterosag.vector import _numba
+from heterosag.vector.ring import Lanes, reduce
 
 __all__ = ["MAX_LEVEL", "ValueRange", "check_finite", "check_range", "count_outside", "dequantize", "quantize", "step"]
 
@@ -108,9 +108,9 @@ def quantize(
     clipped = 0 if inside else count_outside(values, value_range)
     # Whether rounding can reach `level` at all; mostly it cannot, and a pass over the values is saved.
     reaches = not inside or (most - low) * scale + (1.0 - _WORD_SCALE) >= level
-    loop = kernels.round_down if level < 1 << 31 else kernels.round_down_far
+    loop = _numba.round_down if level < 1 << 31 else _numba.round_down_far
     native = values.dtype in (np.float32, np.float64)  # what can be compiled for
-    compiled = kernels.find(loop, size or values.size) if native else None
+    compiled = _numba.find(loop, size or values.size) if native else None
     if wrap_bits is not None:
         _round_chunks(values, low, scale, words, out, lambda chunk: _wrap(chunk, wrap_bits))
     elif compiled is not None:
