@@ -251,7 +251,7 @@ def _scale(found: list[Any], item: str) -> str:
 
 def summarise_subgroups() -> None:
     """Subgroup sizes that keep three honest survivors in every block."""
-    from heterosag.dropout import least_subgroup_size
+    from heterosag.plan.dropout import least_subgroup_size
 
     start = time.perf_counter()
     shares = (0.0, 0.05, 0.1, 0.2, 0.33)
@@ -277,7 +277,7 @@ def subgroups() -> str:
     lines = [
         f"Least users of a subgroup so that every block of `perfect` keeps {found['honest']} honest survivors, except "
         f"with probability 2^-{found['bits']}, among {found['users']:,} users "
-        "(`heterosag.dropout.least_subgroup_size`):\n",
+        "(`heterosag.plan.dropout.least_subgroup_size`):\n",
         f"| dropout | {' | '.join(heads)} |",
         f"| --- | {' | '.join('---:' for _ in heads)} |",
     ]

@@ -19,14 +19,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
-from heterosag import Plan, costs, wire
+from heterosag import Plan, wire
 from heterosag.crypto.field import PRIME
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.keystream import keystream
-from heterosag.design import Design, make, paper, perfect
 from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.errors import TooFewSurvivorsError
+from heterosag.plan import costs
+from heterosag.plan.design import Design, make, paper, perfect
 from heterosag.protocol import Client, Decoded, RoundId, Server
 from heterosag.protocol.legality import make_legal
 from heterosag.protocol.masks import from_bytes

@@ -194,7 +194,7 @@ def plan_reference() -> str:
     """Every key of a plan's TOML: the arguments of `Plan.build`."""
     rows = [
         (name, _plain(kind), f"`{_spell(default)}`" if default not in (None, "None") else "", words)
-        for name, kind, default, words in _arguments("plan.py", "Plan", "build")
+        for name, kind, default, words in _arguments("plan/plan.py", "Plan", "build")
     ]
     return "\n".join(_table(("key", "type", "default", "meaning"), rows))
 

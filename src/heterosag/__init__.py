@@ -29,12 +29,9 @@ _HOMES = {
     "WireError": "errors",
 }
 _ROOMS = (
-    "costs",
-    "design",
     "embedded",
     "encode",
     "errors",
-    "graph",
     "plan",
     "protocol",
     "result",

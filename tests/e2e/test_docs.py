@@ -83,7 +83,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_json_key_is_documented() -> None:
     from heterosag import Plan
-    from heterosag.costs import summarise
+    from heterosag.plan.costs import summarise
 
     text = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
     for key in summarise(Plan.build([5, 5], [2, 4], 100, value_range=1.0)):
@@ -101,8 +101,8 @@ def test_figures_are_those_the_software_draws(
 
 
 def test_figures_name_the_extra_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heterosag.design import perfect
     from heterosag.errors import UsageError
+    from heterosag.plan.design import perfect
     from heterosag.report.figures import draw_design
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

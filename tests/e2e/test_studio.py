@@ -24,8 +24,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from heterosag import costs
-from heterosag.plan import Plan
+from heterosag.plan import Plan, costs
 from heterosag.records import FORMAT, RunWriter
 
 # --- a studio to talk to ------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from copy import copy
 from functools import cache
 from typing import Any
 
-from heterosag.graph import sparse_graph
 from heterosag.plan import Plan
+from heterosag.plan.sharing import sparse_graph
 
 __all__ = ["PLANS", "choose_plan", "find_plan"]
 

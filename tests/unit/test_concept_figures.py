@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from tolerance import differences_of_drawings
 
-from heterosag import costs
-from heterosag.design import paper, perfect
+from heterosag.plan import costs
+from heterosag.plan.design import paper, perfect
 
 ROOT = Path(__file__).parents[2]
 

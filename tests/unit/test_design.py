@@ -6,9 +6,9 @@ from itertools import combinations
 import pytest
 from cases import each
 
-from heterosag import design as designs
-from heterosag.design import Design, has_perfect, is_prime, make, multigroup, paper, perfect, secagg
 from heterosag.errors import UsageError
+from heterosag.plan import robustness
+from heterosag.plan.design import Design, has_perfect, is_prime, make, multigroup, paper, perfect, secagg
 
 
 def algorithm_1(groups: int) -> list[list[int | None]]:
@@ -218,7 +218,7 @@ def test_the_quick_upper_bound_is_one(name: str) -> None:
 
 def test_lower_bound_is_labelled_and_below_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = perfect(20).robustness((0, 1, 2))
-    monkeypatch.setattr(designs, "_WORK", 100)
+    monkeypatch.setattr(robustness, "WORK", 100)
     bound = perfect(20).robustness((0, 1, 2))
     assert exact.exact
     assert not bound.exact

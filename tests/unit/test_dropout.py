@@ -7,11 +7,11 @@ from math import comb, prod
 
 import pytest
 
-from heterosag.design import Design, make
-from heterosag.dropout import failure_probability, leak_probability, least_subgroup_size
 from heterosag.errors import UsageError
-from heterosag.graph import majority
 from heterosag.plan import Plan
+from heterosag.plan.design import Design, make
+from heterosag.plan.dropout import failure_probability, leak_probability, least_subgroup_size
+from heterosag.plan.sharing import majority
 
 DIGITS = Fraction(1, 10**12)
 """How far from the exact value a probability may be, relative to it: nine digits are promised."""

@@ -4,7 +4,7 @@ import pytest
 from cases import each
 
 from heterosag.errors import UsageError
-from heterosag.graph import complete_graph, find_neighbours, majority, sparse_graph
+from heterosag.plan.sharing import complete_graph, find_neighbours, majority, sparse_graph
 
 
 @each(

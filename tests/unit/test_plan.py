@@ -8,10 +8,9 @@ import pytest
 from cases import each
 
 import heterosag
-from heterosag import costs
-from heterosag.costs import summarise
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan import Plan
+from heterosag.plan import Plan, costs
+from heterosag.plan.costs import summarise
 
 PAPER: dict[str, Any] = {"classes": [5] * 5, "levels": [2, 6, 8, 10, 12], "dimension": 79510, "value_range": 1.0}
 

@@ -21,10 +21,10 @@ REFERENCE = DOCS / "reference"
 
 # Modules that users are told of. What is not here may change without notice.
 PUBLIC = (
-    "vector.arrays", "costs", "design", "dropout", "embedded", "errors", "flower", "graph", "keyfiles", "learn.config",
-    "learn.data", "learn.models", "learn.runs", "ledger", "plan", "planner", "protocol", "protocol.enrol",
-    "protocol.guard", "ranges", "records", "releases", "report.figures", "report.page", "report.runs", "result",
-    "robust",
+    "embedded", "errors", "flower", "keyfiles", "learn.config", "learn.data", "learn.models", "learn.runs",
+    "ledger", "plan", "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "protocol",
+    "protocol.enrol", "protocol.guard", "ranges", "records", "releases", "report.figures", "report.page",
+    "report.runs", "result", "robust", "vector.arrays",
 )  # fmt: skip
 
 

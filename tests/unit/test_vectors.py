@@ -25,7 +25,6 @@ from vectors.replays import (
 )
 
 from heterosag import errors, wire
-from heterosag.assignment import assign
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.identity import Identity, verify
@@ -40,14 +39,15 @@ from heterosag.crypto.keys import (
 from heterosag.crypto.keystream import keystream
 from heterosag.crypto.seal import Seal
 from heterosag.encode import CellLanes, Rounding, check_update, decode, fill_cells
-from heterosag.graph import sparse_graph
 from heterosag.plan import Cell, Plan, PlannedBlock
+from heterosag.plan.assignment import assign
+from heterosag.plan.build import seed_bytes
+from heterosag.plan.sharing import sparse_graph
 from heterosag.protocol import MemoryReleaseLog, Server, masks
 from heterosag.protocol.context import roster_context, sharers_context
 from heterosag.protocol.enrol import Enrolment
 from heterosag.protocol.legality import check_legal, make_legal
 from heterosag.protocol.phases import Phase
-from heterosag.recipe import seed_bytes
 from heterosag.result import combine
 from heterosag.robust import RULES
 from heterosag.vector import ring

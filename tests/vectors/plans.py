@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 from material import document, hashed, stream
 
-from heterosag import assignment as seating
 from heterosag import wire
 from heterosag.crypto.hashing import shuffle
 from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import Plan
+from heterosag.plan import assignment as seating
+from heterosag.plan.build import seed_bytes
 from heterosag.protocol import RoundId
 from heterosag.protocol.context import roster_context, sharers_context
 from heterosag.protocol.legality import check_legal, make_legal
 from heterosag.protocol.masks import shared_cells
-from heterosag.recipe import seed_bytes
 
 Document = dict[str, Any]
 

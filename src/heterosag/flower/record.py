@@ -12,11 +12,11 @@ from typing import Any
 from flwr.app import Message
 from flwr.common.logger import log
 
-from heterosag.costs import summarise
 from heterosag.errors import UsageError
 from heterosag.flower.rounds import TOO_LATE, Round
 from heterosag.flower.stages import HELLO
 from heterosag.plan import Plan, User
+from heterosag.plan.costs import summarise
 from heterosag.protocol.phases import Phase
 from heterosag.records import FAILED, FORMAT, RECORD, RunWriter, describe_round
 

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from heterosag.costs import summarise
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
 from heterosag.embedded import Result, aggregate
@@ -28,6 +27,7 @@ from heterosag.learn.config import TrainConfig
 from heterosag.learn.users import LocalTraining
 from heterosag.ledger import Ledger
 from heterosag.plan import Plan, User
+from heterosag.plan.costs import summarise
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.phases import Phase
 from heterosag.ranges import follow
@@ -239,7 +239,7 @@ class Run:
             members += sorted(int(first + index) for index in rng.choice(size, count, replace=False))
             sizes.append(count)
             first += size
-        recipe = self.plan.recipe() | {"classes": sizes, "users": members, "min_robustness": None}
+        recipe = self.plan.arguments() | {"classes": sizes, "users": members, "min_robustness": None}
         if self.config.min_robustness >= 0:
             recipe["min_robustness"] = self.config.min_robustness
         return Plan.build(**recipe), members

@@ -26,10 +26,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from heterosag import dropout as chances
-from heterosag.design import has_perfect, make
 from heterosag.errors import UsageError
-from heterosag.graph import majority
+from heterosag.plan import dropout as chances
+from heterosag.plan.design import has_perfect, make
+from heterosag.plan.sharing import majority
 from heterosag.planner.wishes import Wishes
 
 __all__ = ["MOST_SIZES", "THRIFT", "Model", "Solved", "sizes_for", "solve", "solve_size"]

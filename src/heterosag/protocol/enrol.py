@@ -57,7 +57,7 @@ class Charter:
 
     def without(self, users: Collection[User], epoch: bytes) -> Charter:
         """The charter of the next try, without these users; a `PlanError` where too few are left for a plan."""
-        recipe = self.plan.recipe()
+        recipe = self.plan.arguments()
         gone = {self.plan.users[self.plan.index(user)] for user in users}
         kept, sizes, first = [], [], 0
         for size in self.plan.classes:
@@ -77,7 +77,7 @@ class Charter:
     def settle(self, commitments: bytes, nonces: Collection[bytes]) -> Plan:
         """The plan that everybody arrives at: `commitments` is their context, the nonces in roster order."""
         seed = hashing.digest("enrol/seed", commitments, *nonces)
-        return Plan.build(**self.plan.recipe() | {"assignment_seed": seed})
+        return Plan.build(**self.plan.arguments() | {"assignment_seed": seed})
 
 
 def _commit(context: bytes, user: int, nonce: bytes) -> bytes:

@@ -20,9 +20,9 @@ from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public
 from heterosag.encode import CellLanes, Spread, decode_metric
 from heterosag.errors import DisputedShareError, FaultyUserError, TooFewSurvivorsError, WireError
 from heterosag.plan import Plan
+from heterosag.plan.layout import PlannedBlock
 from heterosag.protocol import masks
 from heterosag.protocol.masks import Mask
-from heterosag.recipe import PlannedBlock
 from heterosag.vector import ring
 from heterosag.vector.ring import Lanes
 

@@ -6,8 +6,8 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from heterosag.design import Design
 from heterosag.errors import UsageError
+from heterosag.plan.design import Design
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heterosag.design import make
 from heterosag.errors import UsageError
+from heterosag.plan.design import make
 from heterosag.records import RunRecord
 from heterosag.report.figures import COLOURS, draw_design, matplotlib_figure, to_svg
 from heterosag.report.runs import summarise_run, summary_rows

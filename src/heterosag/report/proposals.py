@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from heterosag.costs import summarise
+from heterosag.plan.costs import summarise
 from heterosag.planner import Proposal
 from heterosag.report.terminal import show_plan
 

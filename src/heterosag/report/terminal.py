@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from heterosag.costs import summarise
-from heterosag.design import Design
 from heterosag.plan import Plan
+from heterosag.plan.costs import summarise
+from heterosag.plan.design import Design
 from heterosag.report.figures import PALETTE
 
 __all__ = ["compare_plans", "show_matrix", "show_plan"]

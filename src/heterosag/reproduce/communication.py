@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heterosag import costs
 from heterosag.embedded import aggregate
 from heterosag.learn.models import build
 from heterosag.learn.users import flatten
-from heterosag.plan import Plan
+from heterosag.plan import Plan, costs
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Series, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.reproduce.settings import LEVELS, RATES, UNQUANTIZED

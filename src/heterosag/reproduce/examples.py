@@ -8,10 +8,10 @@ from itertools import combinations, product
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.design import Design
 from heterosag.embedded import aggregate
 from heterosag.plan import Plan
-from heterosag.recipe import PlannedBlock
+from heterosag.plan.design import Design
+from heterosag.plan.layout import PlannedBlock
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.result import BlockSum

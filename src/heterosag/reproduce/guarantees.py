@@ -9,9 +9,9 @@ from itertools import combinations
 
 import numpy as np
 
-from heterosag.design import Design, has_perfect, paper, perfect
-from heterosag.dropout import leak_probability
 from heterosag.plan import Plan
+from heterosag.plan.design import Design, has_perfect, paper, perfect
+from heterosag.plan.dropout import leak_probability
 from heterosag.protocol.outcome import outcome
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
 from heterosag.reproduce.running import Job

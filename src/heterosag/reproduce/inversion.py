@@ -21,11 +21,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.design import make
 from heterosag.embedded import aggregate
 from heterosag.learn import data, models
 from heterosag.learn.users import LocalTraining, train_together
 from heterosag.plan import Plan
+from heterosag.plan.design import make
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.vector.quantize import dequantize

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
-from heterosag.design import Design, paper
+from heterosag.plan.design import Design, paper
 from heterosag.reproduce.examples import picture_of
 from heterosag.reproduce.outcome import Holds, Outcome, Scale, Table, Verdict
 from heterosag.reproduce.running import Job

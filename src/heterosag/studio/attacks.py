@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterosag.design import Design
 from heterosag.errors import PlanError
 from heterosag.plan import Plan
+from heterosag.plan.design import Design
 from heterosag.studio.forms import Form
 
 __all__ = ["attack", "place_worst"]

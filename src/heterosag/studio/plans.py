@@ -10,11 +10,11 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
-from heterosag import costs, planner
-from heterosag.assignment import count_subgroups
-from heterosag.design import DESIGNS, paper
+from heterosag import planner
 from heterosag.errors import PlanError
-from heterosag.plan import Plan
+from heterosag.plan import Plan, costs
+from heterosag.plan.assignment import count_subgroups
+from heterosag.plan.design import DESIGNS, paper
 from heterosag.studio.forms import Form
 
 __all__ = [
@@ -365,7 +365,7 @@ def _exports(plan: Plan) -> dict[str, str]:
     }
     words = " \\\n  ".join(f"--{name}={value}" for name, value in flags.items())
     filled = " \\\n  --fill-levels" if plan.fill_levels else ""
-    recipe = plan.recipe()
+    recipe = plan.arguments()
     ordered = "# users are numbered by their rate, slowest first\n" if recipe["users"] is not None else ""
     arguments = "".join(f"    {name}={value!r},\n" for name, value in recipe.items() if value not in (None, []))
     return {

@@ -1,6 +1,6 @@
 """The plan: everything public about the rounds of an epoch, frozen before a single key exists.
 
-`Plan.build` turns a handful of wishes into the whole structure (who, subgroups, design, levels, ring widths,
+`Plan.build` turns a handful of arguments into the whole structure (who, subgroups, design, levels, ring widths,
 thresholds) or refuses with the value to change. The plan then states what it guarantees, computed from that
 structure. All parties bind its digest into every context, so parties that disagree on anything here cannot be
 combined.
@@ -8,29 +8,18 @@ combined.
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from heterosag import dropout as chances
-from heterosag import graph as sharing_graph
-from heterosag.assignment import Subgroup, assign
 from heterosag.crypto import hashing
-from heterosag.design import Design, Robustness
-from heterosag.dropout import LeakProbability
 from heterosag.errors import PlanError, UsageError
-from heterosag.graph import SharingGraph
-from heterosag.recipe import (
-    LEAST_CORRUPT,
-    Cell,
-    PlannedBlock,
-    PlannedSegment,
+from heterosag.plan import codec
+from heterosag.plan import dropout as chances
+from heterosag.plan.assignment import Subgroup, assign
+from heterosag.plan.build import (
     User,
     check_classes,
     check_floor,
@@ -39,51 +28,20 @@ from heterosag.recipe import (
     check_numbers,
     check_thresholds,
     check_users,
-    check_width,
     choose_design,
     count,
-    cut,
     seed_bytes,
     share,
 )
+from heterosag.plan.design import Design, Robustness
+from heterosag.plan.dropout import LeakProbability
+from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width, cut
+from heterosag.plan.notes import notes_of
+from heterosag.plan.sharing import SharingGraph, majority
 from heterosag.vector.quantize import ValueRange, step
 from heterosag.vector.ring import packed_size
 
-__all__ = ["PLAN_VERSION", "Cell", "Plan", "PlannedBlock", "PlannedSegment", "Subgroup", "User"]
-
-PLAN_VERSION = 1
-"""Of the TOML form and of what the digest covers; a plan of another version is refused."""
-
-_RECIPE = (
-    "classes",
-    "levels",
-    "dimension",
-    "design",
-    "value_range",
-    "subgroup_size",
-    "floor",
-    "weight_bound",
-    "min_robustness",
-    "colluders",
-    "users",
-    "assignment_seed",
-    "dropout",
-    "sharing",
-    "fill_levels",
-    "metrics",
-    "rotate",
-)
-
-
-_Structure = tuple[
-    list[int | str],
-    list[tuple[int, list[int]]],
-    list[tuple[int, list[tuple[list[int], int, int]]]],
-    list[str],
-    tuple[int, int, list[int]],
-    int,
-]
-"""What stands beside the recipe: users, subgroups, segments with their blocks, lanes, sharing graph, quorum."""
+__all__ = ["Plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)
@@ -218,7 +176,7 @@ class Plan:
         segments = cut(chosen, subgroups, levels, dimension, value_range, weight_bound, given["fill_levels"])
         check_floor(chosen, subgroups, segments, floor, weight_bound)
         graph = share(len(roster), colluders, dropout, sharing, public_seed)
-        quorum = sharing_graph.majority(len(roster), colluders)
+        quorum = majority(len(roster), colluders)
         check_thresholds(graph, quorum, dropout)
         values: dict[str, Any] = {
             "users": roster,
@@ -250,7 +208,7 @@ class Plan:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "notes", tuple(_notes(self, adjusted)))
+        object.__setattr__(self, "notes", tuple(notes_of(self, adjusted)))
 
     def with_value_range(self, value_range: ValueRange | float) -> Plan:
         """The same plan for another value range: what a round that follows the updates' size needs."""
@@ -390,65 +348,24 @@ class Plan:
 
     # --- in and out ---------------------------------------------------------------------------------------------
 
-    def recipe(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments of `build` that make this plan again."""
-        plain = self.users == tuple(range(len(self.users)))
-        return {
-            "classes": list(self.classes),
-            "levels": list(self.levels),
-            "dimension": self.dimension,
-            "design": self.design.name,
-            "value_range": list(self.value_range),
-            "subgroup_size": self.subgroup_size,
-            "floor": self.floor,
-            "weight_bound": self.weight_bound,
-            "min_robustness": self.min_robustness,
-            "colluders": self.colluders,
-            "users": None if plain else list(self.users),
-            "assignment_seed": self.assignment_seed,
-            "dropout": self.dropout,
-            "sharing": "complete" if self.sharing.complete else "sparse",
-            "fill_levels": self.fill_levels,
-            "metrics": list(self.metrics),
-            "rotate": self.rotate,
-        }
+        return codec.arguments_of(self)
 
     def encode(self) -> bytes:
-        """The canonical encoding: version, recipe and the whole structure as one MessagePack array."""
-        structure = [
-            list(self.users),
-            [[subgroup.user_class, list(subgroup.members)] for subgroup in self.subgroups],
-            [
-                [segment.stop, [[list(block.subgroups), block.level, block.bits] for block in segment.blocks]]
-                for segment in self.segments
-            ],
-            list(self.lanes),
-            [self.sharing.neighbours, self.sharing.threshold, list(self.sharing.order)],
-            self.agree_quorum,
-        ]
-        recipe = self.recipe()
-        return msgspec.msgpack.encode([PLAN_VERSION, [recipe[name] for name in _RECIPE], structure])
+        """The canonical encoding: version, arguments and the whole structure as one MessagePack array."""
+        return codec.encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Plan:
         """The plan of a canonical encoding.
 
-        Guarantees: the plan is built anew from its recipe, and refused unless it encodes to the very same bytes, so
+        Guarantees: the plan is built anew from its arguments, and refused unless it encodes to the very same bytes, so
         that nobody can hand over a structure that `build` would not make.
         """
-        try:
-            version, values, structure = msgspec.msgpack.decode(data, type=tuple[int, list[Any], _Structure])
-            recipe: dict[str, Any] = dict(zip(_RECIPE, values, strict=True))
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise PlanError("encoding", f"these bytes are not a plan: {error}") from None
-        if version != PLAN_VERSION:
-            raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}, not {version}")
-        for name, value in recipe.items():
-            _check_plain(name, value)
-        _check_extent(recipe, structure)
-        plan = cls._from_recipe(recipe)
+        plan = cls.build(**codec.read(data))
         if plan.encode() != data:
-            raise PlanError("encoding", "the recipe in these bytes does not make the structure that stands beside it")
+            raise PlanError("encoding", "the arguments in these bytes do not make the structure beside them")
         return plan
 
     @property
@@ -459,137 +376,14 @@ class Plan:
         return self._digest[0]
 
     def to_toml(self) -> str:
-        """The recipe as TOML, with the digest that the plan built from it must have."""
-        recipe = {name: value for name, value in self.recipe().items() if value is not None}
-        if isinstance(self.assignment_seed, bytes):
-            recipe["assignment_seed"] = self.assignment_seed.hex()
-        table = {"version": PLAN_VERSION, **recipe, "digest": self.digest.hex()}
-        # Numbers, plain strings, booleans and flat lists of them are written in TOML as they are in JSON.
-        return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in table.items())
+        """The arguments as TOML, with the digest that the plan built from them must have."""
+        return codec.to_toml(self)
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:
         """The plan of a TOML text: the arguments of `build` by name; a `digest`, where given, must match."""
-        try:
-            table = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
-            raise PlanError("toml", f"not valid TOML: {error}") from None
-        for name, value in table.items():
-            _check_plain(name, value)
-        if table.pop("version", PLAN_VERSION) != PLAN_VERSION:
-            raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}")
-        expected = table.pop("digest", None)
-        if isinstance(table.get("assignment_seed"), str):
-            try:
-                table["assignment_seed"] = bytes.fromhex(table["assignment_seed"])
-            except ValueError:
-                raise PlanError("assignment_seed", "a text seed is written in hexadecimal digits") from None
-        plan = cls._from_recipe(table)
+        arguments, expected = codec.read_toml(text)
+        plan = cls.build(**arguments)
         if expected is not None and expected != plan.digest.hex():
             raise PlanError("digest", "the values do not make the plan of this digest: if you changed them, delete it")
         return plan
-
-    @classmethod
-    def _from_recipe(cls, recipe: dict[str, Any]) -> Plan:
-        unknown = sorted(recipe.keys() - set(_RECIPE))
-        missing = sorted({"classes", "levels", "dimension", "value_range"} - recipe.keys())
-        if unknown or missing:
-            problem = f"unknown keys {unknown}" if unknown else f"missing keys {missing}"
-            raise PlanError((unknown or missing)[0], f"{problem}; a plan has the keys {', '.join(_RECIPE)}")
-        return cls.build(**recipe)
-
-
-def _check_extent(recipe: dict[str, Any], structure: Any) -> None:
-    """Refuse a recipe for more than stands beside it before it is followed: a short one can ask for millions."""
-    users, subgroups, segments = structure[:3]
-    classes, _ = check_classes(recipe["classes"], recipe["levels"])
-    if sum(classes) != len(users):
-        raise PlanError("encoding", f"a recipe for {sum(classes)} users beside a structure of {len(users)}")
-    dimension, weight_bound, floor = recipe["dimension"], recipe["weight_bound"], recipe["floor"]
-    check_numbers(
-        dimension, recipe["value_range"], weight_bound, floor, recipe["colluders"], recipe["dropout"], len(users)
-    )
-    counts, _ = count(classes, recipe["subgroup_size"], recipe["design"], floor, weight_bound, dimension)
-    blocks = sum(len(segment[1]) for segment in segments)
-    pairs = 0 if recipe["design"] in ("secagg", "multigroup") else sum(counts) * (sum(counts) - 1) // 2
-    if sum(counts) != len(subgroups) or pairs > blocks:
-        raise PlanError("encoding", f"a recipe for {sum(counts)} subgroups beside a structure of {len(subgroups)}")
-
-
-def _check_plain(name: str, value: Any) -> None:
-    """A recipe is made of plain values and flat lists of them, and a whole number has 64 bits."""
-    for part in value if isinstance(value, list) else (value,):
-        if isinstance(part, (list, dict)):
-            raise PlanError(name, "must be a plain value or a flat list of them")
-        if isinstance(part, int) and not -(2**63) <= part < 2**64:
-            raise PlanError(name, "a whole number of more than 64 bits")
-
-
-# --- notes --------------------------------------------------------------------------------------------------------
-
-
-def _notes(plan: Plan, adjusted: str | None) -> Iterable[str]:
-    if adjusted:
-        yield adjusted
-    yield from _paper_notes(plan)
-    if plan.assignment_seed is None and len(plan.subgroups) > 1:
-        yield "users are assigned in listed order: whoever lists them is trusted not to place accomplices"
-    if not plan.sharing.complete:
-        yield (
-            f"secrets are shared with {plan.sharing.neighbours} neighbours, {plan.share_threshold} of whom rebuild "
-            f"one: 2^-{sharing_graph.PRIVACY_BITS} privacy, 2^-{sharing_graph.FAILURE_BITS} failure at "
-            f"{plan.dropout:.0%} dropout and "
-            f"{max(plan.colluders, math.floor(LEAST_CORRUPT * len(plan.users)))} colluders"
-        )
-    if plan.colluders > plan.floor - 2:
-        yield (
-            f"a block at its floor of {plan.floor} survivors bears {plan.floor - 2} colluders, not all "
-            f"{plan.colluders}: a floor of {plan.colluders + 2} would"
-        )
-    if plan.weight_bound > 1 and len(plan.segments[0].blocks) > 1:
-        yield "weights are in use: the sum of weights of every subgroup becomes known to the server"
-    if not plan.fill_levels:
-        raised = [_filled(plan, g) for g in range(len(plan.levels))]
-        if any(more > level for more, level in zip(raised, plan.levels, strict=True)):
-            yield (
-                f"the rings have room to spare: levels up to {','.join(map(str, raised))} cost the same bits "
-                "(fill_levels raises each block's)"
-            )
-    yield (
-        "without identities there is no protection against a server that lies (split views, substituted keys, Sybils); "
-        "hiding is computational: it rests on X25519, AES and SHA-256"
-    )
-
-
-def _filled(plan: Plan, user_class: int) -> int:
-    """The level a class's own blocks could have at the same bits (its least, over the blocks at its level)."""
-    own = [
-        ((1 << block.bits) - 1) // (block.users * plan.weight_bound) + 1
-        for segment in plan.segments
-        for block in segment.blocks
-        if min(plan.subgroups[g].user_class for g in block.subgroups) == user_class
-    ]
-    return min(own, default=plan.levels[user_class])
-
-
-def _paper_notes(plan: Plan) -> Iterable[str]:
-    """Where the paper claims more than holds for this very plan (claims.md has the list)."""
-    subgroups = len(plan.subgroups)
-    true = plan.robustness()
-    if plan.design.name.startswith("paper"):
-        claimed = (subgroups - 1) / subgroups if subgroups % 2 else (subgroups - 2) / subgroups
-        if abs(claimed - float(true)) > 1e-12:
-            yield f"Theorem 1 of the paper claims a robustness of {claimed:.4g} here; it is {true}"
-    if plan.design.name == "multigroup" and subgroups > 1:
-        yield "the server learns every subgroup's whole sum: this design is a strawman for comparison"
-    if plan.design.name != "secagg" and subgroups > 1:
-        leak = plan.leak_probability()
-        if leak.any > 2 * leak.one:
-            yield (
-                f"Theorem 3 of the paper counts one subgroup ({leak.one:.2g} at {plan.dropout:.0%} dropout); for any "
-                f"of {subgroups} it is {leak.any:.2g}, which is why no block below the floor is ever unmasked"
-            )
-        if not plan.byzantine_tolerance():
-            yield f"{subgroups} subgroups leave no room for the median against even one faulty user"
-    if plan.design.name == "secagg":
-        yield "one block of everybody at the slowest class's level: no robust rule can be used"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from heterosag.plan import Plan
+from heterosag.plan.plan import Plan
 from heterosag.vector import ring
 
 __all__ = ["Costs", "of", "summarise"]

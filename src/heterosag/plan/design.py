@@ -2,9 +2,7 @@
 
 What the server decodes of a segment are the sums of its blocks, so the sum of a set S of subgroups is decodable in a
 segment exactly when S is a union of that segment's blocks. *Inference robustness* (Definition 1 of the paper) is the
-smallest share of segments that stay hidden, over all proper sets S. It looks like a search over 2^Z sets, but S is
-decodable in several segments exactly when the union of their pairings, read as a graph on the subgroups, is
-disconnected with S a union of components. `_most_decodable` walks those unions instead of the sets.
+smallest part of the segments that stays hidden, over all proper sets S; `robustness` finds it.
 
 `perfect` rests on perfect one-factorisations of the complete graph: the union of any two segments' pairings is one
 Hamiltonian cycle, hence connected, hence no proper set is decodable twice. `paper` is the paper's Algorithm 1, whose
@@ -18,10 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-import numpy as np
-import numpy.typing as npt
-
 from heterosag.errors import UsageError
+from heterosag.plan.robustness import WORK, Block, Robustness, Segment, general_bound, most_decodable
 
 __all__ = [
     "DESIGNS",
@@ -37,34 +33,9 @@ __all__ = [
     "secagg",
 ]
 
-Block = tuple[int, ...]
-"""The subgroups that code a segment together, ascending."""
-
-Segment = tuple[Block, ...]
-"""The blocks of a segment: every subgroup is in one of them."""
-
-_Labels = npt.NDArray[np.int32]
-
-_MAX_COMPONENTS = 6  # up to here every cut of the components is tried, beyond it they are joined further
-_WORK = 2_000_000_000  # array elements to look at before a lower bound is given instead: a few seconds
-
 # A starter over Z_15: seven pairs with the differences 1..7; its translates, each with the fixed point joined to the
 # sixteenth subgroup, are a perfect one-factorisation of K16, which neither of the two infinite families has.
 _STARTER_16 = ((1, 3), (2, 11), (4, 5), (6, 13), (7, 10), (8, 12), (9, 14))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Robustness:
-    """An inference robustness: exact, or (`exact` false) a proven lower bound."""
-
-    value: Fraction
-    exact: bool = True
-
-    def __float__(self) -> float:
-        return float(self.value)
-
-    def __str__(self) -> str:
-        return f"{'' if self.exact else 'at least '}{float(self.value):.4g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +85,7 @@ class Design:
         if not key <= set(range(self.subgroups)):
             raise UsageError(f"lost subgroups must be among 0..{self.subgroups - 1}, not {sorted(key)}")
         if key not in self._known:
-            count, exact = _most_decodable(self.surviving(key), sorted(set(range(self.subgroups)) - key))
+            count, exact = most_decodable(self.surviving(key), sorted(set(range(self.subgroups)) - key))
             self._known[key] = Robustness(value=1 - Fraction(count, len(self.segments)), exact=exact)
         return self._known[key]
 
@@ -161,7 +132,7 @@ class Design:
             tolerated = 1 if self.robustness().value == 1 - Fraction(1, len(self.segments)) else 0
         elif float(self.robustness_at_most((0,))) < minimum:
             tolerated = 0
-        elif self.subgroups**5 <= _WORK:
+        elif self.subgroups**5 <= WORK:
             singles = range(self.subgroups if self.subgroups > 1 else 0)
             tolerated = int(bool(singles) and all(float(self.robustness({one})) >= minimum for one in singles))
         else:
@@ -170,7 +141,7 @@ class Design:
         return max((tolerated, *bounded))
 
     def _bound(self, survivors: int) -> Fraction:
-        return 1 - Fraction(_general_bound(self.segments, survivors), len(self.segments))
+        return 1 - Fraction(general_bound(self.segments, survivors), len(self.segments))
 
     def matrix(self) -> list[list[int | None]]:
         """The segment-selection matrix [B]: a row a segment, a column a subgroup; None is the paper's star."""
@@ -294,148 +265,3 @@ def _double_prime(p: int) -> Iterator[list[int]]:
         yield partners
     for d in range(1, p):
         yield [(x + d) % p + p for x in range(p)] + [(x - d) % p for x in range(p)]
-
-
-# --- Robustness -------------------------------------------------------------------------------------------------
-
-
-def _most_decodable(segments: Sequence[Segment], survivors: Sequence[int]) -> tuple[int, bool]:
-    """In how many segments the most exposed proper set of survivors is decodable, and whether that is exact."""
-    if len(survivors) < 2:
-        return 0, True
-    if any(len(block) > 2 for segment in segments for block in segment):
-        whole = [segment for segment in segments if len(segment) == 1]
-        if len(whole) != len(segments):
-            raise UsageError("robustness is computed for blocks of one, two or all subgroups")
-        return 0, True
-    partners = _partner_table(segments, survivors)
-    alone = int((partners == np.arange(len(survivors))).sum(axis=0).max())
-    bound = _general_bound(segments, len(survivors))
-    search = _CutSearch(partners, best=max(alone, int(any(len(segment) > 1 for segment in segments))), bound=bound)
-    return (search.best, True) if search.run() else (bound, False)
-
-
-def _partner_table(segments: Sequence[Segment], survivors: Sequence[int]) -> _Labels:
-    """Row l, column i: the position of survivor i's partner in segment l, i itself where it is alone."""
-    position = {subgroup: index for index, subgroup in enumerate(survivors)}
-    table = np.tile(np.arange(len(survivors), dtype=np.int32), (len(segments), 1))
-    for row, segment in zip(table, segments, strict=True):
-        for block in segment:
-            if len(block) == 2:
-                a, b = position[block[0]], position[block[1]]
-                row[a], row[b] = b, a
-    return table
-
-
-def _general_bound(segments: Sequence[Segment], survivors: int) -> int:
-    """In how many segments a proper set can be decodable at most, by counting.
-
-    Where every two subgroups meet in one segment, a set of k among u survivors has k(u-k) pairs to the outside, and
-    one segment holds at most min(k, u-k) of them: at least max(k, u-k) >= u/2 segments stay hidden.
-    """
-    if all(len(segment) <= 1 for segment in segments):
-        return 0
-    meetings = {block for segment in segments for block in segment if len(block) == 2}
-    everyone = {g for block in meetings for g in block}
-    if len(meetings) * 2 != len(everyone) * (len(everyone) - 1) or len(everyone) < 2:
-        return len(segments)
-    return len(segments) - -(-survivors // 2)
-
-
-class _CutSearch:
-    """Finds the proper set that is decodable in most segments.
-
-    A set that is decodable in two segments or more is a union of components of the join of some two pairings. For
-    every two segments: where the join has few components, all their unions are tried; where it has many, further
-    pairings are joined in until it has few. Joins seen before are skipped, so the structured designs stay cheap.
-    """
-
-    def __init__(self, partners: _Labels, *, best: int, bound: int) -> None:
-        self.partners = partners
-        self.best = best
-        self._bound = bound
-        self._seen: set[bytes] = set()
-        self._work = 0
-
-    def run(self) -> bool:
-        """True when the search was complete, so that `best` is exact."""
-        for first in range(len(self.partners) - 1):
-            if self.best >= self._bound:
-                return True
-            self._work += self.partners[first + 1 :].size // 2
-            if self._work > _WORK:
-                return False
-            apart = self._apart(first)
-            if not all(self._explore(labels) for labels in self._joins(first, apart)):
-                return False
-        return True
-
-    def _apart(self, first: int) -> _Labels:
-        """The later segments whose pairing, joined with that of segment `first`, leaves several components.
-
-        Walk from subgroup 0 with one pairing after the other, for all segments at once. A connected join is one cycle,
-        and the walk is back after half of its subgroups; or one path between two subgroups that are alone, and it
-        is back after meeting everyone. Elsewhere it is back sooner, or too many are alone.
-        """
-        mine, later = self.partners[first], self.partners[first + 1 :]
-        everyone = np.arange(len(mine))
-        alone = (mine == everyone).sum() + (later == everyone).sum(axis=1)
-        due = np.where(alone == 0, len(mine) // 2, len(mine))
-        rows, at = np.arange(len(later)), np.zeros(len(later), dtype=np.int32)
-        apart = alone > 2
-        for step in range(1, int(due.max())):
-            at = mine[later[rows, at]]
-            apart |= (at == 0) & (step < due)
-        return (first + 1 + np.flatnonzero(apart)).astype(np.int32)
-
-    def _joins(self, first: int, others: _Labels) -> _Labels:
-        """Component labels (least member) of segment `first` joined with each of the others, a row each."""
-        mine = self.partners[first]
-        jump = self.partners[others][:, mine]
-        labels = np.tile(np.arange(len(mine), dtype=np.int32), (len(jump), 1))
-        for _ in range(max(1, len(mine) - 1).bit_length()):
-            np.minimum(labels, np.take_along_axis(labels, jump, axis=1), out=labels)
-            jump = np.take_along_axis(jump, jump, axis=1)
-        return np.minimum(labels, labels[:, mine])
-
-    def _explore(self, labels: _Labels) -> bool:
-        """Try every union of the components `labels` describe; False when that takes too much work."""
-        todo = [labels]
-        while todo and self.best < self._bound:
-            current = todo.pop()
-            key = current.tobytes()
-            if key in self._seen:
-                continue
-            self._seen.add(key)
-            self._work += self.partners.size
-            if self._work > _WORK:
-                return False
-            fits = (current[self.partners] == current).all(axis=1)
-            self.best = max(self.best, int(np.count_nonzero(fits)))
-            components = np.unique(current)
-            if 2 < len(components) <= _MAX_COMPONENTS:
-                self.best = max(self.best, self._best_cut(current, components))
-            elif len(components) > _MAX_COMPONENTS:
-                joins = (self._join(current, int(segment)) for segment in np.flatnonzero(~fits))
-                todo.extend(joined for joined in joins if joined.any())
-        return True
-
-    def _best_cut(self, labels: _Labels, components: _Labels) -> int:
-        """Over all ways to split the components in two, the most segments without a pair across."""
-        most = 0
-        for chosen in range(1, 1 << (len(components) - 1)):
-            side = np.isin(labels, components[[bool(chosen >> i & 1) for i in range(len(components))]])
-            most = max(most, int(np.count_nonzero((side[self.partners] == side).all(axis=1))))
-        self._work += self.partners.size << (len(components) - 1)
-        return most
-
-    def _join(self, labels: _Labels, segment: int) -> _Labels:
-        """Labels once one more pairing is joined in (all zero: connected)."""
-        joined = labels
-        while True:
-            least = np.arange(len(labels), dtype=np.int32)
-            np.minimum.at(least, joined, joined[self.partners[segment]])
-            lower = least[least[joined]]
-            if (lower == joined).all():
-                return joined
-            joined = lower

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.design import Design
 from heterosag.errors import UsageError
+from heterosag.plan.design import Design
 
 __all__ = ["LeakProbability", "failure_probability", "leak_probability", "least_subgroup_size"]
 

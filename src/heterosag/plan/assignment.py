@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heterosag.crypto.hashing import shuffle
-from heterosag.design import has_perfect
 from heterosag.errors import PlanError
+from heterosag.plan.design import has_perfect
 
 __all__ = ["Subgroup", "assign", "count_subgroups", "fit_perfect", "split_evenly"]
 

@@ -1,0 +1,14 @@
+"""Plans: everything public about the rounds of an epoch, and what follows from it.
+
+`Plan` is the frozen plan; `design` says which subgroups code each segment together, `layout` what a user sends,
+`sharing` who holds whose shares, `assignment` who is in which subgroup, `dropout` how likely a leak or a failed round
+is, `costs` what a plan costs in bits.
+"""
+
+from heterosag.plan.assignment import Subgroup
+from heterosag.plan.build import User
+from heterosag.plan.codec import PLAN_VERSION
+from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment
+from heterosag.plan.plan import Plan
+
+__all__ = ["PLAN_VERSION", "Cell", "Plan", "PlannedBlock", "PlannedSegment", "Subgroup", "User"]

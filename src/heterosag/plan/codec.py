@@ -1,0 +1,170 @@
+"""A plan as bytes and as TOML.
+
+The canonical encoding is what the digest covers and what crosses the wire: version, the arguments of `Plan.build`, and
+the whole structure beside them. TOML holds the arguments and, to be sure, the digest.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heterosag.errors import PlanError
+from heterosag.plan.build import check_classes, check_numbers, count
+
+if TYPE_CHECKING:
+    from heterosag.plan.plan import Plan
+
+__all__ = ["ARGUMENTS", "PLAN_VERSION", "arguments_of", "encode", "read", "read_toml", "to_toml"]
+
+PLAN_VERSION = 1
+"""Of the TOML form and of what the digest covers; a plan of another version is refused."""
+
+ARGUMENTS = (
+    "classes",
+    "levels",
+    "dimension",
+    "design",
+    "value_range",
+    "subgroup_size",
+    "floor",
+    "weight_bound",
+    "min_robustness",
+    "colluders",
+    "users",
+    "assignment_seed",
+    "dropout",
+    "sharing",
+    "fill_levels",
+    "metrics",
+    "rotate",
+)
+
+
+_Structure = tuple[
+    list[int | str],
+    list[tuple[int, list[int]]],
+    list[tuple[int, list[tuple[list[int], int, int]]]],
+    list[str],
+    tuple[int, int, list[int]],
+    int,
+]
+"""What stands beside the recipe: users, subgroups, segments with their blocks, lanes, sharing graph, quorum."""
+
+
+def arguments_of(plan: Plan) -> dict[str, Any]:
+    """The arguments of `Plan.build` that make this plan again."""
+    plain = plan.users == tuple(range(len(plan.users)))
+    return {
+        "classes": list(plan.classes),
+        "levels": list(plan.levels),
+        "dimension": plan.dimension,
+        "design": plan.design.name,
+        "value_range": list(plan.value_range),
+        "subgroup_size": plan.subgroup_size,
+        "floor": plan.floor,
+        "weight_bound": plan.weight_bound,
+        "min_robustness": plan.min_robustness,
+        "colluders": plan.colluders,
+        "users": None if plain else list(plan.users),
+        "assignment_seed": plan.assignment_seed,
+        "dropout": plan.dropout,
+        "sharing": "complete" if plan.sharing.complete else "sparse",
+        "fill_levels": plan.fill_levels,
+        "metrics": list(plan.metrics),
+        "rotate": plan.rotate,
+    }
+
+
+def encode(plan: Plan) -> bytes:
+    """The canonical encoding: version, arguments and the whole structure as one MessagePack array."""
+    structure = [
+        list(plan.users),
+        [[subgroup.user_class, list(subgroup.members)] for subgroup in plan.subgroups],
+        [
+            [segment.stop, [[list(block.subgroups), block.level, block.bits] for block in segment.blocks]]
+            for segment in plan.segments
+        ],
+        list(plan.lanes),
+        [plan.sharing.neighbours, plan.sharing.threshold, list(plan.sharing.order)],
+        plan.agree_quorum,
+    ]
+    arguments = arguments_of(plan)
+    return msgspec.msgpack.encode([PLAN_VERSION, [arguments[name] for name in ARGUMENTS], structure])
+
+
+def read(data: bytes) -> dict[str, Any]:
+    """The arguments in a canonical encoding; the caller builds the plan and compares its encoding with these bytes."""
+    try:
+        version, values, structure = msgspec.msgpack.decode(data, type=tuple[int, list[Any], _Structure])
+        arguments: dict[str, Any] = dict(zip(ARGUMENTS, values, strict=True))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise PlanError("encoding", f"these bytes are not a plan: {error}") from None
+    if version != PLAN_VERSION:
+        raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}, not {version}")
+    for name, value in arguments.items():
+        _check_plain(name, value)
+    _check_extent(arguments, structure)
+    return arguments
+
+
+def to_toml(plan: Plan) -> str:
+    """The arguments as TOML, with the digest that the plan built from them must have."""
+    arguments = {name: value for name, value in arguments_of(plan).items() if value is not None}
+    if isinstance(plan.assignment_seed, bytes):
+        arguments["assignment_seed"] = plan.assignment_seed.hex()
+    table = {"version": PLAN_VERSION, **arguments, "digest": plan.digest.hex()}
+    # Numbers, plain strings, booleans and flat lists of them are written in TOML as they are in JSON.
+    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in table.items())
+
+
+def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
+    """The arguments in a TOML text, and the digest that the plan must have, if it says one."""
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
+        raise PlanError("toml", f"not valid TOML: {error}") from None
+    for name, value in table.items():
+        _check_plain(name, value)
+    if table.pop("version", PLAN_VERSION) != PLAN_VERSION:
+        raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}")
+    expected = table.pop("digest", None)
+    if isinstance(table.get("assignment_seed"), str):
+        try:
+            table["assignment_seed"] = bytes.fromhex(table["assignment_seed"])
+        except ValueError:
+            raise PlanError("assignment_seed", "a text seed is written in hexadecimal digits") from None
+    unknown = sorted(table.keys() - set(ARGUMENTS))
+    missing = sorted({"classes", "levels", "dimension", "value_range"} - table.keys())
+    if unknown or missing:
+        problem = f"unknown keys {unknown}" if unknown else f"missing keys {missing}"
+        raise PlanError((unknown or missing)[0], f"{problem}; a plan has the keys {', '.join(ARGUMENTS)}")
+    return table, expected
+
+
+def _check_extent(arguments: dict[str, Any], structure: Any) -> None:
+    """Refuse arguments for more than stands beside it before it is followed: a short one can ask for millions."""
+    users, subgroups, segments = structure[:3]
+    classes, _ = check_classes(arguments["classes"], arguments["levels"])
+    if sum(classes) != len(users):
+        raise PlanError("encoding", f"arguments for {sum(classes)} users beside a structure of {len(users)}")
+    dimension, weight_bound, floor = arguments["dimension"], arguments["weight_bound"], arguments["floor"]
+    colluders, dropout = arguments["colluders"], arguments["dropout"]
+    check_numbers(dimension, arguments["value_range"], weight_bound, floor, colluders, dropout, len(users))
+    counts, _ = count(classes, arguments["subgroup_size"], arguments["design"], floor, weight_bound, dimension)
+    blocks = sum(len(segment[1]) for segment in segments)
+    pairs = 0 if arguments["design"] in ("secagg", "multigroup") else sum(counts) * (sum(counts) - 1) // 2
+    if sum(counts) != len(subgroups) or pairs > blocks:
+        raise PlanError("encoding", f"arguments for {sum(counts)} subgroups beside a structure of {len(subgroups)}")
+
+
+def _check_plain(name: str, value: Any) -> None:
+    """Arguments are made of plain values and flat lists of them, and a whole number has 64 bits."""
+    for part in value if isinstance(value, list) else (value,):
+        if isinstance(part, (list, dict)):
+            raise PlanError(name, "must be a plain value or a flat list of them")
+        if isinstance(part, int) and not -(2**63) <= part < 2**64:
+            raise PlanError(name, "a whole number of more than 64 bits")

@@ -1,0 +1,83 @@
+"""What a plan does not give, and where the paper claims more than is true for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from heterosag.plan import sharing
+from heterosag.plan.build import LEAST_CORRUPT
+
+if TYPE_CHECKING:
+    from heterosag.plan.plan import Plan
+
+__all__ = ["notes_of"]
+
+
+def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
+    """What is to be said of a plan; `adjusted` is what its subgroups had to be changed for."""
+    if adjusted:
+        yield adjusted
+    yield from _paper_notes(plan)
+    if plan.assignment_seed is None and len(plan.subgroups) > 1:
+        yield "users are assigned in listed order: whoever lists them is trusted not to place accomplices"
+    if not plan.sharing.complete:
+        yield (
+            f"secrets are shared with {plan.sharing.neighbours} neighbours, {plan.share_threshold} of whom rebuild "
+            f"one: 2^-{sharing.PRIVACY_BITS} privacy, 2^-{sharing.FAILURE_BITS} failure at "
+            f"{plan.dropout:.0%} dropout and "
+            f"{max(plan.colluders, math.floor(LEAST_CORRUPT * len(plan.users)))} colluders"
+        )
+    if plan.colluders > plan.floor - 2:
+        yield (
+            f"a block at its floor of {plan.floor} survivors bears {plan.floor - 2} colluders, not all "
+            f"{plan.colluders}: a floor of {plan.colluders + 2} would"
+        )
+    if plan.weight_bound > 1 and len(plan.segments[0].blocks) > 1:
+        yield "weights are in use: the sum of weights of every subgroup becomes known to the server"
+    if not plan.fill_levels:
+        raised = [_filled(plan, g) for g in range(len(plan.levels))]
+        if any(more > level for more, level in zip(raised, plan.levels, strict=True)):
+            yield (
+                f"the rings have room to spare: levels up to {','.join(map(str, raised))} cost the same bits "
+                "(fill_levels raises each block's)"
+            )
+    yield (
+        "without identities there is no protection against a server that lies (split views, substituted keys, Sybils); "
+        "hiding is computational: it rests on X25519, AES and SHA-256"
+    )
+
+
+def _filled(plan: Plan, user_class: int) -> int:
+    """The level a class's own blocks could have at the same bits (its least, over the blocks at its level)."""
+    own = [
+        ((1 << block.bits) - 1) // (block.users * plan.weight_bound) + 1
+        for segment in plan.segments
+        for block in segment.blocks
+        if min(plan.subgroups[g].user_class for g in block.subgroups) == user_class
+    ]
+    return min(own, default=plan.levels[user_class])
+
+
+def _paper_notes(plan: Plan) -> Iterator[str]:
+    """Where the paper claims more than holds for this very plan (claims.md has the list)."""
+    subgroups = len(plan.subgroups)
+    true = plan.robustness()
+    if plan.design.name.startswith("paper"):
+        claimed = (subgroups - 1) / subgroups if subgroups % 2 else (subgroups - 2) / subgroups
+        if abs(claimed - float(true)) > 1e-12:
+            yield f"Theorem 1 of the paper claims a robustness of {claimed:.4g} here; it is {true}"
+    if plan.design.name == "multigroup" and subgroups > 1:
+        yield "the server learns every subgroup's whole sum: this design is a strawman for comparison"
+    if plan.design.name != "secagg" and subgroups > 1:
+        leak = plan.leak_probability()
+        if leak.any > 2 * leak.one:
+            yield (
+                f"Theorem 3 of the paper counts one subgroup ({leak.one:.2g} at {plan.dropout:.0%} dropout); for any "
+                f"of {subgroups} it is {leak.any:.2g}, which is why no block below the floor is ever unmasked"
+            )
+        if not plan.byzantine_tolerance():
+            yield f"{subgroups} subgroups leave no room for the median against even one faulty user"
+    if plan.design.name == "secagg":
+        yield "one block of everybody at the slowest class's level: no robust rule can be used"
