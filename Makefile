@@ -34,7 +34,7 @@ demo: $(VENV)/training
 
 # Coverage of crypto, wire and protocol is measured, and must be whole, by the tests that are about them; tracing the
 # others too would take another minute.
-COVERING := $(addprefix tests/unit/test_,$(addsuffix .py,client crypto embedded enrol hostile_primitives keyfiles ledger \
+COVERING := $(addprefix tests/unit/test_,$(addsuffix .py,client crypto embedded encode enrol hostile_primitives keyfiles ledger \
   masks messages phases saved server vectors wire)) $(wildcard tests/e2e/test_cheating_*.py) tests/property
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 

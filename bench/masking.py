@@ -11,9 +11,10 @@ import numpy as np
 from bench.rows import CPU, Row, in_turn
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
-from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.plan import Plan
 from heterosag.protocol import masks
+from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells
+from heterosag.protocol.encoding import Rounding, check_update, fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.unmasking import remove_masks
 from heterosag.vector import _numba, ring
@@ -50,7 +51,7 @@ def rows() -> Iterator[Row]:
     everything = tuple(range(len(plan.cells(0))))
     found = [Mask(secrets.token_bytes(32), bool(i % 2), everything) for i in range(USERS)]
     alone = keystream_alone([stream_size(plan, 0, everything)] * USERS)
-    lanes = masks.empty(plan.cells(0))
+    lanes = empty_cells(plan.cells(0))
     name = f"mask {ELEMENTS:,} elements in a block of {USERS} / keystream alone"
     yield Row.of(name, *in_turn(lambda: masks.apply(lanes, found), alone, repeats=15, clock=CPU), goal=1.6)
     for level, goal in ((12, 2.0), (2, 3.0)):
@@ -70,8 +71,8 @@ def _user_step(level: int, goal: float) -> Iterator[Row]:
     def step() -> memoryview:
         lanes = fill_cells(plan, 0, update, Rounding.from_system())
         masks.apply(lanes, found)
-        masks.reduce(lanes, cells)
-        return masks.to_bytes(lanes, cells)
+        reduce_cells(lanes, cells)
+        return pack_cells(lanes, cells)
 
     alone = keystream_alone([stream_size(plan, 0, everything)] * USERS)
     name = f"quantize, mask and pack, {level} levels ({plan.segments[0].blocks[0].bits} bits)"
@@ -96,7 +97,7 @@ def _server_step() -> Iterator[Row]:
     rebuilt = {u: s.self_secret if u % 10 else s.mask_secret for u, s in secret.items()}
     mask_keys = {user: public_bytes(s.mask_key) for user, s in secret.items()}
     seats = {plan.seats[user] for user in survivors}
-    sums = {g: masks.empty(plan.cells(g)) for g in seats}
+    sums = {g: empty_cells(plan.cells(g)) for g in seats}
     sizes = []
     pairs = []
     for user in survivors:

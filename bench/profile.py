@@ -23,10 +23,11 @@ from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
 from heterosag.crypto.keystream import Keystream
 from heterosag.crypto.seal import Seal
-from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.plan import Plan
 from heterosag.protocol import masks
+from heterosag.protocol.cells import pack_cells, unpack_cells
 from heterosag.protocol.client import Polynomials
+from heterosag.protocol.encoding import Rounding, check_update, fill_cells
 from heterosag.protocol.masks import Mask
 
 USERS, DIMENSION, LEVEL = 100, 1_000_000, 12
@@ -125,7 +126,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
     checked = check_update(plan, update)
     cells = plan.cells(plan.seats[0])
     lanes = fill_cells(plan, plan.seats[0], checked, Rounding.from_system())
-    packed = masks.to_bytes(lanes, cells)
+    packed = pack_cells(lanes, cells)
     message = bytes(packed)
     everything = tuple(range(len(cells)))
     found = [Mask(bytes([place]) * 32, True, everything) for place in range(16)]
@@ -137,7 +138,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         shamir.split_two(polynomials.mask, polynomials.self, places)
 
     def unpack() -> None:
-        for total, cell in zip(lanes, masks.from_bytes(packed, cells), strict=True):
+        for total, cell in zip(lanes, unpack_cells(packed, cells), strict=True):
             np.add(total.elements, cell.elements, out=total.elements)
 
     many: dict[str, tuple[int, Callable[[], object]]] = {
@@ -150,7 +151,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         "derive": (200, lambda: pair_mask_key(agreed, context, 0, 1)),
         "stream": (200, lambda: Keystream(agreed)),
         "fill": (1, lambda: fill_cells(plan, plan.seats[0], checked, Rounding.from_system())),
-        "pack": (1, lambda: masks.to_bytes(lanes, cells)),
+        "pack": (1, lambda: pack_cells(lanes, cells)),
         "check": (1, lambda: check_update(plan, update)),
         "hash": (1, lambda: hashing.digest("message", message)),
         "checksum": (1, lambda: Poly1305.generate_tag(context, message)),

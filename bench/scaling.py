@@ -18,11 +18,12 @@ from msgspec.structs import replace
 from bench.masking import keystream_alone, stream_size
 from bench.round import play
 from bench.rows import CPU, Row, in_turn, log_slope, seconds
-from heterosag import wire
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
-from heterosag.encode import Rounding, Spread, check_update, fill_cells
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId, Server, masks
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells
+from heterosag.protocol.encoding import Rounding, Spread, check_update, fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.unmasking import remove_masks
 
@@ -133,7 +134,7 @@ def _sampled_server(plan: Plan) -> tuple[float, int, int]:
     drawn = {user: RoundSecrets.generate() for user in (*gone, *survivors)}
     known = {user: one.mask_secret if user in gone else one.self_secret for user, one in drawn.items()}
     keys = {user: public_bytes(drawn[user].mask_key) for user in survivors}
-    sums = {subgroup: masks.empty(plan.cells(subgroup)) for subgroup in chosen}
+    sums = {subgroup: empty_cells(plan.cells(subgroup)) for subgroup in chosen}
     spent = seconds(
         lambda: remove_masks(plan, context=bytes(32), survivors=survivors, secrets=known, mask_keys=keys, sums=sums),
         CPU,
@@ -160,8 +161,8 @@ def user_step(elements: int, *, spread: Spread = map, threads: int = 1) -> tuple
     def step() -> memoryview:
         lanes = fill_cells(plan, 0, update, Rounding.from_system(), spread=spread)
         masks.apply(lanes, found, spread=spread)
-        masks.reduce(lanes, cells)
-        return masks.to_bytes(lanes, cells)
+        reduce_cells(lanes, cells)
+        return pack_cells(lanes, cells)
 
     repeats = 2 if elements > 10**6 else 9
     times = in_turn(step, repeats=repeats, clock=CPU)[0] if threads == 1 else in_turn(step, repeats=repeats)[0]

@@ -196,7 +196,7 @@ def round_table() -> str:
 
 def phases() -> str:
     """The transition tables as a diagram."""
-    from heterosag.protocol.phases import diagram
+    from heterosag.protocol.transitions import diagram
 
     return f"```mermaid\n{diagram()}\n```\n"
 

@@ -19,18 +19,19 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
-from heterosag import Plan, wire
+from heterosag import Plan
 from heterosag.crypto.field import PRIME
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.keystream import keystream
-from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import costs
 from heterosag.plan.design import Design, make, paper, perfect
 from heterosag.protocol import Client, Decoded, RoundId, Server
-from heterosag.protocol.legality import make_legal
-from heterosag.protocol.masks import from_bytes
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import unpack_cells
+from heterosag.protocol.encoding import Rounding, check_update, fill_cells
+from heterosag.protocol.survivors import make_admissible
 from heterosag.vector import ring
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def watch_round(plan: Plan, updates: np.ndarray[Any, np.dtype[np.float64]]) -> W
         ),
         pair_masks=pairs,
         received=tuple(
-            _row(from_bytes(message.vector, plan.cells(plan.seats[index]))) for index, message in enumerate(masked)
+            _row(unpack_cells(message.vector, plan.cells(plan.seats[index]))) for index, message in enumerate(masked)
         ),
         decoded=server.decoded,
     )
@@ -450,7 +451,7 @@ def floor_cases() -> list[Case]:
             user for subgroup, count in zip(plan.subgroups, counts, strict=True) for user in subgroup.members[:count]
         )
         try:
-            kept, reason = make_legal(plan, alive), ""
+            kept, reason = make_admissible(plan, alive), ""
         except TooFewSurvivorsError as error:
             kept, reason = None, error.reason
         found.append(Case(title=title, alive=alive, kept=kept, reason=reason))

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from heterosag import Plan, aggregate, wire
-from heterosag.encode import Rounding, check_update, fill_cells
+from heterosag import Plan, aggregate
 from heterosag.errors import FaultyBlockError, TooFewSurvivorsError
 from heterosag.plan import costs
 from heterosag.protocol import Client, RoundId, Server
+from heterosag.protocol import messages as wire
+from heterosag.protocol.encoding import Rounding, check_update, fill_cells
 from heterosag.report.figures import COLOURS, draw_design, matplotlib_figure
 from heterosag.vector import ring
 

@@ -228,8 +228,9 @@ def describe_records() -> dict[str, Any]:
 
 def describe_formats() -> dict[str, int]:
     """Versions of what is sent and stored; each has a way of its own to change."""
-    from heterosag import plan, records, wire
-    from heterosag.protocol import saved
+    from heterosag import plan, records
+    from heterosag.protocol import client_state as saved
+    from heterosag.protocol import messages as wire
 
     return {
         "wire": wire.WIRE_VERSION,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from heterosag import wire
 from heterosag.plan import Plan
 from heterosag.protocol import Client, Identity, RoundId, Server
+from heterosag.protocol import messages as wire
 
 ROUND = RoundId(session=b"test", number=3)
 

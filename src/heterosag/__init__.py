@@ -30,14 +30,12 @@ _HOMES = {
 }
 _ROOMS = (
     "embedded",
-    "encode",
     "errors",
     "plan",
     "protocol",
     "result",
     "robust",
     "vector",
-    "wire",
 )
 
 __all__ = [

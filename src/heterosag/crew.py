@@ -20,12 +20,12 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from heterosag.crypto.identity import Identity
-from heterosag.encode import Rounding, Spread, Update
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol.client import Client
 from heterosag.protocol.context import RoundId
-from heterosag.protocol.phases import Phase
+from heterosag.protocol.encoding import Rounding, Spread, Update
+from heterosag.protocol.transitions import Phase
 
 __all__ = ["Crew", "CrewSettings", "ForkedCrew", "LocalCrew", "all_cores", "assemble"]
 

@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag import encode as encoding
 from heterosag.crew import Crew, CrewSettings, assemble
 from heterosag.crypto.identity import Identity
-from heterosag.encode import CellLanes, Rounding, Update
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
-from heterosag.protocol import masks
+from heterosag.protocol import encoding
+from heterosag.protocol.cells import empty_cells
 from heterosag.protocol.context import RoundId
+from heterosag.protocol.encoding import CellLanes, Rounding, Update
 from heterosag.protocol.guard import Guard
-from heterosag.protocol.outcome import outcome
-from heterosag.protocol.phases import Phase
 from heterosag.protocol.server import Decoded, Refusal, Server
+from heterosag.protocol.survivors import outcome
+from heterosag.protocol.transitions import Phase
 from heterosag.protocol.unmasking import join_blocks
 from heterosag.result import BlockSum, Combined, combine
 from heterosag.robust import Rule, find_rule
@@ -279,7 +279,7 @@ def _plain_round(
     for user in survivors:
         subgroup = plan.subgroup_of(user)
         cells = encoding.fill_cells(plan, subgroup, inputs[user], rounding[user], clip=user not in liars)
-        totals = sums.setdefault(subgroup, masks.empty(plan.cells(subgroup)))
+        totals = sums.setdefault(subgroup, empty_cells(plan.cells(subgroup)))
         for total, cell in zip(totals, cells, strict=True):
             total.elements[:] += cell.elements
             total.auxiliary[:] += cell.auxiliary

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from rounds import World
 
-from heterosag import wire
 from heterosag.crypto.field import element_from_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, self_mask_key
 from heterosag.crypto.shamir import coefficients, combine
-from heterosag.encode import CellLanes
 from heterosag.errors import FaultyServerError
 from heterosag.plan import Plan
 from heterosag.protocol import ClientPhase, masks
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import unpack_cells
 from heterosag.protocol.context import survivors_bytes
+from heterosag.protocol.encoding import CellLanes
 from heterosag.protocol.masks import Mask
 from heterosag.vector import ring
 
@@ -87,7 +88,7 @@ class SplitViews:
         """The victim's elements of segment 0, once its masks are taken off."""
         seat = self.plan.seats[VICTIM]
         cells = self.plan.cells(seat)
-        found = masks.from_bytes(self.vector.vector, cells)
+        found = unpack_cells(self.vector.vector, cells)
         lanes = [CellLanes(cell.elements.copy(), cell.auxiliary.copy()) for cell in found]
         own = self_mask_key(self._rebuild(shares[VICTIM]), self.context, VICTIM)
         removed = [Mask(own, False, tuple(range(len(cells))))]

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 from rounds import World, change, small_plan
 
-from heterosag import wire
 from heterosag.errors import DisputedShareError, FaultyBlockError, FaultyUserError, WireError
 from heterosag.protocol import Phase
+from heterosag.protocol import messages as wire
 from heterosag.result import combine
 from heterosag.robust import find_rule
 

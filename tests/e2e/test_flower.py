@@ -591,7 +591,7 @@ def test_a_metric_that_the_train_function_does_not_give_is_named(tmp_path: Path)
 
 def test_a_restarted_node_never_releases_twice(tmp_path: Path) -> None:
     """The unmask stage is sent, the node answers and dies before its context is saved, and is asked for less."""
-    from heterosag import wire
+    from heterosag.protocol import messages as wire
 
     nodes = make_nodes(9, tmp_path, train)
     victim = nodes[1]

@@ -243,7 +243,7 @@ def seeds() -> dict[str, dict[str, bytes]]:
 
 
 def _received_kinds() -> dict[str, Any]:
-    from heterosag import wire
+    from heterosag.protocol import messages as wire
 
     return {"share": wire.Roster, "mask": wire.Inbox, "agree": wire.SurvivorSet, "unmask": wire.UnmaskRequest}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from rounds import small_plan
 
-from heterosag import wire
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, FaultyUserError, WireError
-from heterosag.protocol.enrol import Charter, Enrolling, Enrolment
+from heterosag.protocol import messages as wire
+from heterosag.protocol.enrolment import Charter, Enrolling, Enrolment
 
 __all__ = ["enrolment_server", "enrolment_user", "tape"]
 

@@ -31,16 +31,17 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fuzz.enrolments import enrolment_server, enrolment_user
 from rounds import ROUND, small_plan
 
-from heterosag import wire
 from heterosag.crypto.field import PRIME, element_to_bytes
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
-from heterosag.encode import Rounding
 from heterosag.errors import FaultyServerError, FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.keyfiles import load_directory
 from heterosag.plan import Plan
-from heterosag.protocol import Client, ClientPhase, Identity, Server, ServerPhase, masks
+from heterosag.protocol import Client, ClientPhase, Identity, Server, ServerPhase
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import pack_cells, unpack_cells
 from heterosag.protocol.client import Polynomials
+from heterosag.protocol.encoding import Rounding
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared
 from heterosag.vector import ring
 
@@ -497,9 +498,9 @@ def masked_vector(data: bytes) -> None:
     if not _receive(server, False, "mask", USER, message):
         return
     cells = PLAN.cells(PLAN.seats[USER])
-    assert masks.to_bytes(list(masks.from_bytes(memoryview(data), cells)), cells) == data
+    assert pack_cells(list(unpack_cells(memoryview(data), cells)), cells) == data
     added: Any = server._state
-    assert masks.to_bytes(added.sums[PLAN.seats[USER]], cells) == data, "another vector was added"
+    assert pack_cells(added.sums[PLAN.seats[USER]], cells) == data, "another vector was added"
 
 
 def server_raw(data: bytes) -> None:

@@ -18,9 +18,9 @@ from fuzz.targets import DEEP, KINDS, PLAN, SENT, TARGETS, Script, change, limit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterosag import wire
 from heterosag.errors import PlanError, UsageError, WireError
 from heterosag.plan import Plan
+from heterosag.protocol import messages as wire
 
 FILES = sorted(CORPUS.glob("*/*"))
 

@@ -9,10 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heterosag import aggregate
-from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.errors import PlanError, TooFewSurvivorsError
 from heterosag.plan import Plan
 from heterosag.protocol import Phase, outcome
+from heterosag.protocol.encoding import Rounding, check_update, fill_cells
 
 PHASES = [phase.value for phase in Phase]
 

@@ -14,10 +14,10 @@ from simulation.schedule import MOODS, Script
 from simulation.users import Disk, Node, Program
 from simulation.world import World, simulate
 
-from heterosag import wire
 from heterosag.crypto.field import element_to_bytes
 from heterosag.errors import FaultyUserError, TooFewSurvivorsError
 from heterosag.protocol import Client, Decoded, Server, ServerPhase
+from heterosag.protocol import messages as wire
 from heterosag.protocol.steps import Masked
 
 CHUNKS, SCHEDULES, QUICK = 40, 50, 8

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heterosag import wire
-from heterosag.encode import CellLanes, check_update, fill_cells
 from heterosag.errors import (
     AbandonedRoundError,
     DisputedShareError,
@@ -20,8 +18,11 @@ from heterosag.errors import (
     WireError,
 )
 from heterosag.plan import User
-from heterosag.protocol import Decoded, DecodedBlock, Server, masks, outcome
-from heterosag.protocol.legality import check_legal
+from heterosag.protocol import Decoded, DecodedBlock, Server, outcome
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import empty_cells, unpack_cells
+from heterosag.protocol.encoding import CellLanes, check_update, fill_cells
+from heterosag.protocol.survivors import check_admissible
 from heterosag.result import combine
 from heterosag.robust import find_rule
 from simulation.ledger import BrokenInvariantError
@@ -141,7 +142,7 @@ class Checks:
         survivors = [plan.index(user) for user in decoded.survivors]
         dealers = [plan.index(user) for user in record.members["mask"]]
         try:
-            check_legal(plan, frozenset(survivors), dealers=dealers)
+            check_admissible(plan, frozenset(survivors), dealers=dealers)
         except TooFewSurvivorsError as error:
             raise BrokenInvariantError(f"the survivors are no legal set: {error}") from error
         given = {index: self._contribution(record, index) for index in survivors}
@@ -186,7 +187,7 @@ class Checks:
         masked = wire.decode(wire.MaskedVector, reply, plan=plan)
         if accepted.vector != masked.vector:
             cells = plan.cells(subgroup)
-            before, after = (list(masks.from_bytes(part, cells)) for part in (masked.vector, accepted.vector))
+            before, after = (list(unpack_cells(part, cells)) for part in (masked.vector, accepted.vector))
             for cell, old, new in zip(lanes, before, after, strict=True):
                 np.add(cell.elements, new.elements - old.elements, out=cell.elements)
                 np.add(cell.auxiliary, new.auxiliary - old.auxiliary, out=cell.auxiliary)
@@ -212,7 +213,7 @@ class Checks:
         lanes = sum(
             cell.elements.nbytes + cell.auxiliary.nbytes
             for subgroup in range(len(plan.subgroups))
-            for cell in masks.empty(plan.cells(subgroup))
+            for cell in empty_cells(plan.cells(subgroup))
         )
         users, holders = len(plan.users), plan.sharing.neighbours + 1
         found = measure(server)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from heterosag import wire
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_to_bytes
 from heterosag.protocol import Client
+from heterosag.protocol import messages as wire
 from heterosag.protocol.client import Polynomials
 from heterosag.protocol.context import survivors_bytes
 from simulation.network import Envelope

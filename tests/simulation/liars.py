@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from heterosag import wire
 from heterosag.crypto.field import PRIME
 from heterosag.plan import Plan
+from heterosag.protocol import messages as wire
 from heterosag.protocol.client import Polynomials
 
 __all__ = ["TRAITS", "lie", "lie_about_shares", "lie_about_vector"]

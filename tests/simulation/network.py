@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from heterosag import wire
 from heterosag.plan import Plan, User
+from heterosag.protocol import messages as wire
 from simulation.schedule import Clock, Script, Trace
 
 __all__ = ["Envelope", "Network"]

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from heterosag.crypto.field import PRIME
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
-from heterosag.encode import Rounding
 from heterosag.errors import FaultyServerError, HeteroSagError
 from heterosag.plan import User
 from heterosag.protocol import Client
 from heterosag.protocol.client import Polynomials
+from heterosag.protocol.encoding import Rounding
 from heterosag.protocol.steps import Advertised
 from simulation.liars import lie, lie_about_shares, lie_about_vector
 from simulation.network import Envelope

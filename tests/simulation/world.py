@@ -20,7 +20,7 @@ from heterosag.crypto.identity import verify
 from heterosag.errors import FaultyUserError, HeteroSagError, WireError
 from heterosag.plan import User
 from heterosag.protocol import Identity, RoundId, Server
-from heterosag.protocol.phases import ServerPhase
+from heterosag.protocol.transitions import ServerPhase
 from simulation.invariants import Checks, Record
 from simulation.ledger import BrokenInvariantError, Ledger
 from simulation.liars import TRAITS

@@ -133,13 +133,13 @@ def used_names(code: str) -> Iterator[tuple[str, str]]:
 
 def test_names_are_found_however_they_are_written() -> None:
     code = (
-        "import heterosag\nimport heterosag.wire as bytes_\nfrom heterosag import plan as p, Plan\n"
+        "import heterosag\nimport heterosag.protocol.messages as bytes_\nfrom heterosag import plan as p, Plan\n"
         "from heterosag.robust import RULES\nheterosag.plan.costs.of(1)\nbytes_.encode(2)\np.Plan.build\n"
         "x.heterosag.y\n"
     )
     assert set(used_names(code)) == {
         ("heterosag", "Plan"), ("heterosag.robust", "RULES"), ("heterosag.plan.costs", "of"),
-        ("heterosag.wire", "encode"), ("heterosag.plan", "Plan"),
+        ("heterosag.protocol.messages", "encode"), ("heterosag.plan", "Plan"),
     }  # fmt: skip
 
 

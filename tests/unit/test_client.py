@@ -10,12 +10,12 @@ from cases import each
 from msgspec.structs import replace
 from rounds import ROUND, World, change, small_plan
 
-from heterosag import wire
 from heterosag.crypto.identity import Identity
-from heterosag.encode import Rounding
 from heterosag.errors import FaultyServerError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, ClientPhase, MemoryReleaseLog, Policy, RoundId
+from heterosag.protocol import messages as wire
+from heterosag.protocol.encoding import Rounding
 
 
 @pytest.fixture(autouse=True)
@@ -615,8 +615,8 @@ def test_what_has_been_released_is_forgotten() -> None:
 
 
 def test_nothing_that_holds_a_secret_can_be_pickled() -> None:
-    from heterosag.encode import Rounding
     from heterosag.protocol.client import Polynomials
+    from heterosag.protocol.encoding import Rounding
     from heterosag.protocol.masks import Mask
 
     for thing in (Polynomials(mask=[1], self=[2]), Mask(bytes(32), True, ()), Rounding.from_system()):

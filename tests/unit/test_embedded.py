@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import heterosag
-from heterosag import aggregate, wire
+from heterosag import aggregate
 from heterosag.errors import (
     DisputedShareError,
     ExposedUsersError,
@@ -25,6 +25,7 @@ from heterosag.errors import (
 )
 from heterosag.plan import Plan
 from heterosag.protocol import Identity, RoundId
+from heterosag.protocol import messages as wire
 from heterosag.robust import Rule
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from heterosag.encode import Rounding, check_update, decode, decode_metric, fill_cells
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
+from heterosag.protocol.encoding import Rounding, check_update, decode, decode_metric, fill_cells
 from heterosag.vector import ring
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from rounds import small_plan
 
-from heterosag import wire
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import Plan
 from heterosag.protocol import MemoryReleaseLog
-from heterosag.protocol.client import Policy
-from heterosag.protocol.enrol import NONCE_SIZE, Charter, Enrolling, Enrolment
+from heterosag.protocol import messages as wire
+from heterosag.protocol.enrolment import NONCE_SIZE, Charter, Enrolling, Enrolment
+from heterosag.protocol.policy import Policy
 
 IDENTITIES = {user: Identity.generate() for user in range(12)}
 DIRECTORY = {user: identity.public for user, identity in IDENTITIES.items()}

@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from msgspec.structs import replace
 from rounds import World, small_plan
 
-from heterosag import wire
 from heterosag.crypto.field import PRIME, element_from_bytes, element_to_bytes
 from heterosag.crypto.hashing import derive, digest, index_bytes
 from heterosag.crypto.identity import Identity, check_identity, verify
@@ -29,6 +28,7 @@ from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_
 from heterosag.crypto.seal import KINDS, SEALED_SIZE, Seal
 from heterosag.crypto.shamir import coefficients, combine, random_polynomial, split, split_two
 from heterosag.errors import FaultyUserError, UsageError, WireError
+from heterosag.protocol import messages as wire
 
 HIGH_BIT = 1 << 255
 CURVE_ORDER = 2**252 + 27742317777372353535851937790883648493

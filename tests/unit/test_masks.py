@@ -9,13 +9,15 @@ import pytest
 from cases import each
 from rounds import World, small_plan
 
-from heterosag import encode, wire
 from heterosag.crew import all_cores
 from heterosag.crypto.keystream import CHUNK_SIZE, Keystream, chunk_buffer, keystream
-from heterosag.encode import CellLanes, Rounding, Spread, check_update, fill_cells
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
+from heterosag.protocol import encoding as encode
 from heterosag.protocol import masks
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells, unpack_cells
+from heterosag.protocol.encoding import CellLanes, Rounding, Spread, check_update, fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.vector import ring
 
@@ -27,7 +29,7 @@ def test_layout_of_a_mask_is_the_specifications() -> None:
     assert {ring.lane_dtype(cell.bits).itemsize for cell in cells} == {1, 2}
     key = bytes(range(32))
     covered = (0, 2)
-    lanes = masks.empty(cells)
+    lanes = empty_cells(cells)
     masks.apply(lanes, [Mask(key, True, covered)])
     at = 0
     for place, (cell, content) in enumerate(zip(cells, lanes, strict=True)):
@@ -101,7 +103,7 @@ def test_no_keystream_bit_masks_two_elements(monkeypatch: pytest.MonkeyPatch) ->
 
 def masked_elements(world: World, user: int) -> list[npt.NDArray[Any]]:
     message = wire.decode(wire.MaskedVector, world.answer("mask", user), plan=world.plan)
-    return [cell.elements for cell in masks.from_bytes(message.vector, world.plan.cells(world.plan.seats[user]))]
+    return [cell.elements for cell in unpack_cells(message.vector, world.plan.cells(world.plan.seats[user]))]
 
 
 @each("value", [-1.0, 0.3, 1.0])
@@ -157,12 +159,12 @@ def test_a_mask_key_is_not_shown() -> None:
 def test_packing_of_cells_comes_back() -> None:
     plan = small_plan(metrics=["loss"])
     cells = plan.cells(1)
-    lanes = masks.empty(cells)
+    lanes = empty_cells(cells)
     masks.apply(lanes, [Mask(bytes(32), True, tuple(range(len(cells))))])
-    masks.reduce(lanes, cells)
-    data = masks.to_bytes(lanes, cells)
+    reduce_cells(lanes, cells)
+    data = pack_cells(lanes, cells)
     assert len(data) == wire.vector_size(plan, 1)
-    for before, after in zip(lanes, masks.from_bytes(data, cells), strict=True):
+    for before, after in zip(lanes, unpack_cells(data, cells), strict=True):
         assert np.array_equal(before.elements, after.elements)
         assert np.array_equal(before.auxiliary, after.auxiliary)
 
@@ -174,9 +176,9 @@ def test_large_and_small_cells_cross_the_wire_alike() -> None:
     )
     cells = plan.cells(0)
     assert {cell.size for cell in cells} == {20_000, 0}
-    lanes = masks.empty(cells)
+    lanes = empty_cells(cells)
     lanes[0].elements[:] = np.arange(20_000) % 8
-    found = list(masks.from_bytes(memoryview(masks.to_bytes(lanes, cells)), cells))
+    found = list(unpack_cells(memoryview(pack_cells(lanes, cells)), cells))
     assert all(np.array_equal(a.elements, b.elements) for a, b in zip(lanes, found, strict=True))
 
 
@@ -195,7 +197,7 @@ def test_pieces_and_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, piec
 
     def masked(spread: Spread) -> list[bytes]:
         lanes = fill_cells(plan, 0, update, rounding, spread=spread)
-        other = masks.empty(plan.cells(1))
+        other = empty_cells(plan.cells(1))
         masks.apply(lanes, found, spread=spread)
         masks.apply_all([(lanes, found[:2]), (other, found[:1])], spread=spread)
         return [part.tobytes() for cell in (*lanes, *other) for part in (cell.elements, cell.auxiliary)]
@@ -210,7 +212,7 @@ def test_pieces_and_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, piec
 def test_a_piece_is_no_larger_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masks, "PIECE_SIZE", 64)
     plan = small_plan(dimension=1000)
-    lanes = masks.empty(plan.cells(0))
+    lanes = empty_cells(plan.cells(0))
     pieces = masks._cut(lanes, [Mask(bytes(32), True, tuple(range(len(lanes))))])
     sizes = [sum(span.stop - span.start for span in piece.spans) for piece in pieces]
     assert max(sizes) <= 64

@@ -6,8 +6,8 @@ from rounds import small_plan
 from heterosag.errors import TooFewSurvivorsError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import ClientPhase, Phase, ServerPhase, outcome
-from heterosag.protocol.legality import check_legal, illegal_subgroups, make_legal
-from heterosag.protocol.phases import CLIENT_TRANSITIONS, SERVER_TRANSITIONS, diagram, next_phase
+from heterosag.protocol.survivors import check_admissible, make_admissible, too_small_blocks
+from heterosag.protocol.transitions import CLIENT_TRANSITIONS, SERVER_TRANSITIONS, diagram, next_phase
 
 
 def test_tables_lead_somewhere_and_end() -> None:
@@ -47,45 +47,45 @@ def test_the_diagram_names_every_phase() -> None:
 
 def test_legality_names_the_rule() -> None:
     plan = small_plan(floor=3)
-    check_legal(plan, frozenset(range(12)))
+    check_admissible(plan, frozenset(range(12)))
     for survivors, reason in (
         (range(6), "thresholds"),
         ([0, 1, 2, 3, 6, 7, 8, 9], "floor"),
     ):
         with pytest.raises(TooFewSurvivorsError) as refusal:
-            check_legal(plan, frozenset(survivors))
+            check_admissible(plan, frozenset(survivors))
         assert refusal.value.reason == reason
     eight = Plan.build([16, 16], [2, 4], 70, value_range=1.0, subgroup_size=4)
     with pytest.raises(TooFewSurvivorsError) as refusal:
-        check_legal(eight, frozenset(range(8, 32)))
+        check_admissible(eight, frozenset(range(8, 32)))
     assert refusal.value.reason == "robustness"
-    check_legal(eight, frozenset(range(4, 32)))
+    check_admissible(eight, frozenset(range(4, 32)))
 
 
 def test_weights_put_the_floor_on_every_subgroup() -> None:
     survivors = frozenset({0, 1, *range(3, 12)})
-    assert not list(illegal_subgroups(small_plan(floor=3), survivors))
-    assert (0,) in set(illegal_subgroups(small_plan(floor=3, weight_bound=5), survivors))
+    assert not list(too_small_blocks(small_plan(floor=3), survivors))
+    assert (0,) in set(too_small_blocks(small_plan(floor=3, weight_bound=5), survivors))
 
 
 def test_the_server_leaves_out_what_it_must_and_nothing_else() -> None:
     plan = Plan.build([18], [4], 50, value_range=1.0, subgroup_size=3, floor=3, min_robustness=0.3)
     alive = set(range(18)) - {1, 2, 4, 5}
-    assert make_legal(plan, alive) == frozenset(range(6, 18))
-    assert make_legal(plan, set(range(18)) - {1, 2}) == frozenset(range(18)) - {1, 2}
+    assert make_admissible(plan, alive) == frozenset(range(6, 18))
+    assert make_admissible(plan, set(range(18)) - {1, 2}) == frozenset(range(18)) - {1, 2}
 
 
 def test_sparse_sharing_needs_holders_of_every_dealer() -> None:
     plan = Plan.build(
         [60], [4], 100, value_range=1.0, subgroup_size=10, floor=2, sharing="sparse", assignment_seed=1, dropout=0.05
     )
-    check_legal(plan, frozenset(range(60)))
+    check_admissible(plan, frozenset(range(60)))
     around = set(plan.sharing.holders(7))
     few = set(sorted(around)[: plan.share_threshold - 2])
     survivors = frozenset((set(range(60)) - around) | few)
     assert len(survivors) >= plan.agree_quorum
     with pytest.raises(TooFewSurvivorsError, match="holders of user"):
-        check_legal(plan, survivors)
+        check_admissible(plan, survivors)
 
 
 def test_outcome_says_who_survives_or_why_not() -> None:
@@ -112,7 +112,7 @@ def test_robustness_is_worked_out_where_the_quick_bounds_do_not_decide() -> None
     plan = Plan.build([24], [4], 200, value_range=1.0, subgroup_size=2, floor=2, min_robustness=0.6, dropout=0.0)
     lost = frozenset({0, 1})
     assert len(lost) > plan.design.tolerated_losses(0.6)
-    check_legal(plan, frozenset(user for user in range(24) if plan.seats[user] not in lost))
+    check_admissible(plan, frozenset(user for user in range(24) if plan.seats[user] not in lost))
 
 
 @pytest.mark.parametrize(("asked", "legal"), [(4 / 7, False), (3 / 7, True)])
@@ -125,12 +125,12 @@ def test_robustness_at_the_very_value_asked_for(asked: float, legal: bool) -> No
     left = frozenset(user for user in range(32) if plan.seats[user] not in {0, 1, 3})
     assert len(plan.subgroups) == 8
     if legal:
-        check_legal(plan, left)
+        check_admissible(plan, left)
         return
     with pytest.raises(
         TooFewSurvivorsError, match=r"the inference robustness is only 0.4286, the plan asks for 0.5714"
     ):
-        check_legal(plan, left)
+        check_admissible(plan, left)
 
 
 def test_what_the_quick_bound_rules_out_is_told_as_a_bound() -> None:
@@ -139,7 +139,7 @@ def test_what_the_quick_bound_rules_out_is_told_as_a_bound() -> None:
     with pytest.raises(
         TooFewSurvivorsError, match=r"the inference robustness is at most 0.5714, the plan asks for 0.857"
     ):
-        check_legal(plan, left)
+        check_admissible(plan, left)
 
 
 def test_exactly_what_is_asked_for_is_enough() -> None:
@@ -149,4 +149,4 @@ def test_exactly_what_is_asked_for_is_enough() -> None:
     )
     assert len(plan.subgroups) == 7
     assert plan.design.tolerated_losses(4 / 7) < 2
-    check_legal(plan, frozenset(user for user in range(28) if plan.seats[user] not in {0, 1}))
+    check_admissible(plan, frozenset(user for user in range(28) if plan.seats[user] not in {0, 1}))

@@ -23,7 +23,7 @@ REFERENCE = DOCS / "reference"
 PUBLIC = (
     "embedded", "errors", "flower", "keyfiles", "learn.config", "learn.data", "learn.models", "learn.runs",
     "ledger", "plan", "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "protocol",
-    "protocol.enrol", "protocol.guard", "ranges", "records", "releases", "report.figures", "report.page",
+    "protocol.enrolment", "protocol.guard", "ranges", "records", "releases", "report.figures", "report.page",
     "report.runs", "result", "robust", "vector.arrays",
 )  # fmt: skip
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from rounds import ROUND, World, change, small_plan
 
-from heterosag import aggregate, wire
+from heterosag import aggregate
 from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId
-from heterosag.protocol.phases import ClientPhase
+from heterosag.protocol import messages as wire
+from heterosag.protocol.transitions import ClientPhase
 from heterosag.releases import FileReleaseLog
 from heterosag.result import combine
 from heterosag.robust import find_rule
@@ -111,7 +112,7 @@ def test_states_with_a_right_digest_and_wrong_contents_are_refused() -> None:
 def test_a_saved_client_shows_nothing_and_cannot_be_pickled() -> None:
     import pickle
 
-    from heterosag.protocol.saved import _Saved
+    from heterosag.protocol.client_state import _Saved
 
     saved = _Saved(format=1, context=b"c", user=0, phase="fresh", kind="fresh", replies={}, secrets=(b"a", b"b", b"c"))
     assert "secrets" not in repr(saved)
@@ -147,7 +148,7 @@ def test_a_restored_state_of_old_does_not_release_twice(tmp_path: Path) -> None:
     second.restore(old)
     from rounds import change
 
-    from heterosag import wire
+    from heterosag.protocol import messages as wire
 
     fewer = change(wire.UnmaskRequest, request, plan, survivors=[user for user in range(12) if user != 11])
     with pytest.raises(FaultyServerError, match="asked a second time"):

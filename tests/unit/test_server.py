@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 from rounds import World, change, small_plan
 
-from heterosag import wire
 from heterosag.errors import (
     AbandonedRoundError,
     DisputedShareError,
@@ -18,6 +17,7 @@ from heterosag.errors import (
 )
 from heterosag.plan import Plan
 from heterosag.protocol import Decoded, Server, ServerPhase, outcome
+from heterosag.protocol import messages as wire
 from heterosag.protocol.unmasking import find_fault, find_metric_fault
 from heterosag.result import combine
 from heterosag.robust import RULES

@@ -24,7 +24,7 @@ from vectors.replays import (
     unhex,
 )
 
-from heterosag import errors, wire
+from heterosag import errors
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.identity import Identity, verify
@@ -38,16 +38,18 @@ from heterosag.crypto.keys import (
 )
 from heterosag.crypto.keystream import keystream
 from heterosag.crypto.seal import Seal
-from heterosag.encode import CellLanes, Rounding, check_update, decode, fill_cells
 from heterosag.plan import Cell, Plan, PlannedBlock
 from heterosag.plan.assignment import assign
 from heterosag.plan.build import seed_bytes
 from heterosag.plan.sharing import sparse_graph
 from heterosag.protocol import MemoryReleaseLog, Server, masks
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import check_packed_cells, empty_cells, pack_cells, reduce_cells, unpack_cells
 from heterosag.protocol.context import roster_context, sharers_context
-from heterosag.protocol.enrol import Enrolment
-from heterosag.protocol.legality import check_legal, make_legal
-from heterosag.protocol.phases import Phase
+from heterosag.protocol.encoding import CellLanes, Rounding, check_update, decode, fill_cells
+from heterosag.protocol.enrolment import Enrolment
+from heterosag.protocol.survivors import check_admissible, make_admissible
+from heterosag.protocol.transitions import Phase
 from heterosag.result import combine
 from heterosag.robust import RULES
 from heterosag.vector import ring
@@ -242,15 +244,15 @@ def written(lanes: list[CellLanes]) -> list[Case]:
 def test_masks() -> None:
     for case in cases("masks"):
         cells = cells_of(case["cells"])
-        lanes = masks.empty(cells)
+        lanes = empty_cells(cells)
         for content, plain in zip(lanes, case["plain"], strict=True):
             content.elements[:] = plain["elements"]
             content.auxiliary[:] = plain["auxiliary"]
         masks.apply(lanes, [masks.Mask(unhex(m["key"]), m["add"], tuple(m["cells"])) for m in case["masks"]])
-        masks.reduce(lanes, cells)
+        reduce_cells(lanes, cells)
         assert written(lanes) == case["masked"]
-        assert masks.to_bytes(lanes, cells).hex() == case["packed"]
-        assert written(list(masks.from_bytes(memoryview(unhex(case["packed"])), cells))) == case["masked"]
+        assert pack_cells(lanes, cells).hex() == case["packed"]
+        assert written(list(unpack_cells(memoryview(unhex(case["packed"])), cells))) == case["masked"]
 
 
 def test_masks_by_the_offsets_alone() -> None:
@@ -276,8 +278,8 @@ def test_masks_by_the_offsets_alone() -> None:
 @must_fail("masks")
 def test_vectors_that_must_be_refused(bad: Case) -> None:
     cells = cells_of(bad["cells"])
-    raises(bad, lambda: masks.check_bytes(memoryview(unhex(bad["bytes"])), cells))
-    raises(bad, lambda: list(masks.from_bytes(memoryview(unhex(bad["bytes"])), cells)))
+    raises(bad, lambda: check_packed_cells(memoryview(unhex(bad["bytes"])), cells))
+    raises(bad, lambda: list(unpack_cells(memoryview(unhex(bad["bytes"])), cells)))
 
 
 def test_quantizer() -> None:
@@ -385,7 +387,7 @@ def test_plans_that_must_be_refused(bad: Case) -> None:
 
 def made_legal(plan: Plan, users: list[int]) -> list[int] | None:
     try:
-        return sorted(make_legal(plan, users))
+        return sorted(make_admissible(plan, users))
     except errors.TooFewSurvivorsError:
         return None
 
@@ -393,14 +395,14 @@ def made_legal(plan: Plan, users: list[int]) -> list[int] | None:
 def test_legal_sets() -> None:
     for case in cases("legality"):
         plan = Plan.decode(unhex(case["plan"]))
-        check_legal(plan, frozenset(case["users"]))
+        check_admissible(plan, frozenset(case["users"]))
         assert made_legal(plan, case["users"]) == case["made_legal"] == case["users"]
 
 
 @must_fail("legality")
 def test_sets_that_are_not_legal(bad: Case) -> None:
     plan = Plan.decode(unhex(bad["plan"]))
-    assert raises(bad, lambda: check_legal(plan, frozenset(bad["users"]))).reason == bad["reason"]
+    assert raises(bad, lambda: check_admissible(plan, frozenset(bad["users"]))).reason == bad["reason"]
     assert made_legal(plan, bad["users"]) == bad["made_legal"]
 
 

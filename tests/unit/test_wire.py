@@ -8,9 +8,9 @@ from cases import each
 from fuzz.enrolments import tape
 from rounds import World, small_plan
 
-from heterosag import wire
 from heterosag.errors import UsageError, WireError
 from heterosag.plan import Plan
+from heterosag.protocol import messages as wire
 
 
 def messages(*, signed: bool = True) -> dict[type[wire.Message], bytes]:

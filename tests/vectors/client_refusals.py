@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from primitives import LOW_ORDER
 from whole_rounds import Played, play
 
-from heterosag import wire
 from heterosag.crypto import hashing, keys
 from heterosag.crypto.seal import Seal
+from heterosag.protocol import messages as wire
 
 Document = dict[str, Any]
 

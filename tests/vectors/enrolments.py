@@ -9,10 +9,10 @@ from typing import Any
 from material import document, hashed, identity, stream
 from msgspec.structs import replace
 
-from heterosag import wire
 from heterosag.crypto import hashing
 from heterosag.plan import Plan
-from heterosag.protocol.enrol import Charter, Enrolling, Enrolment
+from heterosag.protocol import messages as wire
+from heterosag.protocol.enrolment import Charter, Enrolling, Enrolment
 
 Document = dict[str, Any]
 

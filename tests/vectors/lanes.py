@@ -9,9 +9,10 @@ from material import document, fraction, hashed, whole
 
 from heterosag.crypto.hashing import digest, index_bytes
 from heterosag.crypto.keystream import keystream
-from heterosag.encode import CellLanes, Rounding
 from heterosag.plan import Cell, PlannedBlock
 from heterosag.protocol import masks
+from heterosag.protocol.cells import pack_cells, reduce_cells
+from heterosag.protocol.encoding import CellLanes, Rounding
 from heterosag.vector import ring
 from heterosag.vector.quantize import dequantize, quantize
 from heterosag.vector.rotation import rotate, unrotate
@@ -109,7 +110,7 @@ def _mask_case(name: str, layout: list[tuple[int, int, int]], pair_cells: tuple[
     ]
     before = _written(lanes)
     masks.apply(lanes, drawn)
-    masks.reduce(lanes, cells)
+    reduce_cells(lanes, cells)
     return {
         "name": name,
         "cells": [list(shape) for shape in layout],
@@ -124,7 +125,7 @@ def _mask_case(name: str, layout: list[tuple[int, int, int]], pair_cells: tuple[
             for mask in drawn
         ],
         "masked": _written(lanes),
-        "packed": masks.to_bytes(lanes, cells).hex(),
+        "packed": pack_cells(lanes, cells).hex(),
     }
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from heterosag.crypto.field import PRIME, element_to_bytes
 from heterosag.crypto.identity import Identity
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
-from heterosag.wire import WIRE_VERSION
+from heterosag.protocol.messages import WIRE_VERSION
 
 FORMAT = 1
 _WIDE = 116  # characters of a line of scalars; a longer hexadecimal string stands alone

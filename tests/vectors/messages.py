@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from material import document, hashed, stream
 
-from heterosag import wire
 from heterosag.plan import Plan
+from heterosag.protocol import messages as wire
 
 Document = dict[str, Any]
 

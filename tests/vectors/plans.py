@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 from material import document, hashed, stream
 
-from heterosag import wire
 from heterosag.crypto.hashing import shuffle
 from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import Plan
 from heterosag.plan import assignment as seating
 from heterosag.plan.build import seed_bytes
 from heterosag.protocol import RoundId
+from heterosag.protocol import messages as wire
 from heterosag.protocol.context import roster_context, sharers_context
-from heterosag.protocol.legality import check_legal, make_legal
 from heterosag.protocol.masks import shared_cells
+from heterosag.protocol.survivors import check_admissible, make_admissible
 
 Document = dict[str, Any]
 
@@ -309,7 +309,7 @@ def legality() -> Document:
             entry: Document = {"plan": plan.encode().hex(), "name": name, "users": users}
             entry["made_legal"] = _made_legal(plan, users)
             try:
-                check_legal(plan, frozenset(users))
+                check_admissible(plan, frozenset(users))
                 cases.append(entry)
             except TooFewSurvivorsError as error:
                 must_fail.append({**entry, "error": "TooFewSurvivorsError", "reason": error.reason})
@@ -328,7 +328,7 @@ def _without_holders(name: str, user: int) -> list[int]:
 
 def _made_legal(plan: Plan, users: list[int]) -> list[int] | None:
     try:
-        return sorted(make_legal(plan, users))
+        return sorted(make_admissible(plan, users))
     except TooFewSurvivorsError:
         return None
 

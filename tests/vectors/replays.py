@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from heterosag.crypto.field import element_from_bytes
 from heterosag.crypto.identity import Identity
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
-from heterosag.encode import Rounding
 from heterosag.plan import Plan
 from heterosag.protocol import Client, MemoryReleaseLog, RoundId
 from heterosag.protocol.client import Polynomials
-from heterosag.protocol.enrol import Charter, Enrolling
+from heterosag.protocol.encoding import Rounding
+from heterosag.protocol.enrolment import Charter, Enrolling
 
 FOLDER = Path(__file__).parent
 Case = dict[str, Any]

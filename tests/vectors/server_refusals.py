@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from primitives import LOW_ORDER
 from whole_rounds import play
 
-from heterosag import wire
 from heterosag.crypto import hashing
+from heterosag.protocol import messages as wire
 
 Document = dict[str, Any]
 

@@ -12,10 +12,10 @@ from material import document, elements_hex, fraction, hashed, identity, polynom
 
 from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.keys import public_bytes
-from heterosag.encode import Rounding, check_update, decode, fill_cells
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, Decoded, RoundId, Server
 from heterosag.protocol.client import Polynomials
+from heterosag.protocol.encoding import Rounding, check_update, decode, fill_cells
 from heterosag.result import combine
 from heterosag.robust import RULES
 

@@ -33,7 +33,7 @@ from heterosag.flower.stages import HELLO, RECORD, arrays_of, body_of, is_train,
 from heterosag.ledger import Ledger, epoch_of
 from heterosag.plan import Plan, User
 from heterosag.protocol import RoundId, Server
-from heterosag.protocol.phases import Phase
+from heterosag.protocol.transitions import Phase
 from heterosag.ranges import clipped_share, follow
 from heterosag.result import BlockSum, Combined, combine
 from heterosag.robust import find_rule

@@ -33,8 +33,8 @@ from heterosag.flower.stages import HELLO, RECORD, TERMS, arrays_of, is_train, r
 from heterosag.keyfiles import load_directory, load_identity
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, RoundId
-from heterosag.protocol.client import Policy
-from heterosag.protocol.phases import Phase
+from heterosag.protocol.policy import Policy
+from heterosag.protocol.transitions import Phase
 from heterosag.releases import FileReleaseLog
 from heterosag.vector.arrays import Layout
 

@@ -17,7 +17,7 @@ from heterosag.flower.rounds import TOO_LATE, Round
 from heterosag.flower.stages import HELLO
 from heterosag.plan import Plan, User
 from heterosag.plan.costs import summarise
-from heterosag.protocol.phases import Phase
+from heterosag.protocol.transitions import Phase
 from heterosag.records import FAILED, FORMAT, RECORD, RunWriter, describe_round
 
 __all__ = ["Recorder"]

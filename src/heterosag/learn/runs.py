@@ -29,7 +29,7 @@ from heterosag.ledger import Ledger
 from heterosag.plan import Plan, User
 from heterosag.plan.costs import summarise
 from heterosag.protocol.context import RoundId
-from heterosag.protocol.phases import Phase
+from heterosag.protocol.transitions import Phase
 from heterosag.ranges import follow
 from heterosag.records import FAILED, FORMAT, RunWriter, describe_round, read_run
 

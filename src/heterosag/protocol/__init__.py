@@ -5,12 +5,13 @@ honest users must end with. examples/own_transport.py is a whole round over a qu
 """
 
 from heterosag.crypto.identity import Identity
-from heterosag.protocol.client import Client, Directory, Policy
+from heterosag.protocol.client import Client, Directory
 from heterosag.protocol.context import RoundId
-from heterosag.protocol.outcome import Outcome, outcome
-from heterosag.protocol.phases import ClientPhase, Phase, ServerPhase
-from heterosag.protocol.release import MemoryReleaseLog, ReleaseLog
+from heterosag.protocol.policy import Policy
+from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
 from heterosag.protocol.server import Decoded, DecodedBlock, Refusal, Server
+from heterosag.protocol.survivors import Outcome, outcome
+from heterosag.protocol.transitions import ClientPhase, Phase, ServerPhase
 
 __all__ = [
     "Client",

@@ -7,52 +7,32 @@ one for a step it has taken, and dies, forgetting its secrets, on a message that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heterosag import encode as encoding
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity, check_identity
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.secret import Secret
-from heterosag.encode import CellLanes, Rounding, Spread
-from heterosag.errors import ExposedUsersError, FaultyServerError, PlanError, UsageError, WireError
+from heterosag.errors import ExposedUsersError, FaultyServerError, UsageError, WireError
 from heterosag.plan import Plan, User
-from heterosag.protocol import saved, steps
+from heterosag.protocol import client_state, encoding, steps
 from heterosag.protocol.context import RoundId
+from heterosag.protocol.encoding import CellLanes, Rounding, Spread
 from heterosag.protocol.guard import Guard
-from heterosag.protocol.phases import CLIENT_TRANSITIONS, ClientPhase
-from heterosag.protocol.release import MemoryReleaseLog, ReleaseLog
+from heterosag.protocol.policy import Policy
+from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Polynomials, Shared
+from heterosag.protocol.transitions import CLIENT_TRANSITIONS, ClientPhase
 
-__all__ = ["Client", "Directory", "Policy", "Polynomials"]
+__all__ = ["Client", "Directory", "Polynomials"]
 
 _SAMPLES = 4096  # elements of a vector that its checksum keeps
 
 Directory = Mapping[User, bytes]
 """Every user's Ed25519 public key, pinned by the client itself, never taken from the server."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What a client asks of a plan before it takes part: a floor, users and a least robustness of at least these."""
-
-    least_floor: int = 2
-    least_users: int = 2
-    least_robustness: float = 0.0
-
-    def check(self, plan: Plan) -> None:
-        """Refuse a plan below this policy."""
-        for name, value, least in (
-            ("floor", plan.floor, self.least_floor),
-            ("users", len(plan.users), self.least_users),
-            ("min_robustness", plan.min_robustness, self.least_robustness),
-        ):
-            if value < least:
-                raise PlanError(name, f"{value:g} is below this client's policy of at least {least:g}")
 
 
 class Client(Secret):
@@ -103,7 +83,7 @@ class Client(Secret):
         self._guard = guard
         self._base = Fresh(plan=plan, user=index, context=round_id.context(plan), identity=identity, directory=known)
         self._state: Fresh | Advertised | Shared | Masked | None = self._base
-        self._replies: saved.Replies = {}
+        self._replies: client_state.Replies = {}
         self._masked: tuple[Any, ...] | None = None  # a checksum against mistakes of this user's own program
 
     def save(self) -> bytes:
@@ -111,13 +91,13 @@ class Client(Secret):
 
         Whoever uses it gives a release log that outlives the program, and erases the bytes after the round.
         """
-        return saved.save(self._base, self._state, self.phase.value, self._replies)
+        return client_state.save(self._base, self._state, self.phase.value, self._replies)
 
     def restore(self, data: bytes) -> None:
         """Go on where a saved client stopped; this one, made with the same arguments, must be fresh."""
         if self.phase is not ClientPhase.FRESH or self._replies:
             raise UsageError("only a fresh client can take the place of a saved one")
-        self._state, self.phase, self._replies = saved.load(data, self._base)
+        self._state, self.phase, self._replies = client_state.load(data, self._base)
 
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
         """Phase 0: this round's public keys, signed with an identity.

@@ -14,7 +14,7 @@ from itertools import pairwise
 from heterosag.crypto.hashing import DIGEST_SIZE, digest, index_bytes
 from heterosag.errors import UsageError, WireError
 from heterosag.plan import Plan
-from heterosag.wire import WIRE_VERSION, Advertised
+from heterosag.protocol.messages import WIRE_VERSION, Advertised
 
 __all__ = ["RoundId", "check_indices", "roster_context", "sharers_context", "survivors_bytes"]
 

@@ -9,7 +9,7 @@ and are reduced to the ring once at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,15 +17,11 @@ import numpy.typing as npt
 
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.crypto.secret import Secret
-from heterosag.encode import PIECE_SIZE, CellLanes, Spread
-from heterosag.plan import Cell, Plan
-from heterosag.vector import ring
+from heterosag.plan import Plan
+from heterosag.protocol.encoding import PIECE_SIZE, CellLanes, Spread
 from heterosag.vector.ring import Lanes
 
-__all__ = ["Mask", "apply", "apply_all", "check_bytes", "empty", "from_bytes", "reduce", "shared_cells", "to_bytes"]
-
-_SMALL = 1 << 14
-"""Elements of a cell that is packed together with others of its ring: a call of its own costs as much as the work."""
+__all__ = ["Mask", "apply", "apply_all", "shared_cells"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +31,6 @@ class Mask(Secret):
     key: bytes = field(repr=False)
     add: bool
     cells: tuple[int, ...]
-
-
-def empty(cells: Sequence[Cell]) -> list[CellLanes]:
-    """Zeroed lanes for each cell."""
-    return [
-        CellLanes(
-            np.zeros(cell.size, dtype=ring.lane_dtype(cell.bits)),
-            np.zeros(len(cell.lanes), dtype=np.uint64),
-        )
-        for cell in cells
-    ]
 
 
 def shared_cells(plan: Plan, mine: int, theirs: int) -> tuple[int, ...]:
@@ -163,64 +148,3 @@ def _add_streams(lanes: Lanes, streams: list[tuple[Keystream, bool]], buffer: np
         for stream, add in streams:
             words = stream.read_into(buffer, part.size * width).view(lanes.dtype)
             (np.add if add else np.subtract)(part, words, out=part)
-
-
-def reduce(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> None:
-    """Reduce every cell's elements to its ring, in place."""
-    for content, cell in zip(lanes, cells, strict=True):
-        ring.reduce(content.elements, cell.bits)
-
-
-def to_bytes(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> memoryview:
-    """The cells as they cross the wire: elements packed at exactly their ring's bits, then the auxiliary lanes."""
-    packed: dict[int, memoryview] = {}
-    for bits, places in _small_cells(cells).items():
-        together = ring.pack_all([lanes[place].elements for place in places], bits)
-        packed.update(zip(places, together, strict=True))
-    sizes = [ring.packed_size(cell.size, cell.bits) for cell in cells]
-    out = np.empty(sum(sizes) + sum(content.auxiliary.nbytes for content in lanes), dtype=np.uint8)
-    at = 0
-    for place, (content, cell, size) in enumerate(zip(lanes, cells, sizes, strict=True)):
-        if place in packed:
-            out[at : at + size] = packed[place]
-        else:
-            ring.pack_into(content.elements, cell.bits, out[at : at + size])
-        at += size
-        out[at : at + content.auxiliary.nbytes] = content.auxiliary.astype("<u8", copy=False).view(np.uint8)
-        at += content.auxiliary.nbytes
-    return out.data
-
-
-def check_bytes(data: memoryview, cells: Sequence[Cell]) -> None:
-    """Refuse bytes that `to_bytes` does not make, without unpacking them; the caller has checked the length."""
-    for packed, _, cell in _parts(data, cells):
-        ring.check_packed(packed, cell.bits, cell.size)
-
-
-def from_bytes(data: memoryview, cells: Sequence[Cell]) -> Iterator[CellLanes]:
-    """The inverse of `to_bytes`, a cell at a time."""
-    parts = list(_parts(data, cells))
-    unpacked: dict[int, Lanes] = {}
-    for bits, places in _small_cells(cells).items():
-        together = ring.unpack_all([parts[place][0] for place in places], bits, [cells[place].size for place in places])
-        unpacked.update(zip(places, together, strict=True))
-    for place, (packed, tail, cell) in enumerate(parts):
-        elements = unpacked.pop(place) if place in unpacked else ring.unpack(packed, cell.bits, cell.size)
-        yield CellLanes(elements, np.frombuffer(tail, dtype="<u8"))
-
-
-def _small_cells(cells: Sequence[Cell]) -> dict[int, list[int]]:
-    """The places of the cells that are packed together, by the bits of their ring."""
-    found: dict[int, list[int]] = {}
-    for place, cell in enumerate(cells):
-        if cell.size <= _SMALL:
-            found.setdefault(cell.bits, []).append(place)
-    return found
-
-
-def _parts(data: memoryview, cells: Sequence[Cell]) -> Iterator[tuple[memoryview, memoryview, Cell]]:
-    at, data = 0, memoryview(data)
-    for cell in cells:
-        packed, tail = ring.packed_size(cell.size, cell.bits), 8 * len(cell.lanes)
-        yield data[at : at + packed], data[at + packed : at + packed + tail], cell
-        at += packed + tail

@@ -22,11 +22,9 @@ import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 from msgspec.structs import replace
 
-from heterosag import wire
 from heterosag.crypto import hashing
 from heterosag.crypto.identity import verify
 from heterosag.crypto.keys import check_public_key
-from heterosag.encode import Spread
 from heterosag.errors import (
     AbandonedRoundError,
     FaultyUserError,
@@ -36,11 +34,14 @@ from heterosag.errors import (
     WireError,
 )
 from heterosag.plan import Plan, User
-from heterosag.protocol import masks, unmasking
+from heterosag.protocol import messages as wire
+from heterosag.protocol import unmasking
+from heterosag.protocol.cells import check_packed_cells, empty_cells, unpack_cells
 from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
+from heterosag.protocol.encoding import Spread
 from heterosag.protocol.guard import Guard
-from heterosag.protocol.legality import make_legal
-from heterosag.protocol.phases import SERVER_TRANSITIONS, ServerPhase, next_phase
+from heterosag.protocol.survivors import make_admissible
+from heterosag.protocol.transitions import SERVER_TRANSITIONS, ServerPhase, next_phase
 from heterosag.protocol.unmasking import Commitments, DecodedBlock
 
 __all__ = ["Decoded", "DecodedBlock", "Refusal", "Server"]
@@ -140,7 +141,7 @@ class _Advertising(_State):
         self.advertised[index] = advertised
 
     def close(self) -> _Closed:
-        present = sorted(make_legal(self.plan, self.advertised))
+        present = sorted(make_admissible(self.plan, self.advertised))
         roster = {index: self.advertised[index] for index in present}
         message = wire.Roster(wire.WIRE_VERSION, self.context, list(roster.values()))
         return "close", _Sharing(self.base, roster), dict.fromkeys(roster, message)
@@ -161,7 +162,7 @@ class _Sharing(_State):
         self.shares[index] = message
 
     def close(self) -> _Closed:
-        sharers = sorted(make_legal(self.plan, self.shares))
+        sharers = sorted(make_admissible(self.plan, self.shares))
         inboxes: dict[int, list[wire.SealedShares]] = {index: [] for index in sharers}
         for dealer in sharers:
             for shares in self.shares[dealer].shares:
@@ -188,7 +189,7 @@ class _Masking(_State):
         self.signatures: dict[int, bytes] = {}
         self.disputes: set[tuple[int, int]] = set()
         seats = {self.plan.seats[index] for index in self.members}
-        self.sums = {subgroup: masks.empty(self.plan.cells(subgroup)) for subgroup in seats}
+        self.sums = {subgroup: empty_cells(self.plan.cells(subgroup)) for subgroup in seats}
 
     def take(self, user: User, index: int, message: wire.MaskedVector) -> None:
         if self.base.directory is not None:
@@ -203,10 +204,10 @@ class _Masking(_State):
         if len(message.vector) != size:
             raise WireError(f"a masked vector of {len(message.vector)} bytes, not {size}", sender=user)
         try:
-            masks.check_bytes(message.vector, self.plan.cells(subgroup))
+            check_packed_cells(message.vector, self.plan.cells(subgroup))
         except WireError as error:
             raise WireError(error.problem, sender=user) from None
-        cells = masks.from_bytes(message.vector, self.plan.cells(subgroup))
+        cells = unpack_cells(message.vector, self.plan.cells(subgroup))
         for total, cell in zip(self.sums[subgroup], cells, strict=True):
             np.add(total.elements, cell.elements, out=total.elements)
             np.add(total.auxiliary, cell.auxiliary, out=total.auxiliary)
@@ -215,7 +216,7 @@ class _Masking(_State):
         self.disputes.update((dealer, index) for dealer in message.complaints)
 
     def close(self) -> _Closed:
-        survivors = sorted(make_legal(self.plan, self.arrived, dealers=self.members))
+        survivors = sorted(make_admissible(self.plan, self.arrived, dealers=self.members))
         if self.base.guard is not None:
             self.base.guard.check(frozenset(survivors))
         kept = {self.plan.seats[index] for index in survivors}

@@ -16,22 +16,23 @@ from itertools import pairwise
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from heterosag import wire
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import RoundSecrets, agree, is_canonical, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.seal import Seal
 from heterosag.crypto.secret import Secret
-from heterosag.encode import CellLanes, Spread
 from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError, WireError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import pack_cells, reduce_cells
 from heterosag.protocol.context import check_indices, roster_context, sharers_context, survivors_bytes
+from heterosag.protocol.encoding import CellLanes, Spread
 from heterosag.protocol.guard import Guard
-from heterosag.protocol.legality import check_legal
 from heterosag.protocol.masks import Mask
-from heterosag.protocol.release import ReleaseLog
+from heterosag.protocol.release_log import ReleaseLog
+from heterosag.protocol.survivors import check_admissible
 
 __all__ = [
     "Advertised",
@@ -202,7 +203,7 @@ def mask(
     cells = base.plan.cells(base.plan.seats[base.user])
     lanes = fill()
     masks.apply(lanes, _masks_of(state, sharers, context), spread=spread)
-    masks.reduce(lanes, cells)
+    reduce_cells(lanes, cells)
     message = wire.encode(
         wire.MaskedVector(
             version=wire.WIRE_VERSION,
@@ -212,7 +213,7 @@ def mask(
             if base.identity is None
             else base.identity.sign("masked", context, hashing.index_bytes(base.user)),
             complaints=complaints,
-            vector=masks.to_bytes(lanes, cells),
+            vector=pack_cells(lanes, cells),
         )
     )
     log.claim(base.context, "mask", hashing.digest("masked-vector", message))
@@ -319,7 +320,7 @@ def _check_set(base: Fresh, indices: Sequence[int], known: frozenset[int], what:
     if not chosen <= known:
         raise FaultyServerError(f"{what} names users who did not take part in the step before")
     try:
-        check_legal(base.plan, chosen, dealers=(base.user,))
+        check_admissible(base.plan, chosen, dealers=(base.user,))
     except TooFewSurvivorsError as error:
         raise FaultyServerError(f"{what} is not legal: {error}") from None
     return chosen

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heterosag import wire
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
-from heterosag.encode import CellLanes, Spread, decode_metric
 from heterosag.errors import DisputedShareError, FaultyUserError, TooFewSurvivorsError, WireError
 from heterosag.plan import Plan
 from heterosag.plan.layout import PlannedBlock
 from heterosag.protocol import masks
+from heterosag.protocol import messages as wire
+from heterosag.protocol.encoding import CellLanes, Spread, decode_metric
 from heterosag.protocol.masks import Mask
 from heterosag.vector import ring
 from heterosag.vector.ring import Lanes

@@ -13,7 +13,7 @@ from rich.text import Text
 from heterosag.embedded import Result, aggregate
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
-from heterosag.protocol.phases import Phase
+from heterosag.protocol.transitions import Phase
 
 __all__ = ["run", "show"]
 

@@ -8,8 +8,8 @@ from heterosag.crypto import shamir
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.keystream import keystream
-from heterosag.encode import Rounding
 from heterosag.plan.sharing import majority
+from heterosag.protocol.encoding import Rounding
 from heterosag.reproduce.outcome import Holds, Outcome, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.vector import ring

@@ -12,7 +12,7 @@ import numpy as np
 from heterosag.plan import Plan
 from heterosag.plan.design import Design, has_perfect, paper, perfect
 from heterosag.plan.dropout import leak_probability
-from heterosag.protocol.outcome import outcome
+from heterosag.protocol.survivors import outcome
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
 from heterosag.reproduce.running import Job
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag import wire
-from heterosag.encode import Rounding, check_update, fill_cells
 from heterosag.errors import HeteroSagError, PlanError
 from heterosag.plan import Plan
-from heterosag.protocol import Client, Identity, RoundId, Server, masks
-from heterosag.protocol.phases import Phase
+from heterosag.protocol import Client, Identity, RoundId, Server
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import unpack_cells
+from heterosag.protocol.encoding import Rounding, check_update, fill_cells
+from heterosag.protocol.transitions import Phase
 from heterosag.result import combine
 from heterosag.robust import RULES
 from heterosag.studio.forms import Form
@@ -233,7 +234,7 @@ def _vectors(told: _Told, sent: Mapping[Any, bytes], rounding: Rounding) -> list
             "levels": clear.elements[:_SHOWN].tolist(),
             "masked": hidden.elements[:_SHOWN].tolist(),
         }
-        for cell, clear, hidden in zip(cells, plain, masks.from_bytes(message.vector, cells), strict=True)
+        for cell, clear, hidden in zip(cells, plain, unpack_cells(message.vector, cells), strict=True)
     ]
 
 

@@ -21,14 +21,15 @@ from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import Any, TypeVar
 
-from heterosag import wire
 from heterosag.crypto import hashing
 from heterosag.crypto.identity import Identity, check_identity, verify
 from heterosag.crypto.secret import Secret
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import Plan, User
-from heterosag.protocol.client import Directory, Policy
-from heterosag.protocol.release import MemoryReleaseLog, ReleaseLog
+from heterosag.protocol import messages as wire
+from heterosag.protocol.client import Directory
+from heterosag.protocol.policy import Policy
+from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
 
 __all__ = ["Charter", "Enrolment", "Enrolling"]
 

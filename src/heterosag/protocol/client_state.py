@@ -20,8 +20,8 @@ from heterosag.crypto.hashing import DIGEST_SIZE, digest
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE, RoundSecrets, mask_private_key
 from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError, WireError
-from heterosag.protocol.phases import ClientPhase
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared, mask_partners
+from heterosag.protocol.transitions import ClientPhase
 
 __all__ = ["Replies", "load", "save"]
 

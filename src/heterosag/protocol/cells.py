@@ -1,0 +1,89 @@
+"""The contents of cells as lanes, and as the bytes that cross the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from heterosag.plan import Cell
+from heterosag.protocol.encoding import CellLanes
+from heterosag.vector import ring
+from heterosag.vector.ring import Lanes
+
+__all__ = ["check_packed_cells", "empty_cells", "pack_cells", "reduce_cells", "unpack_cells"]
+
+_SMALL = 1 << 14
+"""Elements of a cell that is packed together with others of its ring: a call of its own costs as much as the work."""
+
+
+def empty_cells(cells: Sequence[Cell]) -> list[CellLanes]:
+    """Zeroed lanes for each cell."""
+    return [
+        CellLanes(
+            np.zeros(cell.size, dtype=ring.lane_dtype(cell.bits)),
+            np.zeros(len(cell.lanes), dtype=np.uint64),
+        )
+        for cell in cells
+    ]
+
+
+def reduce_cells(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> None:
+    """Reduce every cell's elements to its ring, in place."""
+    for content, cell in zip(lanes, cells, strict=True):
+        ring.reduce(content.elements, cell.bits)
+
+
+def pack_cells(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> memoryview:
+    """The cells as they cross the wire: elements packed at exactly their ring's bits, then the auxiliary lanes."""
+    packed: dict[int, memoryview] = {}
+    for bits, places in _small_cells(cells).items():
+        together = ring.pack_all([lanes[place].elements for place in places], bits)
+        packed.update(zip(places, together, strict=True))
+    sizes = [ring.packed_size(cell.size, cell.bits) for cell in cells]
+    out = np.empty(sum(sizes) + sum(content.auxiliary.nbytes for content in lanes), dtype=np.uint8)
+    at = 0
+    for place, (content, cell, size) in enumerate(zip(lanes, cells, sizes, strict=True)):
+        if place in packed:
+            out[at : at + size] = packed[place]
+        else:
+            ring.pack_into(content.elements, cell.bits, out[at : at + size])
+        at += size
+        out[at : at + content.auxiliary.nbytes] = content.auxiliary.astype("<u8", copy=False).view(np.uint8)
+        at += content.auxiliary.nbytes
+    return out.data
+
+
+def check_packed_cells(data: memoryview, cells: Sequence[Cell]) -> None:
+    """Refuse bytes that `pack_cells` does not make, without unpacking them; the caller has checked the length."""
+    for packed, _, cell in _parts(data, cells):
+        ring.check_packed(packed, cell.bits, cell.size)
+
+
+def unpack_cells(data: memoryview, cells: Sequence[Cell]) -> Iterator[CellLanes]:
+    """The inverse of `pack_cells`, a cell at a time."""
+    parts = list(_parts(data, cells))
+    unpacked: dict[int, Lanes] = {}
+    for bits, places in _small_cells(cells).items():
+        together = ring.unpack_all([parts[place][0] for place in places], bits, [cells[place].size for place in places])
+        unpacked.update(zip(places, together, strict=True))
+    for place, (packed, tail, cell) in enumerate(parts):
+        elements = unpacked.pop(place) if place in unpacked else ring.unpack(packed, cell.bits, cell.size)
+        yield CellLanes(elements, np.frombuffer(tail, dtype="<u8"))
+
+
+def _small_cells(cells: Sequence[Cell]) -> dict[int, list[int]]:
+    """The places of the cells that are packed together, by the bits of their ring."""
+    found: dict[int, list[int]] = {}
+    for place, cell in enumerate(cells):
+        if cell.size <= _SMALL:
+            found.setdefault(cell.bits, []).append(place)
+    return found
+
+
+def _parts(data: memoryview, cells: Sequence[Cell]) -> Iterator[tuple[memoryview, memoryview, Cell]]:
+    at, data = 0, memoryview(data)
+    for cell in cells:
+        packed, tail = ring.packed_size(cell.size, cell.bits), 8 * len(cell.lanes)
+        yield data[at : at + packed], data[at + packed : at + packed + tail], cell
+        at += packed + tail

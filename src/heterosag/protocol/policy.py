@@ -1,0 +1,29 @@
+"""What a client asks of a plan before it takes part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heterosag.errors import PlanError
+from heterosag.plan import Plan
+
+__all__ = ["Policy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a client asks of a plan before it takes part: a floor, users and a least robustness of at least these."""
+
+    least_floor: int = 2
+    least_users: int = 2
+    least_robustness: float = 0.0
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan below this policy."""
+        for name, value, least in (
+            ("floor", plan.floor, self.least_floor),
+            ("users", len(plan.users), self.least_users),
+            ("min_robustness", plan.min_robustness, self.least_robustness),
+        ):
+            if value < least:
+                raise PlanError(name, f"{value:g} is below this client's policy of at least {least:g}")

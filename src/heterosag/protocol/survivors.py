@@ -1,0 +1,146 @@
+"""Which survivor sets are admissible, how the server makes one, and the oracle: what a round of honest users ends with.
+
+A set is admissible when it reaches the thresholds, every block of every segment has no survivor or at least the floor,
+and the robustness computed from the survivors is at least the plan's `min_robustness`. Clients apply the rule to the
+list of users who shared and to the survivor set; the server makes both admissible by leaving out whole subgroups. A
+block below the floor can only become admissible by losing everybody, so what the server leaves out is forced.
+
+The oracle is a pure function of plan and dropouts, without keys or messages. Tests hold the machines against it, the
+plain engine uses it to know who survives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from heterosag.errors import TooFewSurvivorsError, UsageError
+from heterosag.plan import Plan, User
+from heterosag.protocol.transitions import Phase
+
+__all__ = ["Outcome", "check_admissible", "make_admissible", "outcome", "too_small_blocks"]
+
+_ORDER = list(Phase)
+
+
+def too_small_blocks(plan: Plan, survivors: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    """The blocks, as tuples of subgroups, whose survivors are fewer than the floor but not none."""
+    alive = Counter(plan.seats[user] for user in survivors)
+    if len(alive) == len(plan.subgroups) and min(alive.values()) >= plan.floor:
+        return
+    for block in plan.guarded_blocks():
+        if 0 < sum(alive[subgroup] for subgroup in block) < plan.floor:
+            yield block
+
+
+def check_admissible(plan: Plan, survivors: frozenset[int], *, dealers: Iterable[int] | None = None) -> None:
+    """Raise a `TooFewSurvivorsError` that names the rule unless the set (of roster indices) is admissible.
+
+    `dealers` are the users whose secrets must be rebuilt from these survivors, the survivors themselves unless given.
+    """
+    needed = max(plan.agree_quorum, plan.share_threshold if plan.sharing.complete else 0)
+    if len(survivors) < needed:
+        raise TooFewSurvivorsError("thresholds", f"{len(survivors)} users are left, the thresholds need {needed}")
+    block = next(too_small_blocks(plan, survivors), None)
+    if block is not None:
+        raise TooFewSurvivorsError("floor", f"subgroups {list(block)} have fewer than {plan.floor} survivors")
+    _check_robustness(plan, frozenset(range(len(plan.subgroups))) - {plan.seats[user] for user in survivors})
+    if not plan.sharing.complete:
+        _check_holders(plan, survivors, survivors if dealers is None else dealers)
+
+
+def _check_robustness(plan: Plan, lost: frozenset[int]) -> None:
+    """By quick bounds first: the exact value may take seconds, and mostly one of the bounds decides."""
+    if len(lost) <= plan.design.tolerated_losses(plan.min_robustness):
+        return
+    found = float(plan.design.robustness_at_most(lost))
+    word = "at most"
+    if found >= plan.min_robustness:
+        found, word = float(plan.design.robustness(lost)), "only"
+    if found < plan.min_robustness:
+        raise TooFewSurvivorsError(
+            "robustness",
+            f"without subgroups {sorted(lost)} the inference robustness is {word} {found:.4g}, the plan asks for "
+            f"{plan.min_robustness:.4g}",
+        )
+
+
+def _check_holders(plan: Plan, survivors: frozenset[int], dealers: Iterable[int]) -> None:
+    for dealer in dealers:
+        holders = survivors.intersection(plan.sharing.holders(dealer)) | (survivors & {dealer})
+        if len(holders) < plan.share_threshold:
+            raise TooFewSurvivorsError(
+                "thresholds",
+                f"{len(holders)} holders of user {plan.users[dealer]!r}'s shares are left, {plan.share_threshold} are "
+                "needed",
+            )
+
+
+def make_admissible(plan: Plan, alive: Iterable[int], *, dealers: Iterable[int] | None = None) -> frozenset[int]:
+    """The largest admissible part of `alive` that leaves out whole subgroups, or a `TooFewSurvivorsError`."""
+    left = frozenset(alive)
+    while True:
+        dropped = {subgroup for block in too_small_blocks(plan, left) for subgroup in block}
+        if not dropped:
+            break
+        left = frozenset(user for user in left if plan.seats[user] not in dropped)
+    check_admissible(plan, left, dealers=dealers)
+    return left
+
+
+# --- the oracle -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Either the survivors whose exact sum the round returns, or the error it ends with and the phase it ends in."""
+
+    survivors: tuple[User, ...] = ()
+    error: TooFewSurvivorsError | None = None
+    phase: Phase | None = None
+
+    def unwrap(self) -> tuple[User, ...]:
+        """The survivors, or the error raised."""
+        if self.error is not None:
+            raise self.error
+        return self.survivors
+
+
+def outcome(plan: Plan, dropped: Mapping[User, Phase | str] | None = None, *, identities: bool = False) -> Outcome:
+    """What a round ends with when each user in `dropped` drops out before sending that phase's message."""
+    gone: dict[int, int] = {}
+    for user, phase in (dropped or {}).items():
+        try:
+            gone[plan.index(user)] = _ORDER.index(Phase(phase))
+        except ValueError:
+            names = ", ".join(known.value for known in Phase)
+            raise UsageError(f"users drop out before one of the phases {names}, not {phase!r}") from None
+
+    def sending(phase: Phase, among: frozenset[int]) -> frozenset[int]:
+        return frozenset(index for index in among if gone.get(index, len(_ORDER)) > _ORDER.index(phase))
+
+    everyone = frozenset(range(len(plan.users)))
+    phase = Phase.ADVERTISE
+    try:
+        roster = make_admissible(plan, sending(phase, everyone))
+        phase = Phase.SHARE
+        sharers = make_admissible(plan, sending(phase, roster))
+        phase = Phase.MASK
+        survivors = make_admissible(plan, sending(phase, sharers), dealers=sharers)
+        if identities:
+            phase = Phase.AGREE
+            _enough(len(sending(phase, survivors)), plan.agree_quorum, "sign the survivor set")
+        phase = Phase.UNMASK
+        answering = sending(phase, survivors)
+        for dealer in sorted(sharers):
+            holders = answering.intersection(plan.sharing.holders(dealer)) | (answering & {dealer})
+            _enough(len(holders), plan.share_threshold, f"hold shares of user {plan.users[dealer]!r}")
+    except TooFewSurvivorsError as error:
+        return Outcome(error=error, phase=phase)
+    return Outcome(survivors=tuple(plan.users[index] for index in sorted(survivors)))
+
+
+def _enough(found: int, needed: int, what: str) -> None:
+    if found < needed:
+        raise TooFewSurvivorsError("thresholds", f"{found} users {what}, {needed} are needed")
