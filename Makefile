@@ -117,7 +117,7 @@ $(VENV)/torch: constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/training: pyproject.toml constraints.txt | $(VENV)/torch
-	$(PIP) --editable ".[learn,report]"
+	$(PIP) --editable ".[training,report]"
 	@touch $@
 
 LOCK_FITS := $(shell $(PYTHON) -c 'import platform as p; print(*p.python_version_tuple()[:2], p.system(), p.machine())')

@@ -17,8 +17,8 @@ import numpy as np
 from bench.rows import WALL, Row
 from bench.scaling import user_step
 from heterosag import Plan, aggregate
-from heterosag.crew import all_cores
 from heterosag.protocol import Client, RoundId, Server
+from heterosag.simulation.workers import all_cores
 from heterosag.vector import ring
 
 HUGE, USUAL = 10**8, 10**6

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.rows import CPU, Clock
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import find_rule
 from heterosag.crypto.identity import Identity
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, RoundId, Server
-from heterosag.result import combine
-from heterosag.robust import find_rule
 
 PHASES = ("advertise", "share", "mask", "agree", "unmask")
 

@@ -12,9 +12,9 @@ import torch
 
 from bench.rows import CPU, Row, in_turn, seconds
 from heterosag import Plan, aggregate
-from heterosag.learn.data import DataSet, partition
-from heterosag.learn.models import build
-from heterosag.learn.users import LocalTraining, train_loop, train_together
+from heterosag.training.data import DataSet, partition
+from heterosag.training.local import LocalTraining, train_loop, train_together
+from heterosag.training.models import build
 
 SAMPLES = 60_000
 

@@ -54,7 +54,10 @@ python_maximum_signature_line_length = 100
 toc_object_entries_show_parents = "hide"
 nitpick_ignore_regex = [
     ("py:.*", r"(?!heterosag\b).*"),
-    ("py:class", r"heterosag\.(crypto\.keys\.RoundSecrets|protocol\.steps\.Polynomials|encode\.Rounding)"),  # for tests
+    (
+        "py:class",
+        r"heterosag\.(crypto\.keys\.RoundSecrets|protocol\.steps\.Polynomials|protocol\.encoding\.Rounding)",
+    ),  # for tests
 ]
 
 # --- links out of this folder -------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ def settings_table() -> str:
     """Every setting of a training run."""
     import dataclasses
 
-    from heterosag.learn.config import TrainConfig
+    from heterosag.training.config import TrainConfig
 
     lines = ["| setting | meaning | default |", "| --- | --- | --- |"]
     for setting in dataclasses.fields(TrainConfig):

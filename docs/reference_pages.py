@@ -180,7 +180,7 @@ def train_reference() -> str:
     """Every key of a training run's TOML."""
     import dataclasses
 
-    from heterosag.learn.config import TrainConfig, fields_of
+    from heterosag.training.config import TrainConfig, fields_of
 
     kinds = fields_of()
     rows = [

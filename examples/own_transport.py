@@ -12,9 +12,9 @@ from queue import SimpleQueue
 import numpy as np
 
 from heterosag import Plan
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import RULES
 from heterosag.protocol import Client, RoundId, Server
-from heterosag.result import combine
-from heterosag.robust import RULES
 
 plan = Plan.build(classes=[12, 12], levels=[4, 16], dimension=1000, value_range=1.0, subgroup_size=4)
 round_id = RoundId(session=secrets.token_bytes(16), number=1)

@@ -204,8 +204,8 @@ def keys_of(value: Any) -> Any:
 
 def describe_toml() -> dict[str, list[str]]:
     """The keys of a plan's file and of a training run's."""
-    from heterosag.learn.config import TrainConfig
     from heterosag.plan import Plan
+    from heterosag.training.config import TrainConfig
 
     plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, floor=2)
     return {"plan": sorted(tomllib.loads(plan.to_toml())), "train": sorted(tomllib.loads(TrainConfig().to_toml()))}
@@ -213,9 +213,9 @@ def describe_toml() -> dict[str, list[str]]:
 
 def describe_records() -> dict[str, Any]:
     """The keys of a run's record by the kind of line, and those that a failed round has."""
-    from heterosag.learn.config import TrainConfig
-    from heterosag.learn.runs import Run
-    from heterosag.records import FAILED, RECORD
+    from heterosag.storage.run_log import FAILED, RECORD
+    from heterosag.training.config import TrainConfig
+    from heterosag.training.runs import Run
 
     small = TrainConfig(
         classes=(6, 6), levels=(2, 4), subgroup_size=3, floor=2, rounds=1, train_samples=120, secure=False
@@ -228,9 +228,10 @@ def describe_records() -> dict[str, Any]:
 
 def describe_formats() -> dict[str, int]:
     """Versions of what is sent and stored; each has a way of its own to change."""
-    from heterosag import plan, records
+    from heterosag import plan
     from heterosag.protocol import client_state as saved
     from heterosag.protocol import messages as wire
+    from heterosag.storage import run_log as records
 
     return {
         "wire": wire.WIRE_VERSION,

@@ -125,7 +125,7 @@ def refusal(words: str, extra: str) -> Step:
 
 
 WITHOUT = {
-    "learn": (refusal("heterosag train --rounds 1", "learn"), refusal("heterosag reproduce all", "learn")),
+    "training": (refusal("heterosag train --rounds 1", "training"), refusal("heterosag reproduce all", "training")),
     "report": (refusal(f"heterosag report {RUN}", "report"),),
     "flower": (Step(code="from heterosag.flower import mod", prints=r"pip install 'heterosag\[flower\]'", ends=1),),
     "studio": (refusal("heterosag studio", "studio"),),
@@ -144,24 +144,24 @@ class Environment:
 
     @property
     def needs_torch(self) -> bool:
-        return self.extra in ("learn", "all")
+        return self.extra in ("training", "all")
 
 
-NONE = (*WITHOUT["learn"], *WITHOUT["report"], *WITHOUT["flower"], *WITHOUT["studio"])
+NONE = (*WITHOUT["training"], *WITHOUT["report"], *WITHOUT["flower"], *WITHOUT["studio"])
 ENVIRONMENTS = {
     "core": Environment(steps=(*CORE, *NONE), absent=("torch", "flwr", "matplotlib", "starlette", "numba", "ray")),
     "newest": Environment(constrained=False, steps=(*CORE, *NONE)),
-    "learn": Environment(
-        extra="learn", steps=(*CORE, *LEARN, *ONLY_LEARN), absent=("flwr", "matplotlib", "starlette", "numba", "ray")
+    "training": Environment(
+        extra="training", steps=(*CORE, *LEARN, *ONLY_LEARN), absent=("flwr", "matplotlib", "starlette", "numba", "ray")
     ),
     "report": Environment(
         extra="report",
-        steps=(*CORE, *REPORT, *WITHOUT["learn"]),
+        steps=(*CORE, *REPORT, *WITHOUT["training"]),
         absent=("torch", "flwr", "starlette", "numba", "ray", "scikit-learn"),
     ),
     "flower": Environment(
         extra="flower",
-        steps=(*CORE, *FLOWER, *WITHOUT["learn"], *WITHOUT["report"]),
+        steps=(*CORE, *FLOWER, *WITHOUT["training"], *WITHOUT["report"]),
         absent=("torch", "matplotlib", "numba", "scikit-learn"),
     ),
     "studio": Environment(
@@ -171,7 +171,7 @@ ENVIRONMENTS = {
     ),
     "fast": Environment(
         extra="fast",
-        steps=(*CORE, *FAST, *WITHOUT["learn"]),
+        steps=(*CORE, *FAST, *WITHOUT["training"]),
         absent=("torch", "flwr", "matplotlib", "starlette", "ray"),
     ),
     "all": Environment(extra="all", steps=(*CORE, *LEARN, *REPORT, *FLOWER, *STUDIO, *FAST)),

@@ -1,6 +1,8 @@
-"""HeteroSAg: secure aggregation for federated learning on devices that are not all alike.
+"""HeteroSAg: secure aggregation for federated learning with heterogeneous clients.
 
-Importing this package is cheap; what it offers is loaded on first use.
+`Plan` is what a round is built on, `aggregate` runs one in memory and gives a `Result`; `Client`, `Server` and `Policy`
+are the protocol for a transport of one's own; `Ledger` counts what sums reveal over rounds; `heterosag.flower` runs on
+Flower. Importing this package is cheap: what it offers is loaded on first use.
 """
 
 from __future__ import annotations
@@ -11,52 +13,106 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from heterosag.embedded import Result as Result
-    from heterosag.embedded import aggregate as aggregate
+    from heterosag import flower as flower
+    from heterosag import ledger as ledger
+    from heterosag import planner as planner
+    from heterosag.errors import AbandonedRoundError as AbandonedRoundError
+    from heterosag.errors import DisputedShareError as DisputedShareError
+    from heterosag.errors import ExposedUsersError as ExposedUsersError
+    from heterosag.errors import FaultyBlockError as FaultyBlockError
+    from heterosag.errors import FaultyServerError as FaultyServerError
+    from heterosag.errors import FaultyUserError as FaultyUserError
     from heterosag.errors import HeteroSagError as HeteroSagError
+    from heterosag.errors import InfeasibleError as InfeasibleError
+    from heterosag.errors import LocalFileError as LocalFileError
     from heterosag.errors import PlanError as PlanError
+    from heterosag.errors import TooFewSurvivorsError as TooFewSurvivorsError
     from heterosag.errors import UsageError as UsageError
     from heterosag.errors import WireError as WireError
+    from heterosag.errors import WithheldError as WithheldError
+    from heterosag.ledger import Ledger as Ledger
     from heterosag.plan import Plan as Plan
+    from heterosag.protocol.client import Client as Client
+    from heterosag.protocol.policy import Policy as Policy
+    from heterosag.protocol.server import Server as Server
+    from heterosag.simulation.engine import Result as Result
+    from heterosag.simulation.engine import aggregate as aggregate
 
+_ERRORS = (
+    "AbandonedRoundError",
+    "DisputedShareError",
+    "ExposedUsersError",
+    "FaultyBlockError",
+    "FaultyServerError",
+    "FaultyUserError",
+    "HeteroSagError",
+    "InfeasibleError",
+    "LocalFileError",
+    "PlanError",
+    "TooFewSurvivorsError",
+    "UsageError",
+    "WireError",
+    "WithheldError",
+)
 _HOMES = {
-    "HeteroSagError": "errors",
-    "Result": "embedded",
-    "aggregate": "embedded",
+    **dict.fromkeys(_ERRORS, "errors"),
+    "Client": "protocol.client",
+    "Ledger": "ledger",
     "Plan": "plan",
-    "PlanError": "errors",
-    "UsageError": "errors",
-    "WireError": "errors",
+    "Policy": "protocol.policy",
+    "Result": "simulation.engine",
+    "Server": "protocol.server",
+    "aggregate": "simulation.engine",
 }
-_ROOMS = (
-    "embedded",
+_PACKAGES = (
+    "aggregation",
+    "crypto",
     "errors",
+    "flower",
+    "ledger",
     "plan",
+    "planner",
     "protocol",
-    "result",
-    "robust",
+    "report",
+    "simulation",
+    "storage",
+    "training",
     "vector",
 )
 
 __all__ = [
-    "HeteroSagError",
     "Plan",
-    "PlanError",
+    "aggregate",
     "Result",
+    "Client",
+    "Server",
+    "Policy",
+    "Ledger",
+    "AbandonedRoundError",
+    "DisputedShareError",
+    "ExposedUsersError",
+    "FaultyBlockError",
+    "FaultyServerError",
+    "FaultyUserError",
+    "HeteroSagError",
+    "InfeasibleError",
+    "LocalFileError",
+    "PlanError",
+    "TooFewSurvivorsError",
     "UsageError",
     "WireError",
+    "WithheldError",
     "__version__",
-    "aggregate",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_ROOMS})
+    return sorted({*globals(), *_HOMES, *_PACKAGES})

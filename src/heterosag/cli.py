@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 
 from heterosag import __version__
 from heterosag.errors import HeteroSagError, PlanError, UsageError
-from heterosag.learn.config import TrainConfig
+from heterosag.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from heterosag.plan import Plan
@@ -236,9 +236,9 @@ def report(
     as_json: _Json = False,
 ) -> None:
     """Compare runs: a table here, and one self-contained page with figures."""
-    from heterosag.records import read_run
     from heterosag.report.page import write_page
     from heterosag.report.runs import compare_runs, summarise_run
+    from heterosag.storage.run_log import read_run
 
     found = [read_run(folder) for folder in runs]
     write_page(found, out)
@@ -273,7 +273,7 @@ def identity(
     as_json: _Json = False,
 ) -> None:
     """Print the public key of an identity, for everybody's directory."""
-    from heterosag.keyfiles import load_identity, make_identity
+    from heterosag.storage.identities import load_identity, make_identity
 
     public = (make_identity if make else load_identity)(key_file).public.hex()
     typer.echo(json.dumps({"public": public}) if as_json else public)
@@ -295,7 +295,7 @@ def reproduce(
     as_json: _Json = False,
 ) -> None:
     """Re-create the paper's examples, theorems, tables and figures, and judge each claim."""
-    _need("torch", "learn")
+    _need("torch", "training")
     if not show_list:
         _need("matplotlib", "report")  # before hours of training, not after
     from heterosag.reproduce import command
@@ -347,10 +347,10 @@ def train(
     if config is not None:
         settings = TrainConfig.from_toml(_text_of(config)).to_dict()
     chosen = TrainConfig.from_dict(settings | given)
-    _need("torch", "learn")
-    from heterosag.learn.runs import Run
-    from heterosag.records import read_run
+    _need("torch", "training")
     from heterosag.report.runs import compare_runs, summarise_run, watch
+    from heterosag.storage.run_log import read_run
+    from heterosag.training.runs import Run
 
     folder = (
         resume or out or Path("runs") / f"{chosen.data}-{chosen.design}-{chosen.rule}-{chosen.seed}".replace(":", "-")
@@ -380,7 +380,7 @@ def _need(module: str, extra: str) -> None:
     """Say which extra brings a module that is missing."""
     from importlib.util import find_spec
 
-    for needed in (module, *({"sklearn"} if extra == "learn" else ())):
+    for needed in (module, *({"sklearn"} if extra == "training" else ())):
         if find_spec(needed) is None:
             raise UsageError(f"this command needs {needed}: pip install 'heterosag[{extra}]'")
 
@@ -390,8 +390,8 @@ def _optimise(
 ) -> None:
     """Find the best plan for wishes, or for what a run has shown."""
     from heterosag.planner import Wishes, best, read_rates
-    from heterosag.records import learn_wishes, read_run
     from heterosag.report.proposals import describe, show
+    from heterosag.storage.run_log import learn_wishes, read_run
     from heterosag.vector.quantize import check_range
 
     for name in ("classes", "levels", "design", "subgroup_size", "min_robustness", "colluders", "assignment_seed",

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 from rounds import World, change, small_plan
 
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import find_rule
 from heterosag.errors import DisputedShareError, FaultyBlockError, FaultyUserError, WireError
 from heterosag.protocol import Phase
 from heterosag.protocol import messages as wire
-from heterosag.result import combine
-from heterosag.robust import find_rule
 
 CHEAT = 4
 PHASES = [phase.value for phase in Phase]

@@ -186,7 +186,7 @@ def test_importing_loads_nothing_heavy() -> None:
 def test_everything_public_resolves() -> None:
     import heterosag
 
-    assert all(getattr(heterosag, name) is not None for name in (*heterosag.__all__, *heterosag._ROOMS))
+    assert all(getattr(heterosag, name) is not None for name in (*heterosag.__all__, *heterosag._PACKAGES))
     assert set(heterosag.__all__) <= set(dir(heterosag))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = heterosag.nothing

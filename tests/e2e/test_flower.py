@@ -17,11 +17,11 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, FedProx, Krum
 from heterosag import Plan, aggregate
 from heterosag.errors import PlanError, UsageError
 from heterosag.flower import SecureGrid, mod
-from heterosag.keyfiles import load_identity, make_identity
 from heterosag.protocol import Identity
-from heterosag.records import read_run
 from heterosag.report.page import make_page
 from heterosag.report.runs import summarise_run
+from heterosag.storage.identities import load_identity, make_identity
+from heterosag.storage.run_log import read_run
 
 
 @pytest.fixture(autouse=True)
@@ -819,7 +819,7 @@ def test_liars_about_time_and_a_full_disk_cost_no_round(tmp_path: Path, monkeypa
     def full(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("heterosag.records.RunWriter.write", full)
+    monkeypatch.setattr("heterosag.storage.run_log.RunWriter.write", full)
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     result_of(reply)
 

@@ -69,7 +69,7 @@ def test_arguments_have_their_help_and_brackets_stand_plain(command: str, line: 
 def test_train_has_a_flag_for_every_setting_in_their_order() -> None:
     import dataclasses
 
-    from heterosag.learn.config import TrainConfig
+    from heterosag.training.config import TrainConfig
 
     settings = [one.name for one in dataclasses.fields(TrainConfig)]
     assert [one.name for one in parameters("train")] == ["config", *settings, "out", "resume", "quiet", "as_json"]
@@ -92,8 +92,8 @@ def test_the_module_is_the_command(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("module", "command", "extra"),
     [
-        ("torch", ["train", "--rounds", "1"], "learn"),
-        ("torch", ["reproduce", "--list"], "learn"),
+        ("torch", ["train", "--rounds", "1"], "training"),
+        ("torch", ["reproduce", "--list"], "training"),
         ("matplotlib", ["reproduce", "all"], "report"),
         ("uvicorn", ["studio"], "studio"),
     ],

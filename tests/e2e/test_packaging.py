@@ -33,7 +33,7 @@ IN_SDIST = {
 FOLDERS = r"__pycache__|\.[\w-]*cache|\.hypothesis|\.venv|\.git|runs|build|dist|crashes"
 FILES = r".*\.(pyc|pyo|so|nbi|nbc|safetensors|log|tmp|orig|swp)|\.coverage|latest\.json"
 LEFTOVER = re.compile(rf"(^|/)({FOLDERS})/|(^|/)({FILES})$")
-EXTRAS = {"learn", "report", "flower", "studio", "fast", "all", "dev"}
+EXTRAS = {"training", "report", "flower", "studio", "fast", "all", "dev"}
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,6 @@ from command import Done, run_command
 from tolerance import differences_of_drawings
 
 from heterosag.errors import UsageError
-from heterosag.learn.runs import Run
-from heterosag.records import read_run
 from heterosag.reproduce import command, items, page
 from heterosag.reproduce.figures import svg
 from heterosag.reproduce.guarantees import claimed_robustness
@@ -21,6 +19,8 @@ from heterosag.reproduce.matrices import algorithm_2
 from heterosag.reproduce.outcome import Holds, Scale, Summary, load, save
 from heterosag.reproduce.running import Job, run_all
 from heterosag.reproduce.settings import Setting, data_for, mnist_byzantine, mnist_links
+from heterosag.storage.run_log import read_run
+from heterosag.training.runs import Run
 
 ROOT = Path(__file__).parents[2]
 Y, P, N = Holds.YES, Holds.PARTLY, Holds.NO
@@ -137,10 +137,10 @@ def _stop_after_two(number: int) -> None:
 
 
 def test_label_maps_show_the_split_that_was_trained_on() -> None:
-    from heterosag.learn import data
-    from heterosag.learn.runs import split
     from heterosag.reproduce.experiments import _labels
     from heterosag.reproduce.settings import cifar_links
+    from heterosag.training import data
+    from heterosag.training.runs import split
 
     config = cifar_links(Scale.TINY, 0.7, 0, "")[0].config
     thin, parts = split(config, data.load("digits"))

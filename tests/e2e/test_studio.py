@@ -25,7 +25,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from heterosag.plan import Plan, costs
-from heterosag.records import FORMAT, RunWriter
+from heterosag.storage.run_log import FORMAT, RunWriter
 
 # --- a studio to talk to ------------------------------------------------------------------------------------------
 

@@ -21,11 +21,11 @@ from browser import open_page
 from command import run_command as run
 
 from heterosag.errors import UsageError
-from heterosag.learn.config import TrainConfig
-from heterosag.learn.runs import CHECKPOINT, Run
-from heterosag.records import read_run
 from heterosag.report.page import make_page, write_page
 from heterosag.report.runs import summarise_run
+from heterosag.storage.run_log import read_run
+from heterosag.training.config import TrainConfig
+from heterosag.training.runs import CHECKPOINT, Run
 
 SMALL: dict[str, Any] = {
     "classes": (24, 24),

@@ -35,7 +35,6 @@ from heterosag.crypto.field import PRIME, element_to_bytes
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
 from heterosag.errors import FaultyServerError, FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
-from heterosag.keyfiles import load_directory
 from heterosag.plan import Plan
 from heterosag.protocol import Client, ClientPhase, Identity, Server, ServerPhase
 from heterosag.protocol import messages as wire
@@ -43,6 +42,7 @@ from heterosag.protocol.cells import pack_cells, unpack_cells
 from heterosag.protocol.client import Polynomials
 from heterosag.protocol.encoding import Rounding
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared
+from heterosag.storage.identities import load_directory
 from heterosag.vector import ring
 
 __all__ = ["KINDS", "TARGETS", "Round", "Script", "change", "limited_work", "other_plans", "play"]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import find_rule
 from heterosag.errors import (
     AbandonedRoundError,
     DisputedShareError,
@@ -23,8 +25,6 @@ from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import empty_cells, unpack_cells
 from heterosag.protocol.encoding import CellLanes, check_update, fill_cells
 from heterosag.protocol.survivors import check_admissible
-from heterosag.result import combine
-from heterosag.robust import find_rule
 from simulation.ledger import BrokenInvariantError
 from simulation.liars import lie_about_vector
 from simulation.network import Envelope

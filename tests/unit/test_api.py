@@ -41,7 +41,11 @@ def is_empty(tree: ast.Module) -> bool:
 
 
 def load(name: str) -> types.ModuleType:
-    for package, room in (("torch", "heterosag.learn"), ("torch", "heterosag.reproduce"), ("flwr", "heterosag.flower")):
+    for package, room in (
+        ("torch", "heterosag.training"),
+        ("torch", "heterosag.reproduce"),
+        ("flwr", "heterosag.flower"),
+    ):
         if name.startswith(room):
             pytest.importorskip(package)
     return import_module(name)
@@ -134,11 +138,11 @@ def used_names(code: str) -> Iterator[tuple[str, str]]:
 def test_names_are_found_however_they_are_written() -> None:
     code = (
         "import heterosag\nimport heterosag.protocol.messages as bytes_\nfrom heterosag import plan as p, Plan\n"
-        "from heterosag.robust import RULES\nheterosag.plan.costs.of(1)\nbytes_.encode(2)\np.Plan.build\n"
+        "from heterosag.aggregation.rules import RULES\nheterosag.plan.costs.of(1)\nbytes_.encode(2)\np.Plan.build\n"
         "x.heterosag.y\n"
     )
     assert set(used_names(code)) == {
-        ("heterosag", "Plan"), ("heterosag.robust", "RULES"), ("heterosag.plan.costs", "of"),
+        ("heterosag", "Plan"), ("heterosag.aggregation.rules", "RULES"), ("heterosag.plan.costs", "of"),
         ("heterosag.protocol.messages", "encode"), ("heterosag.plan", "Plan"),
     }  # fmt: skip
 
@@ -210,8 +214,8 @@ def test_what_is_described_is_what_matters() -> None:
 
 
 def test_a_record_of_the_first_format_is_read() -> None:
-    from heterosag.records import read_run
     from heterosag.report.runs import summarise_run
+    from heterosag.storage.run_log import read_run
 
     run = read_run(ROOT / "tests" / "formats" / "run-1")
     summary = summarise_run(run)

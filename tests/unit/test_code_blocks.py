@@ -182,7 +182,7 @@ class Reader:
 
             Plan.from_toml(block.code)
         else:
-            from heterosag.learn.config import TrainConfig
+            from heterosag.training.config import TrainConfig
 
             TrainConfig.from_toml(block.code)
 

@@ -12,6 +12,7 @@ import pytest
 
 import heterosag
 from heterosag import aggregate
+from heterosag.aggregation.rules import Rule
 from heterosag.errors import (
     DisputedShareError,
     ExposedUsersError,
@@ -26,7 +27,6 @@ from heterosag.errors import (
 from heterosag.plan import Plan
 from heterosag.protocol import Identity, RoundId
 from heterosag.protocol import messages as wire
-from heterosag.robust import Rule
 
 
 def plan_of(**changes: Any) -> Plan:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from heterosag.errors import UsageError
-from heterosag.keyfiles import load_directory, load_identity, make_identity
+from heterosag.storage.identities import load_directory, load_identity, make_identity
 
 
 def write_key(

@@ -16,13 +16,14 @@ import torch
 from torch import nn
 
 from heterosag.errors import PlanError, UsageError
-from heterosag.learn import attacks, data, models, users
-from heterosag.learn.config import TrainConfig, fields_of
-from heterosag.learn.data import DataSet
-from heterosag.learn.runs import Run
-from heterosag.learn.users import LocalTraining
 from heterosag.plan import Plan
-from heterosag.records import read_run
+from heterosag.storage.run_log import read_run
+from heterosag.training import attacks, data, models
+from heterosag.training import local as users
+from heterosag.training.config import TrainConfig, fields_of
+from heterosag.training.data import DataSet
+from heterosag.training.local import LocalTraining
+from heterosag.training.runs import Run
 
 
 def make_conv() -> nn.Module:

@@ -9,7 +9,6 @@ import pytest
 from cases import each
 from rounds import World, small_plan
 
-from heterosag.crew import all_cores
 from heterosag.crypto.keystream import CHUNK_SIZE, Keystream, chunk_buffer, keystream
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
@@ -19,6 +18,7 @@ from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells, unpack_cells
 from heterosag.protocol.encoding import CellLanes, Rounding, Spread, check_update, fill_cells
 from heterosag.protocol.masks import Mask
+from heterosag.simulation.workers import all_cores
 from heterosag.vector import ring
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from heterosag import Plan, aggregate
 from heterosag.errors import HeteroSagError
-from heterosag.keyfiles import load_identity, make_identity
 from heterosag.planner import read_rates
 from heterosag.protocol import RoundId
-from heterosag.records import read_run
+from heterosag.storage.identities import load_identity, make_identity
+from heterosag.storage.run_log import read_run
 
 
 def plan(**changes: Any) -> Plan:
@@ -91,7 +91,7 @@ def test_mistakes_with_files(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_setting_is_guessed() -> None:
-    from heterosag.learn.config import TrainConfig
+    from heterosag.training.config import TrainConfig
 
     with pytest.raises(HeteroSagError, match="no setting is called 'clases': did you mean 'classes'"):
         TrainConfig.from_toml("clases = [8]")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from heterosag.errors import UsageError
-from heterosag.records import FORMAT, RECORD, RunWriter, read_run
+from heterosag.storage.run_log import FORMAT, RECORD, RunWriter, read_run
 
 
 def write(folder: Path, rounds: int) -> None:

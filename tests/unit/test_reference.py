@@ -21,10 +21,11 @@ REFERENCE = DOCS / "reference"
 
 # Modules that users are told of. What is not here may change without notice.
 PUBLIC = (
-    "embedded", "errors", "flower", "keyfiles", "learn.config", "learn.data", "learn.models", "learn.runs",
-    "ledger", "plan", "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "protocol",
-    "protocol.enrolment", "protocol.guard", "ranges", "records", "releases", "report.figures", "report.page",
-    "report.runs", "result", "robust", "vector.arrays",
+    "aggregation.clipping", "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
+    "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "protocol", "protocol.enrolment",
+    "protocol.guard", "report.figures", "report.page", "report.runs", "simulation.engine", "storage.identities",
+    "storage.release_log", "storage.run_log", "training.config", "training.data", "training.models",
+    "training.runs", "vector.arrays",
 )  # fmt: skip
 
 
@@ -61,12 +62,12 @@ def test_the_page_has_every_command_and_flag_that_help_shows(pages: types.Module
 
 
 def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) -> None:
-    from heterosag.learn.config import TrainConfig
     from heterosag.plan import Plan
     from heterosag.planner import Wishes, best
-    from heterosag.records import RunRecord
     from heterosag.report import proposals, rounds
     from heterosag.report.runs import summarise_run
+    from heterosag.storage.run_log import RunRecord
+    from heterosag.training.config import TrainConfig
 
     plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, floor=2)
     done = rounds.run(plan, drop={"mask": 1}, secure=False)
@@ -100,7 +101,7 @@ def test_the_json_of_reproduce_is_what_it_prints(
 def test_every_setting_is_on_the_page(pages: types.ModuleType) -> None:
     import dataclasses
 
-    from heterosag.learn.config import TrainConfig
+    from heterosag.training.config import TrainConfig
 
     page = text_of("configuration.md")
     for table in (pages.train_reference, pages.plan_reference, pages.grid_reference, pages.mod_reference):

@@ -9,15 +9,15 @@ import pytest
 from rounds import ROUND, World, change, small_plan
 
 from heterosag import aggregate
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import find_rule
 from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId
 from heterosag.protocol import messages as wire
 from heterosag.protocol.transitions import ClientPhase
-from heterosag.releases import FileReleaseLog
-from heterosag.result import combine
-from heterosag.robust import find_rule
+from heterosag.storage.release_log import FileReleaseLog
 
 
 def reborn(world: World, user: int) -> None:

@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 from rounds import World, change, small_plan
 
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import RULES
 from heterosag.errors import (
     AbandonedRoundError,
     DisputedShareError,
@@ -19,8 +21,6 @@ from heterosag.plan import Plan
 from heterosag.protocol import Decoded, Server, ServerPhase, outcome
 from heterosag.protocol import messages as wire
 from heterosag.protocol.unmasking import find_fault, find_metric_fault
-from heterosag.result import combine
-from heterosag.robust import RULES
 
 PHASES = ("advertise", "share", "mask", "unmask")
 

@@ -123,11 +123,14 @@ RUNS_BYTES = {
 }
 
 RUNS_BYTES_ALLOWED = {
-    ("crew.py", "multiprocessing"): "pipes between the embedded engine and its own forks; nothing from outside",
+    (
+        "simulation/workers.py",
+        "multiprocessing",
+    ): "pipes between the engine and its own forks; nothing from outside",
     ("__init__.py", "importlib.import_module"): "public names are imported on first use, from a fixed table",
     ("flower/__init__.py", "importlib.import_module"): "public names are imported on first use, from a fixed table",
     ("reproduce/items.py", "importlib.import_module"): "an item's module, from a fixed table",
-    ("learn/models.py", "importlib.import_module"): "the user's own model, named on the user's own command line",
+    ("training/models.py", "importlib.import_module"): "the user's own model, named on the user's own command line",
 }
 
 
@@ -146,7 +149,10 @@ REACHES_OUT = {
     **dict.fromkeys(("sklearn.datasets.fetch_openml", "torch.hub", "torchvision"), "fetches data or models"),
 }
 REACHES_OUT_ALLOWED = {
-    ("learn/data.py", "sklearn.datasets.fetch_openml"): "data sets asked for as openml:NAME are fetched; no others are",
+    (
+        "training/data.py",
+        "sklearn.datasets.fetch_openml",
+    ): "data sets asked for as openml:NAME are fetched; no others are",
     ("studio/app.py", "urllib"): "takes an Origin header apart; asks nobody",
     ("studio/serve.py", "socket"): "listens on this machine's loopback; connects to nobody",
 }
@@ -156,7 +162,7 @@ def test_no_module_reaches_for_the_network() -> None:
     check(REACHES_OUT, REACHES_OUT_ALLOWED)
 
 
-@each("package, room", [("flwr", "flower/"), ("torch", "learn/")])
+@each("package, room", [("flwr", "flower/"), ("torch", "training/")])
 def test_a_framework_stays_in_its_room(package: str, room: str) -> None:
     visitors = ("reproduce/",)  # runs experiments, so it may use what they use
     assert not [file for file in FILES if uses(file, package) and not file.startswith((room, *visitors))]
@@ -223,7 +229,7 @@ def test_the_network_is_really_off_in_these_tests(code: str) -> None:
 
 # --- randomness ---------------------------------------------------------------------------------------------------
 
-SIMULATION = ("learn/", "report/", "reproduce/", "studio/")  # rooms that draw data and example updates
+SIMULATION = ("training/", "report/", "reproduce/", "studio/")  # rooms that draw data and example updates
 NOT_FOR_SECRETS = {
     "numpy.random": "its generators can be predicted from their output",
     "torch.rand": "its generators can be predicted from their output",

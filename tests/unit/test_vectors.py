@@ -25,6 +25,8 @@ from vectors.replays import (
 )
 
 from heterosag import errors
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import RULES
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.identity import Identity, verify
@@ -50,8 +52,6 @@ from heterosag.protocol.encoding import CellLanes, Rounding, check_update, decod
 from heterosag.protocol.enrolment import Enrolment
 from heterosag.protocol.survivors import check_admissible, make_admissible
 from heterosag.protocol.transitions import Phase
-from heterosag.result import combine
-from heterosag.robust import RULES
 from heterosag.vector import ring
 from heterosag.vector.quantize import dequantize, quantize
 from heterosag.vector.rotation import rotate, unrotate

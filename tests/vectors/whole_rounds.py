@@ -10,14 +10,14 @@ import numpy as np
 import plans
 from material import document, elements_hex, fraction, hashed, identity, polynomial, round_secrets, whole
 
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import RULES
 from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.keys import public_bytes
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, Decoded, RoundId, Server
 from heterosag.protocol.client import Polynomials
 from heterosag.protocol.encoding import Rounding, check_update, decode, fill_cells
-from heterosag.result import combine
-from heterosag.robust import RULES
 
 Document = dict[str, Any]
 

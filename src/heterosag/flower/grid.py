@@ -25,18 +25,18 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from heterosag.crew import all_cores
+from heterosag.aggregation.clipping import clipped_share, follow
+from heterosag.aggregation.combine import BlockSum, Combined, combine
+from heterosag.aggregation.rules import find_rule
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
-from heterosag.flower.record import Recorder
+from heterosag.flower.messages import HELLO, RECORD, arrays_of, body_of, is_train, record_of, round_digest, to_record
 from heterosag.flower.rounds import TOO_LATE, Round, Work, wire_size
-from heterosag.flower.stages import HELLO, RECORD, arrays_of, body_of, is_train, record_of, round_digest, to_record
+from heterosag.flower.run_log import Recorder
 from heterosag.ledger import Ledger, epoch_of
 from heterosag.plan import Plan, User
 from heterosag.protocol import RoundId, Server
 from heterosag.protocol.transitions import Phase
-from heterosag.ranges import clipped_share, follow
-from heterosag.result import BlockSum, Combined, combine
-from heterosag.robust import find_rule
+from heterosag.simulation.workers import all_cores
 from heterosag.vector.arrays import Layout
 
 __all__ = ["Round", "SecureGrid"]

@@ -25,17 +25,17 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
-from heterosag.crew import all_cores
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, HeteroSagError, LocalFileError, UsageError
-from heterosag.flower.books import Books
-from heterosag.flower.stages import HELLO, RECORD, TERMS, arrays_of, is_train, record_of, round_digest, value
-from heterosag.keyfiles import load_directory, load_identity
+from heterosag.flower.messages import HELLO, RECORD, TERMS, arrays_of, is_train, record_of, round_digest, value
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, RoundId
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.transitions import Phase
-from heterosag.releases import FileReleaseLog
+from heterosag.simulation.workers import all_cores
+from heterosag.storage.identities import load_directory, load_identity
+from heterosag.storage.ledger_file import LedgerFile
+from heterosag.storage.release_log import FileReleaseLog
 from heterosag.vector.arrays import Layout
 
 __all__ = ["mod"]
@@ -204,8 +204,8 @@ class _Node:
             guard=self._books(plan, user),
         )
 
-    def _books(self, plan: Plan, user: str) -> Books | None:
-        return Books(self.releases / user, plan, sets_below=self.hide_sets_below) if self.hide_sets_below else None
+    def _books(self, plan: Plan, user: str) -> LedgerFile | None:
+        return LedgerFile(self.releases / user, plan, sets_below=self.hide_sets_below) if self.hide_sets_below else None
 
     def _mask(
         self,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Message
 
+from heterosag.aggregation.combine import Combined
 from heterosag.ledger import Ledger
 from heterosag.plan import Plan
-from heterosag.result import Combined
 
 __all__ = ["TOO_LATE", "Round", "Work", "wire_size"]
 

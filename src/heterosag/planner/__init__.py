@@ -5,9 +5,9 @@ the theory.
 """
 
 from heterosag.errors import InfeasibleError
-from heterosag.planner.links import read_rates, spread_rates
-from heterosag.planner.proposals import Proposal, Relaxation, best, trade_off
-from heterosag.planner.wishes import Wishes
+from heterosag.planner.optimize import Proposal, Relaxation, best, trade_off
+from heterosag.planner.rates import read_rates, spread_rates
+from heterosag.planner.requirements import Wishes
 
 __all__ = [
     "InfeasibleError",

@@ -30,7 +30,7 @@ from heterosag.errors import UsageError
 from heterosag.plan import dropout as chances
 from heterosag.plan.design import has_perfect, make
 from heterosag.plan.sharing import majority
-from heterosag.planner.wishes import Wishes
+from heterosag.planner.requirements import Wishes
 
 __all__ = ["MOST_SIZES", "THRIFT", "Model", "Solved", "sizes_for", "solve", "solve_size"]
 

@@ -43,7 +43,7 @@ class Client(Secret):
     - `identity`, `directory`: this user's signing key, and everybody's public keys as this user pinned them.
     - `policy`: what this user asks of a plan; one below it is refused here.
     - `release_log`: remembers what was shared, masked, signed and released, so that it is done once; give one that
-      outlives the program (`heterosag.releases.FileReleaseLog`) where a client may be restarted.
+      outlives the program (`heterosag.storage.release_log.FileReleaseLog`) where a client may be restarted.
     - `guard`: refuses survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from
       round to round.
 
@@ -132,7 +132,7 @@ class Client(Secret):
         """Phase 2: answer the inbox with the masked vector. One vector a round.
 
         `vector` has the plan's dimension; `weight` is a whole number up to its weight bound; `metrics` has its metrics.
-        `spread` runs the pieces of a large vector: `heterosag.crew.all_cores()` for every core.
+        `spread` runs the pieces of a large vector: `heterosag.simulation.workers.all_cores()` for every core.
         `rounding` is for simulations and test vectors, `clip=False` for playing a malicious user; a deployment gives
         neither.
         """

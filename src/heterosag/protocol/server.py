@@ -303,7 +303,7 @@ class Server:
 
     - `directory`: users' public keys, where identities are in use.
     - `guard`: ends a round before anything is asked for if, with rounds before, it would show too few users.
-    - `spread`: runs the pieces of unmasking: `heterosag.crew.all_cores()` for every core.
+    - `spread`: runs the pieces of unmasking: `heterosag.simulation.workers.all_cores()` for every core.
 
     `phase` says what it is waiting for, `refusals` which messages were refused and why, `decoded` what it has learned.
     """

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from heterosag.errors import UsageError
 from heterosag.plan.design import make
-from heterosag.records import RunRecord
 from heterosag.report.figures import COLOURS, draw_design, matplotlib_figure, to_svg
 from heterosag.report.runs import summarise_run, summary_rows
 from heterosag.report.templates import render, write
+from heterosag.storage.run_log import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from heterosag.embedded import Result, aggregate
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol.transitions import Phase
+from heterosag.simulation.engine import Result, aggregate
 
 __all__ = ["run", "show"]
 

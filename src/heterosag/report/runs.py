@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from heterosag.records import RunRecord
+from heterosag.storage.run_log import RunRecord
 
 __all__ = ["compare_runs", "summarise_run", "summary_rows", "watch"]
 

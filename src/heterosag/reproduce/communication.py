@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heterosag.embedded import aggregate
-from heterosag.learn.models import build
-from heterosag.learn.users import flatten
 from heterosag.plan import Plan, costs
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Series, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.reproduce.settings import LEVELS, RATES, UNQUANTIZED
+from heterosag.simulation.engine import aggregate
+from heterosag.training.local import flatten
+from heterosag.training.models import build
 from heterosag.vector import ring
 
 __all__ = ["cost_table", "expansion"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from heterosag.embedded import aggregate
 from heterosag.plan import Plan, User
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
 from heterosag.reproduce.running import Job
+from heterosag.simulation.engine import aggregate
 
 __all__ = ["comparison", "computation"]
 

@@ -8,13 +8,13 @@ from itertools import combinations, product
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.embedded import aggregate
+from heterosag.aggregation.combine import BlockSum
 from heterosag.plan import Plan
 from heterosag.plan.design import Design
 from heterosag.plan.layout import PlannedBlock
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Table, Verdict
 from heterosag.reproduce.running import Job
-from heterosag.result import BlockSum
+from heterosag.simulation.engine import aggregate
 from heterosag.vector.quantize import dequantize
 
 __all__ = ["examples_1_2", "examples_3_4", "picture_of"]

@@ -21,13 +21,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.embedded import aggregate
-from heterosag.learn import data, models
-from heterosag.learn.users import LocalTraining, train_together
 from heterosag.plan import Plan
 from heterosag.plan.design import make
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Table, Verdict
 from heterosag.reproduce.running import Job
+from heterosag.simulation.engine import aggregate
+from heterosag.training import data, models
+from heterosag.training.local import LocalTraining, train_together
 from heterosag.vector.quantize import dequantize
 
 __all__ = ["inversion"]

@@ -170,7 +170,7 @@ def command_of(item: Item, job: Job) -> str:
 
 def _spent(job: Job, item: str, now: float) -> float:
     """Seconds of the work behind a summary: this call's, or that of the runs it found finished, if they took longer."""
-    from heterosag.records import read_run
+    from heterosag.storage.run_log import read_run
 
     places = sorted((job.folder / "runs" / job.scale / item).glob("*/record.jsonl"))
     lines = [line for place in places for line in read_run(place.parent).rounds]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.embedded import aggregate
-from heterosag.learn.data import load
 from heterosag.plan import Plan
 from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
 from heterosag.reproduce.running import Job
 from heterosag.reproduce.settings import LEVELS
+from heterosag.simulation.engine import aggregate
+from heterosag.training.data import load
 
 __all__ = ["lemmas", "theorem_2"]
 

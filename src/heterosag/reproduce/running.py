@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from heterosag.errors import UsageError
-from heterosag.learn.config import TrainConfig
-from heterosag.learn.data import DataSet, load
-from heterosag.learn.runs import CHECKPOINT, Run
-from heterosag.records import RECORD, RunRecord, read_run
 from heterosag.reproduce.outcome import Scale, Series
 from heterosag.reproduce.settings import Setting
+from heterosag.storage.run_log import RECORD, RunRecord, read_run
+from heterosag.training.config import TrainConfig
+from heterosag.training.data import DataSet, load
+from heterosag.training.runs import CHECKPOINT, Run
 
 __all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "run_all"]
 

@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heterosag.learn.config import TrainConfig
 from heterosag.reproduce.outcome import Scale
+from heterosag.training.config import TrainConfig
 
 __all__ = ["ALPHAS", "ATTACKS", "LEVELS", "Setting", "cifar_byzantine", "cifar_links", "mnist_byzantine", "mnist_links"]
 

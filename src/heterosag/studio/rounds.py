@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import RULES
 from heterosag.errors import HeteroSagError, PlanError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, Identity, RoundId, Server
@@ -21,8 +23,6 @@ from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import unpack_cells
 from heterosag.protocol.encoding import Rounding, check_update, fill_cells
 from heterosag.protocol.transitions import Phase
-from heterosag.result import combine
-from heterosag.robust import RULES
 from heterosag.studio.forms import Form
 
 __all__ = ["USERS", "step_through"]

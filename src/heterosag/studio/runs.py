@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from heterosag.errors import UsageError
-from heterosag.records import RECORD, RunRecord, read_run
 from heterosag.report.runs import summarise_run, summary_rows
+from heterosag.storage.run_log import RECORD, RunRecord, read_run
 
 __all__ = ["MOST_COMPARED", "compare", "describe_run", "find_run", "follow", "list_runs"]
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from heterosag.learn.data import DataSet
+from heterosag.training.data import DataSet
 
 __all__ = [
     "Evaluation",

@@ -9,8 +9,8 @@ from typing import Any
 
 from heterosag.errors import InfeasibleError, PlanError
 from heterosag.plan import Plan
+from heterosag.planner.requirements import Wishes
 from heterosag.planner.search import Model, Solved, sizes_for, solve
-from heterosag.planner.wishes import Wishes
 
 __all__ = ["Proposal", "Relaxation", "best", "trade_off"]
 

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from heterosag.aggregation.combine import Combined
 from heterosag.plan import Plan
-from heterosag.result import Combined
 
 __all__ = ["clipped_share", "follow"]
 

@@ -13,12 +13,12 @@ from flwr.app import Message
 from flwr.common.logger import log
 
 from heterosag.errors import UsageError
+from heterosag.flower.messages import HELLO
 from heterosag.flower.rounds import TOO_LATE, Round
-from heterosag.flower.stages import HELLO
 from heterosag.plan import Plan, User
 from heterosag.plan.costs import summarise
 from heterosag.protocol.transitions import Phase
-from heterosag.records import FAILED, FORMAT, RECORD, RunWriter, describe_round
+from heterosag.storage.run_log import FAILED, FORMAT, RECORD, RunWriter, describe_round
 
 __all__ = ["Recorder"]
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.crew import Crew, CrewSettings, assemble
+from heterosag.aggregation.combine import BlockSum, Combined, combine
+from heterosag.aggregation.rules import Rule, find_rule
 from heterosag.crypto.identity import Identity
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
@@ -31,8 +32,7 @@ from heterosag.protocol.server import Decoded, Refusal, Server
 from heterosag.protocol.survivors import outcome
 from heterosag.protocol.transitions import Phase
 from heterosag.protocol.unmasking import join_blocks
-from heterosag.result import BlockSum, Combined, combine
-from heterosag.robust import Rule, find_rule
+from heterosag.simulation.workers import Crew, CrewSettings, assemble
 from heterosag.vector.arrays import Layout
 
 __all__ = ["Result", "Traffic", "aggregate"]

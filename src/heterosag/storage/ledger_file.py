@@ -14,10 +14,10 @@ from heterosag.errors import LocalFileError
 from heterosag.ledger import Ledger, epoch_of
 from heterosag.plan import Plan
 
-__all__ = ["Books"]
+__all__ = ["LedgerFile"]
 
 
-class Books:
+class LedgerFile:
     """A guard that refuses rounds which, with those before, would show fewer users than `sets_below`."""
 
     def __init__(self, folder: Path, plan: Plan, *, sets_below: int) -> None:

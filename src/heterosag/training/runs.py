@@ -18,20 +18,21 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from heterosag.aggregation.clipping import follow
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
-from heterosag.embedded import Result, aggregate
 from heterosag.errors import ExposedUsersError, FaultyBlockError, TooFewSurvivorsError, UsageError
-from heterosag.learn import attacks, data, models, users
-from heterosag.learn.config import TrainConfig
-from heterosag.learn.users import LocalTraining
 from heterosag.ledger import Ledger
 from heterosag.plan import Plan, User
 from heterosag.plan.costs import summarise
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
-from heterosag.ranges import follow
-from heterosag.records import FAILED, FORMAT, RunWriter, describe_round, read_run
+from heterosag.simulation.engine import Result, aggregate
+from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_round, read_run
+from heterosag.training import attacks, data, models
+from heterosag.training import local as users
+from heterosag.training.config import TrainConfig
+from heterosag.training.local import LocalTraining
 
 __all__ = ["CHECKPOINT", "Run", "build_plan", "split"]
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heterosag.aggregation.clipping import clipped_share
+from heterosag.aggregation.combine import Combined
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
 from heterosag.planner import Wishes
-from heterosag.ranges import clipped_share
-from heterosag.result import Combined
 
 __all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "learn_wishes", "read_run"]
 

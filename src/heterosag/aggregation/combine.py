@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from heterosag.aggregation.rules import Rule
 from heterosag.errors import FaultyBlockError
 from heterosag.plan import Plan, User
 from heterosag.protocol.encoding import decode, decode_metric
 from heterosag.protocol.server import Decoded, DecodedBlock
-from heterosag.robust import Rule
 from heterosag.vector.ring import Lanes
 
 __all__ = ["BlockSum", "Combined", "combine"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from heterosag.errors import UsageError
-from heterosag.planner.wishes import MOST_USERS
+from heterosag.planner.requirements import MOST_USERS
 
 __all__ = ["read_rates", "spread_rates"]
 
