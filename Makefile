@@ -94,7 +94,7 @@ docs-data: $(VENV)/everything
 	$(BIN)/python docs/make_data.py
 
 reproduction: $(VENV)/everything
-	$(BIN)/heterosag reproduce all --out runs/reproduction
+	$(BIN)/python -m reproduction all
 
 # Chromium for the tests that open a page; where it cannot be had they are skipped and say so.
 $(VENV)/browser: | $(VENV)/bin/python

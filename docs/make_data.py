@@ -4,7 +4,7 @@
 regions `<!-- fill: NAME -->` .. `<!-- end -->` of the pages. A test fails when a page and its summary differ.
 
 The paper's reproduction takes hours at full scale, so its summaries are not made here but taken from the folder of
-`heterosag reproduce`: `python docs/make_data.py --take FOLDER`. Its page and figures are made from them each time.
+`python -m reproduction`: `python docs/make_data.py --take FOLDER`. Its page and figures are made from them each time.
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ def settings_table() -> str:
 
 def reproduction() -> str:
     """What the reproduction found, in a few sentences."""
-    from heterosag.reproduce.items import known_summaries
-    from heterosag.reproduce.page import lead
+    from reproduction.items import known_summaries
+    from reproduction.page import lead
 
     found = known_summaries(REPRODUCED)
     values = {summary.item: summary.outcome.values for summary in found}
@@ -469,7 +469,7 @@ def draw() -> None:
 
 
 def take(folder: Path) -> None:
-    """Copy the summaries of `heterosag reproduce` from its folder."""
+    """Copy the summaries of `python -m reproduction` from its folder."""
     REPRODUCED.mkdir(parents=True, exist_ok=True)
     for path in sorted((folder / "summaries").glob("*.json")):
         shutil.copy(path, REPRODUCED / path.name)
@@ -477,9 +477,9 @@ def take(folder: Path) -> None:
 
 def draw_reproduction() -> None:
     """The reproduction's page and figures, from its committed summaries."""
-    from heterosag.reproduce.figures import svg
-    from heterosag.reproduce.items import known_summaries
-    from heterosag.reproduce.page import markdown
+    from reproduction.figures import svg
+    from reproduction.items import known_summaries
+    from reproduction.page import markdown
 
     found = known_summaries(REPRODUCED)
     place = FIGURES / "reproduction"
@@ -508,7 +508,7 @@ def draw_concepts() -> None:
 def main() -> None:
     """Make everything anew, or only what depends on the reproduction's summaries."""
     parser = argparse.ArgumentParser(description="Regenerate what the documents quote.")
-    parser.add_argument("--take", type=Path, metavar="FOLDER", help="take the summaries of heterosag reproduce")
+    parser.add_argument("--take", type=Path, metavar="FOLDER", help="take the summaries of python -m reproduction")
     given = parser.parse_args()
     if given.take is None:
         for name in COMMANDS:

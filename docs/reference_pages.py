@@ -100,14 +100,6 @@ JSON: dict[str, dict[str, str]] = {
         "protocol_seconds": "measured seconds of the protocol, `user` (all together) and `server`",
     },
     "identity": {"public": "the public key, in hex"},
-    "reproduce": {
-        "page": "the page's path",
-        "items": "a list: `item`, `scale`, `seed`, `duration_seconds`, `verdicts` (each `claim`, `paper`, `found`, "
-        "`holds`, `note`), `values`",
-    },
-    "reproduce --list": {
-        "items": "a list: `item`, `title`, `place` (in the paper), `estimate_seconds` (`quick` and `full`), `data`",
-    },
 }
 
 

@@ -106,10 +106,7 @@ CORE = (
     Step(words="heterosag report --help", prints=r"RUNS\S*  Folders of runs\.|runs\.\.\. .*Folders of runs\."),
     Step(code=LIGHT, prints="light"),
 )
-LEARN = (
-    Step(words=f"heterosag train {SMALL} --rounds 1 --quiet --out trained --json", prints=r'"finished": true'),
-    Step(words="heterosag reproduce --list", prints="experiment-1"),
-)
+LEARN = (Step(words=f"heterosag train {SMALL} --rounds 1 --quiet --out trained --json", prints=r'"finished": true'),)
 REPORT = (
     Step(words=f"heterosag report {RUN} --out page.html --json", prints=r'"report": "page.html"'),
     Step(code="print('<svg' in open('page.html', encoding='utf-8').read())", prints="True"),
@@ -125,12 +122,11 @@ def refusal(words: str, extra: str) -> Step:
 
 
 WITHOUT = {
-    "training": (refusal("heterosag train --rounds 1", "training"), refusal("heterosag reproduce all", "training")),
+    "training": (refusal("heterosag train --rounds 1", "training")),
     "report": (refusal(f"heterosag report {RUN}", "report"),),
     "flower": (Step(code="from heterosag.flower import mod", prints=r"pip install 'heterosag\[flower\]'", ends=1),),
     "studio": (refusal("heterosag studio", "studio"),),
 }
-ONLY_LEARN = (refusal("heterosag reproduce all", "report"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +148,7 @@ ENVIRONMENTS = {
     "core": Environment(steps=(*CORE, *NONE), absent=("torch", "flwr", "matplotlib", "starlette", "numba", "ray")),
     "newest": Environment(constrained=False, steps=(*CORE, *NONE)),
     "training": Environment(
-        extra="training", steps=(*CORE, *LEARN, *ONLY_LEARN), absent=("flwr", "matplotlib", "starlette", "numba", "ray")
+        extra="training", steps=(*CORE, *LEARN), absent=("flwr", "matplotlib", "starlette", "numba", "ray")
     ),
     "report": Environment(
         extra="report",

@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
@@ -26,8 +27,8 @@ class Done:
     stderr: str
 
 
-def run_command(*words: str, cwd: Path | None = None, expect: int = 0) -> Done:
-    """Run `heterosag` with these arguments in a folder, and expect this exit code."""
+def run_command(*words: str, cwd: Path | None = None, expect: int = 0, program: str = "heterosag.cli") -> Done:
+    """Run `heterosag` (or the `main` of another module) with these arguments in a folder, and expect this exit code."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         contextlib.redirect_stdout(out),
@@ -38,8 +39,7 @@ def run_command(*words: str, cwd: Path | None = None, expect: int = 0) -> Done:
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # as the program itself does not make them errors
-        from heterosag.cli import main
-
+        main = import_module(program).main
         try:
             main()
         except SystemExit as end:

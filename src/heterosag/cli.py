@@ -1,4 +1,4 @@
-"""The command line: `heterosag plan`, `round`, `train`, `report`, `reproduce`, `studio` and `identity`.
+"""The command line: `heterosag plan`, `round`, `train`, `report`, `studio` and `identity`.
 
 Heavy imports happen inside the commands, so that `heterosag --help` stays quick. Everything goes through typer: it came
 with click up to a point and with a copy of it since, so click itself is not to be imported here.
@@ -277,35 +277,6 @@ def identity(
 
     public = (make_identity if make else load_identity)(key_file).public.hex()
     typer.echo(json.dumps({"public": public}) if as_json else public)
-
-
-@app.command(cls=_Command)
-def reproduce(
-    items: Annotated[list[str] | None, typer.Argument(help="Items of the paper, or all; see --list.")] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Name every item, with an estimate.")] = False,
-    scale: Annotated[str, typer.Option(help="quick (all within a quarter of an hour) or full (the paper's sizes).")] = (
-        "quick"
-    ),
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, summaries, figures, tables, page.")] = (
-        Path("reproduction")
-    ),
-    data_dir: Annotated[str, typer.Option(help="Folder of MNIST and CIFAR-10 (or set HETEROSAG_DATA).")] = "",
-    seed: Annotated[int, typer.Option(help="Seed of everything random but the secrets.")] = 0,
-    workers: Annotated[int, typer.Option(help="Processes for the users' cryptography.")] = 2,
-    as_json: _Json = False,
-) -> None:
-    """Re-create the paper's examples, theorems, tables and figures, and judge each claim."""
-    _need("torch", "training")
-    if not show_list:
-        _need("matplotlib", "report")  # before hours of training, not after
-    from heterosag.reproduce import command
-
-    if show_list:
-        command.show_items(as_json=as_json)
-    elif not items:
-        _fail("name items of the paper, or all; heterosag reproduce --list shows them")
-    else:
-        command.run(items, scale=scale, out=out, data_dir=data_dir, seed=seed, workers=workers, as_json=as_json)
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:

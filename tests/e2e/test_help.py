@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("plan", "round", "report", "studio", "identity", "reproduce", "train")
+COMMANDS = ("plan", "round", "report", "studio", "identity", "train")
 PROGRAM = str(Path(sys.executable).with_name("heterosag"))
 
 uses_typer = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # the pinned typer's, not ours
@@ -56,7 +56,6 @@ def test_help_reads_as_it_was_written(command: str) -> None:
         ("report", r"  RUNS\.\.\.  Folders of runs\.  \[required\]"),
         ("report", r"  -o, --out PATH  The page to write\.  \[default: report\.html\]"),
         ("studio", r"  \[RUNS\]  Folder whose runs are shown\.  \[default: runs\]"),
-        ("reproduce", r"  \[ITEMS\]\.\.\.  Items of the paper, or all; see --list\."),
         ("identity", r"  KEY_FILE  A private key's file: .*\n +\[required\]"),
         ("train", r"  \[CONFIG\]  A TOML file of settings; flags override it\."),
     ],
@@ -93,8 +92,6 @@ def test_the_module_is_the_command(words: tuple[str, ...]) -> None:
     ("module", "command", "extra"),
     [
         ("torch", ["train", "--rounds", "1"], "training"),
-        ("torch", ["reproduce", "--list"], "training"),
-        ("matplotlib", ["reproduce", "all"], "report"),
         ("uvicorn", ["studio"], "studio"),
     ],
 )
@@ -124,7 +121,7 @@ def complete(line: str, shell: str = "bash") -> list[str]:
 
 def test_bash_completes_commands_and_flags() -> None:
     assert complete("heterosag ") == list(COMMANDS)
-    assert complete("heterosag re") == ["report", "reproduce"]
+    assert complete("heterosag re") == ["report"]
     assert complete("heterosag plan --min") == ["--min-robustness"]
     assert complete("heterosag train --local") == ["--local-epochs"]
 

@@ -21,14 +21,14 @@ import heterosag
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "heterosag"
 
-DATA = {"report/page.html", "report/style.css", "reproduce/page.html"} | {
+DATA = {"report/page.html", "report/style.css"} | {
     f"studio/static/{name}" for name in ("icon.svg", "index.html", "plots.js", "studio.css", "studio.js")
 }
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 IN_SDIST = {
     ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile",
     "PKG-INFO", "README.md", "SECURITY.md", "bench", "constraints.txt", "docs", "examples", "pyproject.toml",
-    "requirements-lock.txt", "src", "tests",
+    "reproduction", "requirements-lock.txt", "src", "tests",
 }  # fmt: skip
 FOLDERS = r"__pycache__|\.[\w-]*cache|\.hypothesis|\.venv|\.git|runs|build|dist|crashes"
 FILES = r".*\.(pyc|pyo|so|nbi|nbc|safetensors|log|tmp|orig|swp)|\.coverage|latest\.json"

@@ -12,15 +12,15 @@ from command import Done, run_command
 from tolerance import differences_of_drawings
 
 from heterosag.errors import UsageError
-from heterosag.reproduce import command, items, page
-from heterosag.reproduce.figures import svg
-from heterosag.reproduce.guarantees import claimed_robustness
-from heterosag.reproduce.matrices import algorithm_2
-from heterosag.reproduce.outcome import Holds, Scale, Summary, load, save
-from heterosag.reproduce.running import Job, run_all
-from heterosag.reproduce.settings import Setting, data_for, mnist_byzantine, mnist_links
 from heterosag.storage.run_log import read_run
 from heterosag.training.runs import Run
+from reproduction import command, items, page
+from reproduction.figures import svg
+from reproduction.guarantees import claimed_robustness
+from reproduction.matrices import algorithm_2
+from reproduction.outcome import Holds, Scale, Summary, load, save
+from reproduction.running import Job, run_all
+from reproduction.settings import Setting, data_for, mnist_byzantine, mnist_links
 
 ROOT = Path(__file__).parents[2]
 Y, P, N = Holds.YES, Holds.PARTLY, Holds.NO
@@ -137,10 +137,10 @@ def _stop_after_two(number: int) -> None:
 
 
 def test_label_maps_show_the_split_that_was_trained_on() -> None:
-    from heterosag.reproduce.experiments import _labels
-    from heterosag.reproduce.settings import cifar_links
     from heterosag.training import data
     from heterosag.training.runs import split
+    from reproduction.experiments import _labels
+    from reproduction.settings import cifar_links
 
     config = cifar_links(Scale.TINY, 0.7, 0, "")[0].config
     thin, parts = split(config, data.load("digits"))
@@ -215,7 +215,7 @@ def test_one_folder_holds_everything(tmp_path: Path, capsys: pytest.CaptureFixtu
     text = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
     for picture in re.findall(r"\]\((figures/[^)]+)\)", text):
         assert (tmp_path / picture).exists()
-    assert "`heterosag reproduce costs --scale tiny --seed 0`, seed 0, scale tiny" in text
+    assert "`python -m reproduction costs --scale tiny --seed 0`, seed 0, scale tiny" in text
     assert "3 items, 14 claims: 9 hold, 4 hold partly, 1 fail." in text
 
 
@@ -262,7 +262,7 @@ def test_the_committed_figures_are_drawn_from_the_committed_summaries() -> None:
 
 
 def call(*words: str, cwd: Path, expect: int = 0) -> Done:
-    return run_command("reproduce", *words, cwd=cwd, expect=expect)
+    return run_command(*words, cwd=cwd, expect=expect, program="reproduction.__main__")
 
 
 def test_the_command_lists_runs_and_refuses(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ def is_empty(tree: ast.Module) -> bool:
 def load(name: str) -> types.ModuleType:
     for package, room in (
         ("torch", "heterosag.training"),
-        ("torch", "heterosag.reproduce"),
         ("flwr", "heterosag.flower"),
     ):
         if name.startswith(room):

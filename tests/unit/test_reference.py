@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -76,23 +75,6 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     assert list(pages.JSON["train"]) == ["run", *summarise_run(run)]
     found = best(Wishes(rates=(1.0,) * 12, dimension=100, deadline=1.0, floor=2))
     assert list(pages.JSON["plan --optimise"]) == list(proposals.describe(found, 1.0))
-
-
-def test_the_json_of_reproduce_is_what_it_prints(
-    pages: types.ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    from heterosag.reproduce import command
-
-    command.show_items(as_json=True)
-    listed = json.loads(capsys.readouterr().out)
-    assert list(pages.JSON["reproduce --list"]) == list(listed)
-    assert all(f"`{key}`" in pages.JSON["reproduce --list"]["items"] for key in listed["items"][0])
-    where = {"out": tmp_path, "data_dir": "", "seed": 0, "workers": 1}
-    command.run(["examples-1-2"], scale="tiny", as_json=True, **where)  # type: ignore[arg-type]
-    judged = json.loads(capsys.readouterr().out)
-    assert list(pages.JSON["reproduce"]) == list(judged)
-    item = judged["items"][0]
-    assert all(f"`{key}`" in pages.JSON["reproduce"]["items"] for key in (*item, *item["verdicts"][0]))
 
 
 # --- settings -----------------------------------------------------------------------------------------------------

@@ -129,7 +129,6 @@ RUNS_BYTES_ALLOWED = {
     ): "pipes between the engine and its own forks; nothing from outside",
     ("__init__.py", "importlib.import_module"): "public names are imported on first use, from a fixed table",
     ("flower/__init__.py", "importlib.import_module"): "public names are imported on first use, from a fixed table",
-    ("reproduce/items.py", "importlib.import_module"): "an item's module, from a fixed table",
     ("training/models.py", "importlib.import_module"): "the user's own model, named on the user's own command line",
 }
 
@@ -164,8 +163,7 @@ def test_no_module_reaches_for_the_network() -> None:
 
 @each("package, room", [("flwr", "flower/"), ("torch", "training/")])
 def test_a_framework_stays_in_its_room(package: str, room: str) -> None:
-    visitors = ("reproduce/",)  # runs experiments, so it may use what they use
-    assert not [file for file in FILES if uses(file, package) and not file.startswith((room, *visitors))]
+    assert not [file for file in FILES if uses(file, package) and not file.startswith(room)]
 
 
 COMMANDS = {
@@ -229,7 +227,7 @@ def test_the_network_is_really_off_in_these_tests(code: str) -> None:
 
 # --- randomness ---------------------------------------------------------------------------------------------------
 
-SIMULATION = ("training/", "report/", "reproduce/", "studio/")  # rooms that draw data and example updates
+SIMULATION = ("training/", "report/", "studio/")  # rooms that draw data and example updates
 NOT_FOR_SECRETS = {
     "numpy.random": "its generators can be predicted from their output",
     "torch.rand": "its generators can be predicted from their output",

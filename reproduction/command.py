@@ -1,4 +1,4 @@
-"""What `heterosag reproduce` prints and writes."""
+"""What `python -m reproduction` prints and writes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from heterosag.errors import UsageError
-from heterosag.reproduce.items import ITEMS, Item, choose, known_summaries, run_item
-from heterosag.reproduce.outcome import Scale, Summary
-from heterosag.reproduce.running import Job
+from reproduction.items import ITEMS, Item, choose, known_summaries, run_item
+from reproduction.outcome import Scale, Summary
+from reproduction.running import Job
 
 __all__ = ["run", "show_items"]
 
@@ -70,7 +70,7 @@ def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int
             words = escape(f"{verdict.claim}: {verdict.found}")
             console.print(f"  [{style}]{verdict.holds.value:6}[/{style}] {words}", markup=True)
         console.print(f"  {time.perf_counter() - began:.0f} s")
-    from heterosag.reproduce.page import lead, write_all
+    from reproduction.page import lead, write_all
 
     summaries = known_summaries(out / "summaries")
     page = write_all(summaries, out)

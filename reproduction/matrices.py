@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
 from heterosag.plan.design import Design, paper
-from heterosag.reproduce.examples import picture_of
-from heterosag.reproduce.outcome import Holds, Outcome, Scale, Table, Verdict
-from heterosag.reproduce.running import Job
+from reproduction.examples import picture_of
+from reproduction.outcome import Holds, Outcome, Scale, Table, Verdict
+from reproduction.running import Job
 
 __all__ = ["algorithm_2", "matrices", "properties"]
 

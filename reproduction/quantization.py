@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.plan import Plan
-from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
-from heterosag.reproduce.running import Job
-from heterosag.reproduce.settings import LEVELS
 from heterosag.simulation.engine import aggregate
 from heterosag.training.data import load
+from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
+from reproduction.running import Job
+from reproduction.settings import LEVELS
 
 __all__ = ["lemmas", "theorem_2"]
 

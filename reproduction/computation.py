@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from heterosag.plan import Plan, User
-from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
-from heterosag.reproduce.running import Job
 from heterosag.simulation.engine import aggregate
+from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
+from reproduction.running import Job
 
 __all__ = ["comparison", "computation"]
 

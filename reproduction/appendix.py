@@ -10,11 +10,11 @@ from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_ma
 from heterosag.crypto.keystream import keystream
 from heterosag.plan.sharing import majority
 from heterosag.protocol.encoding import Rounding
-from heterosag.reproduce.outcome import Holds, Outcome, Table, Verdict
-from heterosag.reproduce.running import Job
 from heterosag.vector import ring
 from heterosag.vector.quantize import quantize
 from heterosag.vector.ring import Lanes
+from reproduction.outcome import Holds, Outcome, Table, Verdict
+from reproduction.running import Job
 
 __all__ = ["appendix_a"]
 

@@ -13,8 +13,8 @@ from heterosag.plan import Plan
 from heterosag.plan.design import Design, has_perfect, paper, perfect
 from heterosag.plan.dropout import leak_probability
 from heterosag.protocol.survivors import outcome
-from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
-from heterosag.reproduce.running import Job
+from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
+from reproduction.running import Job
 
 __all__ = ["claimed_robustness", "remarks", "theorem_1", "theorem_3"]
 

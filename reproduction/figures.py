@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heterosag.report.figures import COLOURS, PALETTE, matplotlib_figure, to_svg
-from heterosag.reproduce.outcome import Plot, Series
+from reproduction.outcome import Plot, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
-from heterosag.reproduce.running import Finished, Job, accuracy, accuracy_series, read_data, run_all
-from heterosag.reproduce.settings import (
+from heterosag.storage.run_log import RunRecord
+from heterosag.training.attacks import STRENGTHS
+from heterosag.training.config import TrainConfig
+from heterosag.training.runs import split
+from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
+from reproduction.running import Finished, Job, accuracy, accuracy_series, read_data, run_all
+from reproduction.settings import (
     ALPHAS,
     ATTACKS,
     Setting,
@@ -18,10 +22,6 @@ from heterosag.reproduce.settings import (
     mnist_byzantine,
     mnist_links,
 )
-from heterosag.storage.run_log import RunRecord
-from heterosag.training.attacks import STRENGTHS
-from heterosag.training.config import TrainConfig
-from heterosag.training.runs import split
 
 __all__ = ["cifar_1", "cifar_2", "mnist_1", "mnist_1_hundred", "mnist_2", "remark_5"]
 

@@ -23,12 +23,12 @@ import numpy.typing as npt
 
 from heterosag.plan import Plan
 from heterosag.plan.design import make
-from heterosag.reproduce.outcome import Holds, Outcome, Plot, Scale, Table, Verdict
-from heterosag.reproduce.running import Job
 from heterosag.simulation.engine import aggregate
 from heterosag.training import data, models
 from heterosag.training.local import LocalTraining, train_together
 from heterosag.vector.quantize import dequantize
+from reproduction.outcome import Holds, Outcome, Plot, Scale, Table, Verdict
+from reproduction.running import Job
 
 __all__ = ["inversion"]
 

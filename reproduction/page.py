@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heterosag.report.templates import render, write
-from heterosag.reproduce import figures
-from heterosag.reproduce.outcome import Holds, Summary, Table
+from reproduction import figures
+from reproduction.outcome import Holds, Summary, Table
 
 __all__ = ["html", "markdown", "write_all"]
 
 
 _HOW = """<!-- not run: takes minutes to hours -->
 ```sh
-heterosag reproduce --list                                # every item, with an estimate
-heterosag reproduce all --data-dir DATA                   # quick: all of it in a quarter of an hour
-heterosag reproduce experiment-1 --scale full --data-dir DATA   # the paper's own sizes, resumable
+python -m reproduction --list                                # every item, with an estimate
+python -m reproduction all --data-dir DATA                   # quick: all of it in a quarter of an hour
+python -m reproduction experiment-1 --scale full --data-dir DATA   # the paper's own sizes, resumable
 ```
 
 DATA holds MNIST (the four idx files) and CIFAR-10 (its binary batches). Without it quick runs fall back to the embedded
@@ -41,7 +41,7 @@ def markdown(summaries: Sequence[Summary], pictures: str = "figures") -> str:
     """The page as Markdown, its figures in the folder `pictures`."""
     parts = [
         "# The paper, reproduced",
-        "`heterosag reproduce` re-creates the evaluation of the HeteroSAg paper and says of each claim whether it "
+        "`python -m reproduction` re-creates the evaluation of the HeteroSAg paper and says of each claim whether it "
         "holds. Every number below comes from the summaries beside this page.",
         _HOW,
         lead(summaries),

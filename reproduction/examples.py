@@ -12,10 +12,10 @@ from heterosag.aggregation.combine import BlockSum
 from heterosag.plan import Plan
 from heterosag.plan.design import Design
 from heterosag.plan.layout import PlannedBlock
-from heterosag.reproduce.outcome import Holds, Outcome, Plot, Table, Verdict
-from heterosag.reproduce.running import Job
 from heterosag.simulation.engine import aggregate
 from heterosag.vector.quantize import dequantize
+from reproduction.outcome import Holds, Outcome, Plot, Table, Verdict
+from reproduction.running import Job
 
 __all__ = ["examples_1_2", "examples_3_4", "picture_of"]
 

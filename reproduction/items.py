@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 
 from heterosag.errors import UsageError
-from heterosag.reproduce.outcome import Outcome, Scale, Summary, load, save
-from heterosag.reproduce.running import Job
-from heterosag.reproduce.settings import data_for
+from reproduction.outcome import Outcome, Scale, Summary, load, save
+from reproduction.running import Job
+from reproduction.settings import data_for
 
 __all__ = ["ITEMS", "Item", "choose", "command_of", "known_summaries", "run_item"]
 
@@ -40,7 +40,7 @@ class Item:
     def run(self, job: Job) -> Outcome:
         """Reproduce it."""
         module, _, name = self.function.partition(":")
-        work: Callable[[Job], Outcome] = getattr(import_module(f"heterosag.reproduce.{module}"), name)
+        work: Callable[[Job], Outcome] = getattr(import_module(f"reproduction.{module}"), name)
         return work(job)
 
 
@@ -135,7 +135,7 @@ def choose(names: Sequence[str]) -> list[Item]:
         return list(ITEMS.values())
     unknown = [name for name in names if name not in ITEMS]
     if unknown:
-        raise UsageError(f"no item is called {unknown[0]!r}: see heterosag reproduce --list")
+        raise UsageError(f"no item is called {unknown[0]!r}: see python -m reproduction --list")
     return [item for item in ITEMS.values() if item.name in names]
 
 
@@ -165,7 +165,9 @@ def run_item(item: Item, job: Job) -> Summary:
 def command_of(item: Item, job: Job) -> str:
     """The command that gives this summary; DATA stands for the folder of the paper's data, where it was read."""
     read = item.data and data_for(job.scale, item.data, job.data_dir) == item.data
-    return f"heterosag reproduce {item.name} --scale {job.scale} --seed {job.seed}{' --data-dir DATA' if read else ''}"
+    return (
+        f"python -m reproduction {item.name} --scale {job.scale} --seed {job.seed}{' --data-dir DATA' if read else ''}"
+    )
 
 
 def _spent(job: Job, item: str, now: float) -> float:

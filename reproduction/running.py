@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from heterosag.errors import UsageError
-from heterosag.reproduce.outcome import Scale, Series
-from heterosag.reproduce.settings import Setting
 from heterosag.storage.run_log import RECORD, RunRecord, read_run
 from heterosag.training.config import TrainConfig
 from heterosag.training.data import DataSet, load
 from heterosag.training.runs import CHECKPOINT, Run
+from reproduction.outcome import Scale, Series
+from reproduction.settings import Setting
 
 __all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "run_all"]
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from heterosag.plan import Plan, costs
-from heterosag.reproduce.outcome import Holds, Outcome, Plot, Series, Table, Verdict
-from heterosag.reproduce.running import Job
-from heterosag.reproduce.settings import LEVELS, RATES, UNQUANTIZED
 from heterosag.simulation.engine import aggregate
 from heterosag.training.local import flatten
 from heterosag.training.models import build
 from heterosag.vector import ring
+from reproduction.outcome import Holds, Outcome, Plot, Series, Table, Verdict
+from reproduction.running import Job
+from reproduction.settings import LEVELS, RATES, UNQUANTIZED
 
 __all__ = ["cost_table", "expansion"]
 

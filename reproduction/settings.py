@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heterosag.reproduce.outcome import Scale
 from heterosag.training.config import TrainConfig
+from reproduction.outcome import Scale
 
 __all__ = ["ALPHAS", "ATTACKS", "LEVELS", "Setting", "cifar_byzantine", "cifar_links", "mnist_byzantine", "mnist_links"]
 
