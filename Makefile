@@ -32,10 +32,9 @@ demo: $(VENV)/training
 	@echo "Side by side:"
 	@$(BIN)/heterosag report runs/demo/heterosag runs/demo/fedavg --out runs/demo/report.html
 
-# Coverage of crypto, wire and protocol is measured, and must be whole, by the tests that are about them; tracing the
+# Coverage of crypto and protocol is measured, and must be whole, by the tests that are about them; tracing the
 # others too would take another minute.
-COVERING := $(addprefix tests/unit/test_,$(addsuffix .py,client crypto embedded encode enrol hostile_primitives keyfiles ledger \
-  masks messages phases saved server vectors wire)) $(wildcard tests/e2e/test_cheating_*.py) tests/property
+COVERING := tests/crypto tests/protocol tests/property tests/simulation tests/storage tests/test_ledger.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test: $(VENV)/everything $(VENV)/browser
@@ -49,13 +48,12 @@ test-all: test
 
 # The tests that touch floats once more, as on a processor whose last digits differ.
 test-other-machine: $(VENV)/everything $(VENV)/browser
-	$(BIN)/python tests/other_machine.py -m pytest --numprocesses 2 --dist worksteal -m "not slow" \
+	$(BIN)/python tools/other_machine.py -m pytest --numprocesses 2 --dist worksteal -m "not slow" \
 	  $(NO_FLOATS:%=--ignore=%)
 
-NO_FLOATS := tests/e2e/test_help.py tests/e2e/test_packaging.py tests/e2e/test_studio.py \
-  tests/property/test_decoders.py tests/property/test_simulation.py tests/unit/test_api.py tests/unit/test_client.py \
-  tests/unit/test_crypto.py tests/unit/test_design.py tests/unit/test_hostile_primitives.py tests/unit/test_server.py \
-  tests/unit/test_supply_chain.py
+NO_FLOATS := tests/crypto tests/studio tests/e2e/test_help.py tests/project/test_api.py tests/project/test_packaging.py \
+  tests/project/test_supply_chain.py tests/property/test_decoders.py tests/property/test_simulation.py \
+  tests/protocol/test_client.py tests/protocol/test_server.py
 
 check: $(VENV)/everything
 	$(BIN)/ruff check .
@@ -71,18 +69,18 @@ bench-full: $(VENV)/everything
 
 SECONDS_OF_FUZZING ?= 1800
 fuzz: $(VENV)/everything
-	$(BIN)/python tests/fuzz --seconds $(SECONDS_OF_FUZZING) --summary docs/summaries/fuzz.json
+	$(BIN)/python tools/fuzz --seconds $(SECONDS_OF_FUZZING) --summary docs/summaries/fuzz.json
 
 SCHEDULES ?= 20000
 soak: $(VENV)/everything
-	$(BIN)/python tests/simulation --schedules $(SCHEDULES) --workers 2 --summary docs/summaries/soak.json
+	$(BIN)/python tools/fault_simulation --schedules $(SCHEDULES) --workers 2 --summary docs/summaries/soak.json
 
 mutants: $(VENV)/everything
 	$(PIP) mutmut==3.8.0
-	$(BIN)/python tests/mutants.py --summary docs/summaries/mutants.json
+	$(BIN)/python tools/mutants.py --summary docs/summaries/mutants.json
 
 installs: $(VENV)/everything
-	$(BIN)/python tests/clean_installs.py
+	$(BIN)/python tools/clean_installs.py
 
 # Warnings are errors: a broken link or anchor, a name in a signature that no page explains.
 docs: $(VENV)/everything
@@ -91,7 +89,7 @@ docs: $(VENV)/everything
 	@echo "open build/site/index.html"
 
 docs-data: $(VENV)/everything
-	$(BIN)/python docs/make_data.py
+	$(BIN)/python tools/documents/make_data.py
 
 reproduction: $(VENV)/everything
 	$(BIN)/python -m reproduction all

@@ -1,6 +1,6 @@
 """Every decoder against hostile bytes: the corpus, mutations of valid messages, a short fuzz, bounds on work and space.
 
-What must hold of each input is in tests/fuzz/targets.py; `make fuzz` runs the same targets for longer and guided by
+What must hold of each input is in tools/fuzz/targets.py; `make fuzz` runs the same targets for longer and guided by
 coverage.
 """
 
@@ -61,7 +61,7 @@ def test_the_corpus_is_what_the_command_makes() -> None:
     made = seeds()
     assert made.keys() == TARGETS.keys() == {path.name for path in CORPUS.iterdir()}
     for target, inputs in made.items():
-        assert read_corpus(target).items() >= inputs.items(), f"python tests/fuzz --seed-corpus makes {target} anew"
+        assert read_corpus(target).items() >= inputs.items(), f"python tools/fuzz --seed-corpus makes {target} anew"
     assert sum(path.stat().st_size for path in CORPUS.glob("*/*")) < 300_000
 
 

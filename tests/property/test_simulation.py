@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fault_simulation.invariants import measure
+from fault_simulation.ledger import BrokenInvariantError
+from fault_simulation.liars import TRAITS
+from fault_simulation.network import Envelope
+from fault_simulation.schedule import MOODS, Script
+from fault_simulation.users import Disk, Node, Program
+from fault_simulation.world import World, simulate
 from msgspec.structs import replace
-from simulation.invariants import measure
-from simulation.ledger import BrokenInvariantError
-from simulation.liars import TRAITS
-from simulation.network import Envelope
-from simulation.schedule import MOODS, Script
-from simulation.users import Disk, Node, Program
-from simulation.world import World, simulate
 
 from heterosag.crypto.field import element_to_bytes
 from heterosag.errors import FaultyUserError, TooFewSurvivorsError
@@ -30,7 +30,7 @@ def test_schedules(chunk: int) -> None:
     for seed in range(chunk * SCHEDULES, (chunk + 1) * SCHEDULES):
         report = simulate(seed)
         assert not report.failure, "\n".join(
-            [f"replay: python tests/simulation --replay {seed}", *report.trace, report.failure]
+            [f"replay: python tools/fault_simulation --replay {seed}", *report.trace, report.failure]
         )
 
 

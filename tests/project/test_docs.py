@@ -1,0 +1,136 @@
+"""Pages say what their summaries say, and the summaries what the software says."""
+
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts import load_script
+from tolerance import differences_of_data, differences_of_drawings, differences_of_texts
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def data() -> types.ModuleType:
+    return load_script(ROOT / "tools" / "documents" / "make_data.py")
+
+
+def test_pages_and_summaries_agree(data: types.ModuleType) -> None:
+    for page in data.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert data.fill(text) == text, f"run `make docs-data`: {page.name} differs from its summaries"
+        assert set(re.findall(r"fill: (\w+)", text)) <= data.REGIONS.keys()
+
+
+def test_summaries_hold_command_seed_and_duration_and_can_be_made_again(data: types.ModuleType) -> None:
+    for name in data.COMMANDS:
+        summary = data.load(name)
+        assert summary["command"] == f"heterosag {data.COMMANDS[name]}"
+        assert summary["duration_seconds"] > 0
+        assert "seed" in summary
+        again = data.run(name)
+        different = differences_of_data({**again, "duration_seconds": 0}, {**summary, "duration_seconds": 0}, name)
+        assert not different, f"run `make docs-data`: {different}"
+
+
+def test_every_summary_says_where_it_comes_from(data: types.ModuleType) -> None:
+    names = sorted(path.stem for path in data.SUMMARIES.glob("*.json"))
+    made_by_heterosag = ["demo", "designs", "plan", "rotation", "round"]
+    made_by_tests = ["benchmarks", "coverage", "fuzz", "mutants", "soak", "subgroups"]
+    assert names == sorted(made_by_heterosag + made_by_tests)
+    for name in names:
+        summary = data.load(name)
+        assert summary["command"].startswith("heterosag " if name in made_by_heterosag else ("make ", "python "))
+        assert summary["duration_seconds"] > 0
+        assert "seed" in summary
+
+
+def test_the_papers_claim_on_the_page_is_that_of_theorem_1(data: types.ModuleType) -> None:
+    assert "claims 0.833; the true value of its design is 0.500" in data.claim()
+
+
+def test_the_list_of_mutants_is_that_of_its_summary(data: types.ModuleType) -> None:
+    assert (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8") == data.mutants_page()
+
+
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 30
+    for path, test in named:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert not test or f"def {test}(" in source, f"{path} has no {test}"
+
+
+def test_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import runpy
+
+    for example in sorted((ROOT / "examples").glob("*.py")):
+        monkeypatch.setattr(sys, "argv", [str(example)])
+        runpy.run_path(str(example), run_name="__main__")
+    assert "23 survivors" in capsys.readouterr().out
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if not target.startswith("https://"):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_json_key_is_documented() -> None:
+    from heterosag import Plan
+    from heterosag.plan.costs import summarise
+
+    text = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
+    for key in summarise(Plan.build([5, 5], [2, 4], 100, value_range=1.0)):
+        assert f"`{key}`" in text
+
+
+def test_figures_are_those_the_software_draws(
+    data: types.ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    committed = (data.FIGURES / "design.svg").read_text(encoding="utf-8")
+    monkeypatch.setattr(data, "FIGURES", tmp_path)
+    data.draw()
+    assert not differences_of_drawings((tmp_path / "design.svg").read_text(encoding="utf-8"), committed)
+
+
+def test_figures_name_the_extra_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heterosag.errors import UsageError
+    from heterosag.plan.design import perfect
+    from heterosag.report.figures import draw_design
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UsageError, match=r"heterosag\[report\]"):
+        draw_design(perfect(4))
+
+
+@pytest.mark.slow
+def test_the_benchmarks_figures_are_drawn_from_the_committed_summary(data: types.ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import benchmark_pages
+
+    benchmark_pages.draw(tmp_path)
+    committed = sorted(path.name for path in benchmark_pages.FIGURES.iterdir())
+    assert committed == sorted(path.name for path in tmp_path.iterdir())
+    for name in committed:
+        drawn, there = (folder / name for folder in (tmp_path, benchmark_pages.FIGURES))
+        differing = differences_of_drawings(drawn.read_text(encoding="utf-8"), there.read_text(encoding="utf-8"))
+        assert not differing, f"run `make docs-data`: {name}: {differing[0]}"
+    assert data.BENCHMARKS
+
+
+def test_the_ten_lines_of_the_readme_give_a_good_result(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not only a result: the aggregate is near the mean of what was fed, whatever the rounding does."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = page.partition("## Ten lines\n\n```python\n")[2].partition("```")[0]
+    found: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), found)
+    assert found["error"] < 0.15
+    said = page.partition("It prints `")[2].partition("`")[0]
+    assert not differences_of_texts(capsys.readouterr().out.strip(), said)

@@ -1,0 +1,193 @@
+"""A server that lies, each case written as the attack.
+
+The attacks that need a whole round are here; refusals of a single message are in tests/protocol/test_client.py, the
+choice of the assignment in tests/protocol/test_enrolment.py. docs/threat-model.md lists them all.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rounds import World
+
+from heterosag.crypto.field import element_from_bytes
+from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, self_mask_key
+from heterosag.crypto.shamir import coefficients, combine
+from heterosag.errors import FaultyServerError
+from heterosag.plan import Plan
+from heterosag.protocol import ClientPhase, masks
+from heterosag.protocol import messages as wire
+from heterosag.protocol.cells import unpack_cells
+from heterosag.protocol.context import survivors_bytes
+from heterosag.protocol.encoding import CellLanes
+from heterosag.protocol.masks import Mask
+from heterosag.vector import ring
+
+VICTIM = 0
+LEVEL = 5
+
+
+def plan_of_forty() -> Plan:
+    """40 users in 10 subgroups of 4: blocks of 8, floor 2, threshold 21."""
+    plan = Plan.build([40], [LEVEL], 45, subgroup_size=4, floor=2, value_range=(-1.0, 1.0), min_robustness=0.0)
+    assert (len(plan.subgroups), plan.share_threshold, plan.agree_quorum) == (10, 21, 21)
+    return plan
+
+
+class SplitViews:
+    """The server shows three groups of users three survivor sets, each legal, the victim alive in all of them.
+
+    In each, one other user of the victim's block in segment 0 is alive and six are dropped, a different one each time.
+    So every one of the seven is dropped in the eyes of at least 21 users, who give shares of its mask secret; everybody
+    gives a share of the victim's own mask. What is left of the victim's vector in that segment is the vector.
+    """
+
+    def __init__(self, *, signed: bool) -> None:
+        self.plan = plan_of_forty()
+        self.world = World(self.plan, signed=signed)
+        grid = np.linspace(-1, 1, LEVEL)  # on the levels, so that rounding leaves no chance
+        self.world.updates = np.random.default_rng(1).choice(grid, self.world.updates.shape)
+        self.keys: dict[int, bytes] = {}
+        self.world.run("advertise")
+        roster = wire.decode(wire.Roster, self.world.waiting[VICTIM], plan=self.plan)
+        self.keys = {entry.user: entry.mask_key for entry in roster.advertised}
+        self.world.run("share")
+        self.replies = {user: self.world.answer("mask", user) for user in self.world.waiting}
+        for user, reply in self.replies.items():
+            self.world.server.receive(user, reply)
+        self.vector = wire.decode(wire.MaskedVector, self.replies[VICTIM], plan=self.plan)
+        block = self.plan.cells(self.plan.seats[VICTIM])[0].block
+        self.peers = [u for u, seat in enumerate(self.plan.seats) if seat in block.subgroups and u != VICTIM]
+        assert len(self.peers) == 7
+        honest = self.world.server.close()
+        self.context = self.vector.context
+        kind = wire.SurvivorSet if signed else wire.UnmaskRequest
+        self.honest = wire.decode(kind, honest[VICTIM], plan=self.plan)
+
+    def views(self) -> dict[Any, list[int]]:
+        """A survivor set for each user: it is alive in it, and six of the seven peers are not."""
+        shown = {}
+        for user in self.plan.users:
+            alive = user if user in self.peers else self.peers[int(user) % 3]
+            shown[user] = [u for u in range(40) if u not in self.peers or u == alive]
+        return shown
+
+    def unmask(self) -> dict[int, dict[int, int]]:
+        """Shares by dealer and holder, from everybody, each asked with its own view."""
+        found: dict[int, dict[int, int]] = {}
+        for user, survivors in self.views().items():
+            request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, survivors, [])
+            reply = self.world.clients[user].unmask(wire.encode(request))
+            for dealer, share in wire.decode(wire.Released, reply, plan=self.plan).shares:
+                alive = dealer in survivors
+                if (dealer == VICTIM) == alive:  # the victim's self mask, the others' mask secrets
+                    found.setdefault(dealer, {})[int(user)] = element_from_bytes(share)
+        return found
+
+    def strip(self, shares: dict[int, dict[int, int]]) -> Any:
+        """The victim's elements of segment 0, once its masks are taken off."""
+        seat = self.plan.seats[VICTIM]
+        cells = self.plan.cells(seat)
+        found = unpack_cells(self.vector.vector, cells)
+        lanes = [CellLanes(cell.elements.copy(), cell.auxiliary.copy()) for cell in found]
+        own = self_mask_key(self._rebuild(shares[VICTIM]), self.context, VICTIM)
+        removed = [Mask(own, False, tuple(range(len(cells))))]
+        for peer in self.peers:
+            private = mask_private_key(self._rebuild(shares[peer]))
+            key = pair_mask_key(agree(private, self.keys[VICTIM]), self.context, VICTIM, peer)
+            removed.append(Mask(key, peer < VICTIM, masks.shared_cells(self.plan, seat, self.plan.seats[peer])))
+        masks.apply(lanes, removed)
+        return ring.reduce(lanes[0].elements, cells[0].bits)
+
+    def _rebuild(self, shares: dict[int, int]) -> int:
+        chosen = sorted(shares)[: self.plan.share_threshold]
+        assert len(chosen) == self.plan.share_threshold
+        return combine(coefficients(tuple(holder + 1 for holder in chosen)), [shares[holder] for holder in chosen])
+
+
+def test_without_the_agree_phase_split_views_give_a_users_segment_away() -> None:
+    """What trusting the server means: the attack works, to the last element."""
+    attack = SplitViews(signed=False)
+    shown = attack.strip(attack.unmask())
+    start, stop = attack.plan.segments[0].start, attack.plan.segments[0].stop
+    truth = np.rint((attack.world.updates[VICTIM][start:stop] + 1) * (LEVEL - 1) / 2)
+    assert np.array_equal(shown, truth)
+
+
+def test_with_the_agree_phase_split_views_give_nothing() -> None:
+    """Every user signs the one view it sees; no view finds a quorum, and nobody releases anything."""
+    attack = SplitViews(signed=True)
+    signatures: dict[tuple[int, ...], dict[int, bytes]] = {}
+    own = dict(zip(attack.honest.survivors, attack.honest.signatures, strict=True))
+    for user, survivors in attack.views().items():
+        asked = wire.SurvivorSet(wire.WIRE_VERSION, attack.context, survivors, [own[member] for member in survivors])
+        reply = attack.world.clients[user].agree(wire.encode(asked))
+        signed = wire.decode(wire.Agreement, reply, plan=attack.plan)
+        signatures.setdefault(tuple(survivors), {})[int(user)] = signed.signature
+    assert max(map(len, signatures.values())) < attack.plan.agree_quorum
+    for user, survivors in attack.views().items():
+        given = sorted(signatures[tuple(survivors)].items())
+        request = wire.UnmaskRequest(wire.WIRE_VERSION, attack.context, survivors, given)
+        with pytest.raises(FaultyServerError, match="the plan asks for 21"):
+            attack.world.clients[user].unmask(wire.encode(request))
+        assert attack.world.clients[user].phase is ClientPhase.DEAD
+
+
+def test_signatures_on_one_view_open_no_other() -> None:
+    """All sign the honest set; the server then asks one user to unmask another, with those signatures."""
+    attack = SplitViews(signed=True)
+    for user in attack.plan.users:
+        asked = wire.SurvivorSet(wire.WIRE_VERSION, attack.context, attack.honest.survivors, attack.honest.signatures)
+        attack.world.server.receive(user, attack.world.clients[user].agree(wire.encode(asked)))
+    honest = wire.decode(wire.UnmaskRequest, attack.world.server.close()[VICTIM], plan=attack.plan)
+    other = attack.views()[5]
+    request = wire.UnmaskRequest(
+        wire.WIRE_VERSION, attack.context, other, [entry for entry in honest.signatures if entry[0] in other]
+    )
+    with pytest.raises(FaultyServerError, match="another survivor set"):
+        attack.world.clients[5].unmask(wire.encode(request))
+
+
+def test_subgroups_lost_one_after_another_are_signed_once() -> None:
+    """Each set is legal by itself; the difference of their sums would be the sum of one subgroup."""
+    attack = SplitViews(signed=True)
+    own = dict(zip(attack.honest.survivors, attack.honest.signatures, strict=True))
+    client = attack.world.clients[VICTIM]
+    gone = [subgroup for subgroup in range(10) if subgroup != attack.plan.seats[VICTIM]]
+    for lost in (gone[:1], gone[:2]):
+        survivors = [user for user in range(40) if attack.plan.seats[user] not in lost]
+        asked = wire.encode(
+            wire.SurvivorSet(wire.WIRE_VERSION, attack.context, survivors, [own[user] for user in survivors])
+        )
+        if len(lost) == 1:
+            client.agree(asked)
+            continue
+        with pytest.raises(FaultyServerError, match="second, different message"):
+            client.agree(asked)
+
+
+def test_a_forged_quorum_is_no_quorum() -> None:
+    """Signatures repeated, by strangers, or on another set do not count."""
+    attack = SplitViews(signed=True)
+    survivors = list(attack.honest.survivors)
+    signed = attack.world.identities
+    assert signed is not None
+    asked = wire.encode(wire.SurvivorSet(wire.WIRE_VERSION, attack.context, survivors, attack.honest.signatures))
+    attack.world.clients[VICTIM].agree(asked)
+    wrong = survivors_bytes(survivors[:-1])
+    forged = [(user, signed[user].sign("survivors", attack.context, wrong)) for user in range(21)]
+    request = wire.UnmaskRequest(wire.WIRE_VERSION, attack.context, survivors, forged)
+    with pytest.raises(FaultyServerError, match="did not sign this survivor set"):
+        attack.world.clients[VICTIM].unmask(wire.encode(request))
+
+
+def test_another_version_is_refused_by_everybody() -> None:
+    """There is no older version to fall back to, and a message that claims one is not read."""
+    world = World(plan_of_forty())
+    world.run("advertise")
+    message = bytearray(world.waiting[VICTIM])
+    assert message[2] == wire.WIRE_VERSION
+    message[2] = 0
+    with pytest.raises(Exception, match="not a Roster"):
+        world.clients[VICTIM].share(bytes(message))
+    assert world.clients[VICTIM].phase is ClientPhase.ADVERTISED

@@ -1,0 +1,312 @@
+"""Configuration, data, models, users and attacks of training."""
+
+import gzip
+import itertools
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import torch
+
+from heterosag.errors import PlanError, UsageError
+from heterosag.plan import Plan
+from heterosag.storage.run_log import read_run
+from heterosag.training import attacks, data, models
+from heterosag.training import local as users
+from heterosag.training.config import TrainConfig, fields_of
+from heterosag.training.data import DataSet
+from heterosag.training.local import LocalTraining
+from heterosag.training.runs import Run
+
+
+def test_configuration_comes_back_from_toml_and_dict() -> None:
+    config = TrainConfig(
+        classes=(3, 4), levels=(2, 4), rates=(1.0, 2.5), secure=False, dropout_phases=("share", "mask")
+    )
+    assert TrainConfig.from_toml(config.to_toml()) == config
+    assert TrainConfig.from_dict(config.to_dict()) == config
+    assert TrainConfig.from_dict({"classes": "3, 4", "levels": "2,4", "batch_size": 8}).classes == (3, 4)
+    assert config.users == 7
+    assert set(fields_of()) == set(config.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"colour": 1}, "no setting is called 'colour'"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"rounds": 1.5}, "rounds must be a int"),
+        ({"rounds": "many"}, "rounds must be a int"),
+        ({"secure": "yes"}, "secure must be a bool"),
+        ({"partition": "fair"}, "partition must be one of iid, sorted, dirichlet"),
+        ({"attack": "laser"}, "attack must be one of"),
+        ({"attack": "gaussian"}, "needs attackers"),
+        ({"attack": "gaussian", "attackers": 97}, "more than the 96 users"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"seed": -1}, "seed cannot be negative"),
+        ({"dropout": -0.1}, "cannot be negative"),
+        ({"participation": 0}, "above 0 and at most 1"),
+        ({"quantile": 1.0}, "between 0 and 1"),
+        ({"batch_size": 2.5}, "whole number, or a share"),
+        ({"learning_rate": 0}, "above 0"),
+        ({"levels": [2]}, "4 classes need 4 levels"),
+        ({"rates": [1.0, 2.0]}, "one for each of the 4 classes"),
+        ({"rates": [0.0]}, "positive rate"),
+        ({"dropout_phases": ["lunch"]}, "dropout_phases are among"),
+        ({"classes": ["a"]}, "classes must be a list of int"),
+    ],
+)
+def test_settings_that_make_no_sense(values: dict[str, Any], match: str) -> None:
+    with pytest.raises((UsageError, PlanError), match=match):
+        TrainConfig.from_dict(values)
+
+
+def test_learning_rate_falls_when_it_should() -> None:
+    config = TrainConfig(learning_rate=0.02, decay_start=150, decay=0.02)
+    assert config.learning_rate_at(150) == 0.02
+    assert config.learning_rate_at(200) == pytest.approx(0.02 / 5)
+    assert TrainConfig(learning_rate=0.1).learning_rate_at(1000) == 0.1
+
+
+# --- data -----------------------------------------------------------------------------------------------------------
+
+
+def write_mnist(folder: Path, *, count: int = 30, compress: bool = True) -> None:
+    rng = np.random.default_rng(0)
+    for name, shape in (("train", (count, 28, 28)), ("t10k", (10, 28, 28))):
+        for kind, values in (
+            ("images-idx3", rng.integers(0, 256, shape, dtype=np.uint8)),
+            ("labels-idx1", rng.integers(0, 10, shape[0], dtype=np.uint8)),
+        ):
+            raw = (
+                struct.pack(">HBB", 0, 8, values.ndim)
+                + struct.pack(f">{values.ndim}I", *values.shape)
+                + values.tobytes()
+            )
+            path = folder / f"{name}-{kind}-ubyte{'.gz' if compress else ''}"
+            path.write_bytes(gzip.compress(raw) if compress else raw)
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_mnist_from_idx_files(tmp_path: Path, compress: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_mnist(tmp_path, compress=compress)
+    found = data.load("mnist", str(tmp_path))
+    assert found.train_x.shape == (30, 784)
+    assert found.train_x.dtype == np.float32
+    assert 0 <= found.train_x.min() <= found.train_x.max() <= 1
+    monkeypatch.setenv("HETEROSAG_DATA", str(tmp_path))
+    assert np.array_equal(data.load("fashion-mnist").test_y, found.test_y)
+
+
+def test_cifar10_from_binary_batches(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (4, 3073), dtype=np.uint8)
+    rows[:, 0] %= 10
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        (tmp_path / "cifar-10-batches-bin" / f"{name}.bin").write_bytes(rows.tobytes())
+    found = data.load("cifar10", str(tmp_path))
+    assert found.train_x.shape == (20, 3, 32, 32)
+    assert found.test_y.tolist() == rows[:, 0].tolist()
+    (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"short")
+    with pytest.raises(UsageError, match="damaged: download it again"):
+        data.load("cifar10", str(tmp_path))
+
+
+def test_missing_and_damaged_files_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HETEROSAG_DATA", raising=False)
+    with pytest.raises(UsageError, match="--data-dir or set HETEROSAG_DATA"):
+        data.load("mnist")
+    with pytest.raises(UsageError, match="download the data set"):
+        data.load("mnist", str(tmp_path))
+    with pytest.raises(UsageError, match="no data set is called"):
+        data.load("imagenet")
+    write_mnist(tmp_path)
+    whole = (tmp_path / "train-labels-idx1-ubyte.gz").read_bytes()
+    (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match="damaged"):
+        data.load("mnist", str(tmp_path))
+    write_mnist(tmp_path)
+    (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes((tmp_path / "t10k-labels-idx1-ubyte.gz").read_bytes())
+    with pytest.raises(UsageError, match="do not belong together"):
+        data.load("mnist", str(tmp_path))
+
+
+def test_partitions() -> None:
+    labels = np.repeat(np.arange(10), 30)
+    rng = np.random.default_rng(0)
+    for how in ("iid", "sorted", "dirichlet"):
+        parts = data.partition(labels, 12, how, rng, alpha=0.1)
+        joined = np.concatenate(parts)
+        assert len(set(joined.tolist())) == len(joined)
+        assert all(part.size for part in parts)
+    in_order = data.partition(labels, 10, "sorted", rng)
+    assert [set(labels[part]) for part in in_order] == [{label} for label in range(10)]
+    concentrated = data.partition(labels, 10, "dirichlet", rng, alpha=0.05)
+    even = data.partition(labels, 10, "dirichlet", rng, alpha=1000.0)
+
+    def spread(parts: list[np.ndarray]) -> float:
+        return float(np.mean([len(set(labels[part])) for part in parts]))
+
+    assert spread(concentrated) < 6 < spread(even)
+    with pytest.raises(UsageError, match="cannot be split over 301 users"):
+        data.partition(labels, 301, "iid", rng)
+
+
+# --- models and users -----------------------------------------------------------------------------------------------
+
+
+def test_the_papers_models_have_its_sizes_and_initialisation() -> None:
+    mnist = models.build("auto", "mnist", 0)
+    assert sum(p.numel() for p in mnist.parameters()) == 79_510
+    cifar = models.build("cifar10", "cifar10", 0)
+    shapes = [tuple(p.shape) for p in cifar.parameters() if p.ndim > 1]
+    assert shapes == [(16, 3, 3, 3), (64, 16, 4, 4), (384, 64), (192, 384), (10, 192)]
+    assert cifar(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    for model in (mnist, cifar):
+        assert all(not p.any() for name, p in model.named_parameters() if name.endswith("bias"))
+    bound = (6 / (3 * 9 + 16 * 9)) ** 0.5
+    first = next(cifar.parameters())
+    assert 0.9 * bound < float(first.detach().abs().max()) <= bound
+    again = models.build("auto", "mnist", 0)
+    assert np.array_equal(users.flatten(mnist), users.flatten(again))
+    assert not np.array_equal(users.flatten(mnist), users.flatten(models.build("auto", "mnist", 1)))
+
+
+def test_a_model_of_ones_own() -> None:
+    assert sum(p.numel() for p in models.build("own_models:make_conv", "digits", 0).parameters()) == 30 + 1090
+    for name, match in (
+        ("nothing", "no model is called"),
+        ("no.such.module:x", "cannot make"),
+        ("own_models:nothing", "cannot make"),
+        ("own_models:not_a_model", "made a int"),
+    ):
+        with pytest.raises(UsageError, match=match):
+            models.build(name, "digits", 0)
+
+
+@pytest.mark.parametrize("model", ["digits", "own_models:make_conv"])
+@pytest.mark.parametrize("batch", [7.0, 0.25, 500.0])
+def test_many_users_at_once_equal_one_after_another(model: str, batch: float) -> None:
+    """Unequal users too: some have no more samples when others go on."""
+    found = data.load("digits")
+    parts = [np.arange(10), np.arange(10, 45), np.arange(50, 51), np.arange(60, 100)]
+    training = LocalTraining(epochs=2, batch_size=batch, learning_rate=0.2)
+    built = models.build(model, "digits", 0)
+    before = users.flatten(built)
+
+    def rngs() -> list[np.random.Generator]:
+        return [np.random.default_rng([5, user]) for user in range(4)]
+
+    together = users.train_together(built, found, parts, training, rngs())
+    alone = users.train_loop(built, found, parts, training, rngs())
+    assert together.shape == (4, before.size)
+    assert np.abs(together - alone).max() < 1e-5
+    assert np.array_equal(users.flatten(built), before)
+
+
+def test_labels_can_be_replaced_for_some_users() -> None:
+    found = data.load("digits")
+    parts = [np.arange(20), np.arange(20)]
+    training = LocalTraining(epochs=1, batch_size=20, learning_rate=0.1)
+    for name in ("digits", "own_models:make_conv"):
+        model = models.build(name, "digits", 0)
+        flipped = attacks.flip_labels(found.train_y, 10)
+        rngs = [np.random.default_rng(0), np.random.default_rng(0)]
+        updates = users.train_together(model, found, parts, training, rngs, labels=[found.train_y, flipped])
+        changed = DataSet(name="x", train_x=found.train_x, train_y=flipped, test_x=found.test_x, test_y=found.test_y)
+        expected = users.train_loop(model, changed, parts[:1], training, [np.random.default_rng(0)])
+        assert np.abs(updates[1] - expected[0]).max() < 1e-6
+        assert np.abs(updates[0] - updates[1]).max() > 1e-3
+
+
+def test_vectors_go_in_and_out_of_models() -> None:
+    model = models.build("digits", "digits", 0)
+    vector = np.random.default_rng(0).normal(size=users.flatten(model).size).astype(np.float32)
+    users.load_vector(model, vector)
+    assert np.array_equal(users.flatten(model), vector)
+
+
+# --- attacks --------------------------------------------------------------------------------------------------------
+
+
+def test_attackers_are_spread_or_random() -> None:
+    plan = Plan.build([96], [4], 100, value_range=1.0, subgroup_size=8)
+    rng = np.random.default_rng(0)
+    spread = attacks.choose_attackers(plan, 12, "spread", rng)
+    assert len({plan.seats[user] for user in spread}) == 12
+    assert len(attacks.choose_attackers(plan, 30, "spread", rng)) == 30
+    anywhere = attacks.choose_attackers(plan, 12, "random", rng)
+    assert len(set(anywhere)) == 12
+    assert attacks.choose_attackers(plan, 0, "spread", rng) == []
+
+
+def test_what_attackers_send() -> None:
+    honest = np.random.default_rng(0).normal(1.0, 0.1, (5, 4000)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    assert np.array_equal(attacks.tamper("sign-flip", honest, 0.0, rng), honest * np.float32(-5))
+    assert np.array_equal(attacks.tamper("label-flip", honest, 0.0, rng), honest * np.float32(30))
+    noise = attacks.tamper("gaussian", honest, 2.0, rng)
+    assert noise.std() == pytest.approx(2.0, rel=0.05)
+    hidden = attacks.tamper("little", honest, 1.0, rng)
+    assert np.allclose(hidden[0], honest.mean(axis=0) - honest.std(axis=0))
+    assert np.array_equal(hidden[0], hidden[4])
+    assert attacks.flip_labels(np.array([0, 3, 9]), 10).tolist() == [9, 6, 0]
+
+
+def test_users_of_unlike_sizes_train_as_each_alone() -> None:
+    """Groups of like size are only a matter of speed."""
+    found = data.load("digits")
+    sizes = [3, 100, 5, 90, 40, 7, 60, 2, 80, 11, 30, 4]
+    edges = np.cumsum([0, *sizes])
+    parts = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
+    training = LocalTraining(epochs=2, batch_size=0.3, learning_rate=0.1)
+    model = models.build("digits", "digits", 0)
+
+    def rngs() -> list[np.random.Generator]:
+        return [np.random.default_rng([0, user]) for user in range(len(parts))]
+
+    together = users.train_together(model, found, parts, training, rngs())
+    loop = users.train_loop(model, found, parts, training, rngs())
+    assert np.allclose(together, loop, atol=1e-5)
+
+
+def test_a_thinner_data_set(tmp_path: Path) -> None:
+    found = data.load("digits")
+    thin = data.thin(found, 50, np.random.default_rng(0))
+    assert len(thin.train_y) == len(thin.train_x) == 50
+    assert thin.test_x is found.test_x
+    assert data.thin(found, 0, np.random.default_rng(0)) is found
+    with pytest.raises(UsageError, match="1437 training samples"):
+        data.thin(found, 5000, np.random.default_rng(0))
+    config = TrainConfig(classes=(8,), levels=(4,), subgroup_size=4, rounds=1, train_samples=40, secure=False)
+    run = Run(config, tmp_path / "run")
+    assert sum(map(len, run.parts)) == 40
+    run.close()
+
+
+@pytest.mark.parametrize("range_rule", ["adaptive", "minmax"])
+def test_training_that_diverges_is_a_dropout_and_named(range_rule: str, tmp_path: Path) -> None:
+    config = TrainConfig(
+        classes=(8,), levels=(16,), subgroup_size=4, rounds=2, learning_rate=1e38, local_epochs=3, secure=False,
+        range_rule=range_rule,
+    )  # fmt: skip
+    Run(config, tmp_path / "run").train()
+    lines = read_run(tmp_path / "run").rounds
+    assert len(lines) == 2
+    assert lines[0]["diverged"] > 0
+    assert "diverged: lower learning_rate" in lines[0]["error"]["message"]
+
+
+def test_every_line_of_a_record_fingerprints_the_model(tmp_path: Path) -> None:
+    config = TrainConfig(classes=(8,), levels=(4,), subgroup_size=4, rounds=3, secure=False)
+    Run(config, tmp_path / "one").train()
+    Run(config, tmp_path / "two").train()
+    one, two = (read_run(tmp_path / name).rounds for name in ("one", "two"))
+    assert [line["model"] for line in one] == [line["model"] for line in two]
+    assert len({line["model"] for line in one}) == 3

@@ -1,0 +1,275 @@
+"""Tables and figures of benchmarks.md, performance.md and README.md, from docs/summaries/benchmarks.json alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+SUMMARY = Path(__file__).resolve().parents[2] / "docs" / "summaries" / "benchmarks.json"
+FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures" / "benchmarks"
+
+STEPS = ("user's share step", "user's mask step", "user's unmask step", "server's unmask step", "server, all steps")
+_PEER, _COARSE, _FINE = "#0072b2", "#d55e00", "#e69f00"  # Okabe and Ito's, told apart by everybody
+
+
+def load() -> dict[str, Any]:
+    """The committed summary of `make bench-full`."""
+    found: dict[str, Any] = json.loads(SUMMARY.read_text(encoding="utf-8"))
+    return found
+
+
+def about() -> str:
+    """Command, machine and versions of the run."""
+    found = load()
+    machine = dict(found["machine"])
+    versions = ", ".join(
+        f"{name} {machine[name]}" for name in ("numpy", "cryptography", "msgspec", "torch", "flwr", "numba")
+    )
+    return (
+        f"Everything on this page is from one run of `{found['command']}` (seed {found['seed']}, "
+        f"{found['duration_seconds'] / 60:.0f} minutes, {found['date']}) on {machine['processor']}, {machine['cores']} "
+        f"cores, {machine['system']}: Python {machine['python']}, OpenSSL {machine['openssl']}, {versions}.\n"
+        + "".join(
+            f"Measured again there by `{run['command']}` ({run['duration_seconds'] / 60:.0f} minutes).\n"
+            for run in found.get("again", ())
+        )
+    )
+
+
+def goals() -> str:
+    """Every row that has a goal."""
+    rows = [row for part in load()["rows"].values() for row in part if row["goal"] is not None]
+    lines = ["| row | ratio | least to greatest | goal | |", "|---|---:|---:|---:|---|"]
+    for row in rows:
+        good = row["ratio"] <= row["goal"] if row["better"] == "lower" else row["ratio"] >= row["goal"]
+        sign = "at most" if row["better"] == "lower" else "at least"
+        lines.append(
+            f"| {row['name']} | {_short(row['ratio'])} | {_spread(row)} | {sign} {row['goal']:g} | "
+            f"{'met' if good else '**missed**'} |"
+        )
+    met = sum(line.endswith("| met |") for line in lines)
+    return "\n".join([f"{met} of {len(rows)} goals are met.", "", *lines]) + "\n"
+
+
+def masking() -> str:
+    """Masks against the keystream."""
+    return _table(load()["rows"]["masking"])
+
+
+def flower() -> str:
+    """Both through Flower itself."""
+    return _table(load()["rows"]["flower"])
+
+
+def rest() -> str:
+    """The suites that need no words."""
+    found = load()["rows"]
+    return _table([row for name in ("startup", "sharing", "training", "planning") for row in found[name]])
+
+
+def secagg() -> str:
+    """Blocks against one block of everybody, at 100 users and a million elements."""
+    wanted = "(100 users, 1,000,000 elements"
+    rows = [row for row in load()["rows"]["peer"] if "our secagg" in row["name"] and wanted in row["name"]]
+    return _table(rows)
+
+
+def profile() -> str:
+    """Every step's parts."""
+    lines = ["| step | part | times | each | together | share of the step |", "|---|---|---:|---:|---:|---:|"]
+    for step in load()["profile"]:
+        whole = step["seconds"]
+        parts = sorted(step["parts"], key=lambda part: -part["seconds"])
+        rest = whole - sum(part["seconds"] for part in parts)
+        lines.append(f"| **{step['step']}** | | | | **{_seconds(whole)}** | |")
+        lines += [
+            f"| | {part['part']} | {part['times']:,.0f} | {_each(part['each'])} | {_seconds(part['seconds'])} "
+            f"| {part['seconds'] / whole:.0%} |"
+            for part in parts
+        ]
+        lines.append(f"| | everything else | | | {_seconds(max(rest, 0.0))} | {max(rest, 0.0) / whole:.0%} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| row | ratio | least to greatest |", "|---|---:|---:|"]
+    lines += [f"| {row['name']} | {_short(row['ratio'])} | {_spread(row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _each(value: float) -> str:
+    return f"{value * 1e9:.2g} ns" if value < 1e-6 else f"{value * 1e6:,.0f} µs"
+
+
+def peer() -> str:
+    """The peer's and our steps in seconds and bytes."""
+    lines = [
+        "| N | m | graph | side | share | mask | unmask | server: unmask | server: all | up | error |",
+        "|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    names = {
+        "peer": "SecAgg+",
+        "coarse": "ours, 12 levels",
+        "fine": "ours, as fine",
+        "signed": "ours, identities",
+        "secagg": "our `secagg`",
+    }
+    for case in load()["peer"]:
+        graph = case["graph"] if case["neighbours"] is None else f"{case['graph']} ({case['neighbours']})"
+        for side, name in names.items():
+            took = case[side]
+            cells = " | ".join(_seconds(took[step]) for step in STEPS)
+            lines.append(
+                f"| {case['users']} | {case['dimension']:,} | {graph} | {name} | {cells} | "
+                f"{took['bytes up'] / 1e6:.2f} MB | {took['error of the mean']:.1e} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def readme() -> str:
+    """Us and the peer at 100 users and a million parameters."""
+    cases = {case["graph"]: case for case in load()["peer"] if (case["users"], case["dimension"]) == (100, 1_000_000)}
+    lines = [
+        "| 100 users, 1,000,000 parameters, 10 vanish | SecAgg+, complete graph | SecAgg+, sparse graph | HeteroSAg "
+        "| times less |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    ours = cases["complete"]["coarse"]
+    rows = {
+        "a user's share step": "user's share step",
+        "a user's mask step": "user's mask step",
+        "the server's unmask step": "server's unmask step",
+    }
+    for text, step in rows.items():
+        dense, sparse = (cases[graph]["peer"][step] for graph in ("complete", "sparse"))
+        least = sparse / cases["sparse"]["coarse"][step]
+        lines.append(
+            f"| {text} | {_seconds(dense)} | {_seconds(sparse)} | {_seconds(ours[step])} | "
+            f"{_short(dense / ours[step])} (sparse against sparse: {_short(least)}) |"
+        )
+    sent = {graph: case["peer"]["bytes up"] for graph, case in cases.items()}
+    fine = cases["complete"]["fine"]
+    lines.append(
+        f"| bytes a user sends | {sent['complete'] / 1e6:.1f} MB | {sent['sparse'] / 1e6:.1f} MB | "
+        f"{ours['bytes up'] / 1e6:.1f} MB at 12 levels, {fine['bytes up'] / 1e6:.1f} MB at its precision | "
+        f"{_short(sent['complete'] / ours['bytes up'])} and {_short(sent['complete'] / fine['bytes up'])} |"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def scaling() -> str:
+    """Slopes, measured and counted."""
+    lines = [
+        "| step | grows with | from | to | slope | counted slope | measured over counted, at the end | how |",
+        "|---|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for one in load()["series"]:
+        x = one["x"]
+        lines.append(
+            f"| {one['name']} | {one['x_name']} | {_number(x[0])} | {_number(x[-1])} | {one['slope']:.2f} | "
+            f"{one['counted_slope']:.2f} | {one['seconds'][-1] / one['counted'][-1]:.1f} | {one['note']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def large() -> str:
+    """The absolute numbers of the largest cases."""
+    found = load()["large"]
+    user, server, round_ = found["user"], found["server"], found["thousand"]
+    users = sum(value for key, value in round_.items() if key.startswith("users_"))
+    return (
+        f"- m = 10^8, a block of 16 users at 12 levels: quantizing, masking and packing take {user['seconds']:.2f} s "
+        f"of CPU and {user['bytes'] / 1e6:.0f} MB beyond the 400 MB that come in; on the wall {user['one_thread']:.2f} "
+        f"s with one thread, {user['all_cores']:.2f} s with all cores.\n"
+        f"- m = 10^8 on the server, four subgroups: {server['lanes'] / 1e6:.0f} MB of accumulators, "
+        f"{server['bytes'] / 1e6:.0f} MB while a vector of {server['message'] / 1e6:.0f} MB is added, which takes "
+        f"{server['seconds']:.2f} s.\n"
+        f"- N = 1,000, m = 10^6, 100 of them gone, real cryptography for every user: {round_['seconds']:.0f} s for "
+        f"the whole round on two cores, {round_['server']:.1f} s of it the server's, {users:.0f} s of work all users' "
+        "together.\n"
+    )
+
+
+def _short(ratio: float) -> str:
+    if ratio >= 20:
+        return f"{ratio:,.0f}"
+    return f"{ratio:.2g}" if ratio < 1 else f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}"
+
+
+def _spread(row: dict[str, Any]) -> str:
+    return f"{_short(row['low'])} to {_short(row['high'])}" if row["repeats"] > 1 else "one run"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 0.1 else f"{value * 1000:.2g} ms" if value < 0.001 else f"{value * 1000:.1f} ms"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:.0%}"
+
+
+def draw(folder: Path = FIGURES) -> None:
+    """Both figures."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    folder.mkdir(parents=True, exist_ok=True)
+    style = {"svg.hashsalt": "heterosag", "svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"}
+    style |= {"axes.spines.top": False, "axes.spines.right": False, "figure.facecolor": "white"}
+    with mpl.rc_context(style):
+        _draw_peer(folder / "peer.svg")
+        _draw_scaling(folder / "scaling.svg")
+
+
+def _draw_peer(path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    cases = [case for case in load()["peer"] if (case["users"], case["dimension"]) == (100, 1_000_000)]
+    steps = ("user's share step", "user's mask step", "server's unmask step", "bytes up")
+    figure, axes = plt.subplots(1, len(cases), figsize=(8.4, 3.2), sharex=True)
+    for axis, case in zip(axes, cases, strict=True):
+        for shift, (side, color, label) in enumerate(
+            (("fine", _FINE, "ours, as fine as it"), ("coarse", _COARSE, "ours, 12 levels"))
+        ):
+            values = [case["peer"][step] / case[side][step] for step in steps]
+            places = [place + 0.38 * shift - 0.19 for place in range(len(steps))]
+            axis.barh(places, values, height=0.36, color=color, label=label)
+            for place, value in zip(places, values, strict=True):
+                axis.text(value * 1.1, place, _short(value), va="center", fontsize=8)
+        axis.set_xscale("log")
+        axis.set_xlim(1, 8000)
+        axis.set_yticks(range(len(steps)), steps if axis is axes[0] else [""] * len(steps))
+        axis.invert_yaxis()
+        axis.set_title(f"{case['graph']} graphs", fontsize=9)
+        axis.set_xlabel("SecAgg+ over ours")
+    axes[-1].legend(frameon=False, fontsize=8, loc="lower right", reverse=True)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _draw_scaling(path: Path) -> None:
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
+
+    series = load()["series"]
+    figure, axes = plt.subplots(2, 3, figsize=(8.8, 5.2))
+    for axis, one in zip(axes.flat, series, strict=False):
+        axis.loglog(one["x"], one["seconds"], "o-", color=_COARSE, label=f"measured (slope {one['slope']:.2f})")
+        counted = f"counted (slope {one['counted_slope']:.2f})"
+        axis.loglog(one["x"], one["counted"], "s--", color=_PEER, markersize=4, label=counted)
+        axis.set_title(one["name"], fontsize=9)
+        axis.set_xlabel(one["x_name"])
+        axis.set_ylabel("seconds")
+        axis.legend(frameon=False, fontsize=7, loc="upper right" if one["slope"] < 0 else "upper left")
+        axis.grid(True, which="major", linewidth=0.3)
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.yaxis.set_minor_formatter(NullFormatter())
+        if max(one["x"]) < 50 * min(one["x"]):
+            axis.set_xticks(one["x"], [_number(value) for value in one["x"]], fontsize=8)
+        low, high = axis.get_ylim()
+        axis.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)

@@ -1,0 +1,534 @@
+"""Regenerate what the documents quote: summaries (JSON), figures (SVG), and the marked tables filled from them.
+
+`make docs-data` runs each command below, writes its summary with command, seed and duration, and fills the regions
+`<!-- fill: NAME -->` .. `<!-- end -->` of the pages. A test fails when a page and its summary differ.
+
+The paper's reproduction takes hours at full scale, so its summaries are not made here but taken from the folder of
+`python -m reproduction`, by `python tools/documents/make_data.py --take FOLDER`. Its page and figures are made from
+them each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SUMMARIES = ROOT / "docs" / "summaries"
+FIGURES = ROOT / "docs" / "figures"
+REPRODUCED = SUMMARIES / "reproduction"
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "docs" / "plans.md",
+    ROOT / "docs" / "protocol.md",
+    ROOT / "docs" / "training.md",
+    ROOT / "docs" / "threat-model.md",
+    ROOT / "docs" / "reference" / "configuration.md",
+    ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "performance.md",
+)
+# The modules beside this one and the reproduction, also when a test loads it by its path.
+sys.path += [str(ROOT / "tools" / "documents"), str(ROOT)]
+
+WISHES = "--classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8"
+COMMANDS = {
+    "designs": f"plan {WISHES} --compare secagg,multigroup,paper-composite,perfect --json",
+    "plan": f"plan {WISHES} --json",
+    "round": "round --drop share=2,mask=5,unmask=1 --liars 2 --rule median --identities --json",
+}
+_KEPT = (
+    "design", "users", "dimension", "classes", "class_levels", "inference_robustness", "byzantine_tolerance", "dropout",
+    "leak_probability", "failure_probability", "quantization_error", "upload_bits", "expansion",
+)  # fmt: skip
+_ROUND = ("users", "dimension", "survivors", "liars", "exact", "error_rms", "inference_robustness")
+_REGION = re.compile(r"(<!-- fill: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def run(name: str) -> dict[str, Any]:
+    """Run a command and keep what the pages quote of it."""
+    start = time.perf_counter()
+    words = [sys.executable, "-m", "heterosag", *COMMANDS[name].split()]
+    printed = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    head = {
+        "command": f"heterosag {COMMANDS[name]}",
+        "seed": printed.get("seed"),
+        "duration_seconds": round(time.perf_counter() - start, 2),
+    }
+    if name == "round":
+        phases = [
+            {key: row[key] for key in ("phase", "users", "sent_bytes", "received_bytes")} for row in printed["phases"]
+        ]
+        return head | {"round": {**{key: printed[key] for key in _ROUND}, "phases": phases}}
+    plans = printed.get("plans", [printed])
+    return head | {"plans": [{key: plan[key] for key in _KEPT} for plan in plans]}
+
+
+def summarise_demo() -> None:
+    """Train the demo's two runs (with the plain engine: the same bits) and keep what they came to."""
+    start = time.perf_counter()
+    words = "train examples/demo.toml --no-secure --json"
+    about = (
+        "Handwritten digits, 96 users in four link classes, a tenth of them vanishing in every round, two of them "
+        "training on false labels and sending thirty times the result, unclipped."
+    )
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, extra in (("heterosag", ""), ("fedavg", "--design secagg --rule unchecked_mean")):
+            command = [sys.executable, "-m", "heterosag", *words.split(), *extra.split(), "--out", f"{folder}/{name}"]
+            done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+            found = json.loads(done.stdout)
+            runs.append({key: found[key] for key in ("name", "design", "rule", "rounds", "accuracy", "best_accuracy")})
+    summary = {
+        "command": f"heterosag {words}",
+        "seed": 0,
+        "duration_seconds": round(time.perf_counter() - start, 2),
+        "about": about,
+        "runs": runs,
+    }
+    (SUMMARIES / "demo.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def summarise_rotation() -> None:
+    """Two levels everywhere, with and without rotation: accuracy, and how far the aggregate is from the true mean."""
+    start = time.perf_counter()
+    words = "train --levels 2,2,2,2 --rounds 30 --local-epochs 3 --learning-rate 0.4 --no-secure --json"
+    runs = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for extra in ("--no-rotate", "--rotate"):
+            command = [sys.executable, "-m", "heterosag", *words.split(), extra, "--out", f"{folder}/{extra[2:]}"]
+            done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+            found = json.loads(done.stdout)
+            runs[extra[2:]] = {key: found[key] for key in ("accuracy", "aggregate_error")}
+    summary = {
+        "command": f"heterosag {words} [--rotate]",
+        "seed": 0,
+        "duration_seconds": round(time.perf_counter() - start, 2),
+        "runs": runs,
+    }
+    (SUMMARIES / "rotation.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def rotation() -> str:
+    """What rotation does at two levels."""
+    found = load("rotation")
+    plain, turned = found["runs"]["no-rotate"], found["runs"]["rotate"]
+    return (
+        f"At two levels everywhere (`{found['command']}`) the aggregate is {plain['aggregate_error']:.4f} (root mean "
+        f"square) from the honest survivors' mean without rotation and {turned['aggregate_error']:.4f} with it; test "
+        f"accuracy is {plain['accuracy']:.1%} without and {turned['accuracy']:.1%} with it.\n"
+    )
+
+
+def load(name: str) -> dict[str, Any]:
+    """A committed summary."""
+    summary: dict[str, Any] = json.loads((SUMMARIES / f"{name}.json").read_text(encoding="utf-8"))
+    return summary
+
+
+def fill(page: str) -> str:
+    """The page's text with every marked region made anew from the committed summaries."""
+    return _REGION.sub(lambda match: match[1] + REGIONS[match[2]]() + match[3], page)
+
+
+def designs_table() -> str:
+    """The four designs side by side."""
+    plans = load("designs")["plans"]
+    rows = [
+        ["", *(f"`{plan['design']}`" for plan in plans)],
+        ["---", *("---:" for _ in plans)],
+        ["inference robustness", *(f"{p['inference_robustness']:.3f}" for p in plans)],
+        ["faulty users the median bears", *(str(p["byzantine_tolerance"]) for p in plans)],
+        ["a lone survivor's segment leaks, no floor", *(f"{p['leak_probability']['block']:.2g}" for p in plans)],
+        ["the same with the floor rule", *(f"{p['leak_probability']['with_floor']:.0f}" for p in plans)],
+        ["a round fails for lack of survivors", *(f"{p['failure_probability']:.2g}" for p in plans)],
+        ["upload of the slowest class, kB", *(f"{p['upload_bits'][0] / 8000:.1f}" for p in plans)],
+        ["upload of the fastest class, kB", *(f"{p['upload_bits'][-1] / 8000:.1f}" for p in plans)],
+        ["quantization error bound", *(f"{p['quantization_error']:.0f}" for p in plans)],
+    ]  # fmt: skip
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def claim() -> str:
+    """The sentence on what the paper claims for its design here."""
+    plans = {plan["design"]: plan for plan in load("designs")["plans"]}
+    count = sum(plans["perfect"]["classes"]) // 8
+    return (
+        f"For these {count} subgroups the paper's Theorem 1 claims {(count - 2) / count:.3f}; the true value of its "
+        f"design is {plans['paper-composite']['inference_robustness']:.3f}, and ours has "
+        f"{plans['perfect']['inference_robustness']:.3f}.\n"
+    )
+
+
+def settings() -> str:
+    """What the table is about."""
+    plan = load("plan")["plans"][0]
+    return (
+        f"{plan['users']} users in {len(plan['classes'])} classes with {', '.join(map(str, plan['class_levels']))} "
+        f"quantizer levels, subgroups of 8, {plan['dimension']:,} parameters, {plan['dropout']:.0%} dropout "
+        f"(`{load('designs')['command']}`):\n"
+    )
+
+
+def round_table() -> str:
+    """Bytes of a round, phase by phase."""
+    found = load("round")
+    measured = found["round"]
+    lines = [
+        f"`{found['command']}`: {measured['users']} users, {measured['dimension']:,} parameters, "
+        f"{measured['survivors']} survivors, {len(measured['liars'])} liars; block sums equal the plain integer sums: "
+        f"{'yes' if measured['exact'] else 'no'}.\n",
+        "| phase | users who answer | sent by a user, kB | received by a user, kB |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for row in measured["phases"]:
+        sent, received = row["sent_bytes"]["mean"] / 1000, row["received_bytes"]["max"] / 1000
+        lines.append(f"| {row['phase']} | {row['users']} | {sent:.1f} | {received:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def phases() -> str:
+    """The transition tables as a diagram."""
+    from heterosag.protocol.transitions import diagram
+
+    return f"```mermaid\n{diagram()}\n```\n"
+
+
+def demo() -> str:
+    """What the demo's two runs came to."""
+    found = load("demo")
+    ours, theirs = found["runs"]
+    return (
+        f"{found['about']} After {ours['rounds']} rounds HeteroSAg with the median is at {ours['accuracy']:.1%} test "
+        f"accuracy; federated averaging over plain secure aggregation, the same engine and the same liars, at "
+        f"{theirs['accuracy']:.1%} (`make demo`).\n"
+    )
+
+
+def settings_table() -> str:
+    """Every setting of a training run."""
+    import dataclasses
+
+    from heterosag.training.config import TrainConfig
+
+    lines = ["| setting | meaning | default |", "| --- | --- | --- |"]
+    for setting in dataclasses.fields(TrainConfig):
+        value = setting.default
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        lines.append(f"| `{setting.name}` | {setting.metadata['help']} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+def reproduction() -> str:
+    """What the reproduction found, in a few sentences."""
+    from reproduction.items import known_summaries
+    from reproduction.page import lead
+
+    found = known_summaries(REPRODUCED)
+    values = {summary.item: summary.outcome.values for summary in found}
+    one, two = values["experiment-1"], values["experiment-2"]
+    return (
+        f"Of the paper itself, item by item: {lead(found)} Its experiment 1 ({_scale(found, 'experiment-1')}) ends at "
+        f"{one['none']:.1%} without quantization, {one['heterogeneous']:.1%} with its heterogeneous levels and "
+        f"{one['homogeneous']:.1%} with two levels for all; in experiment 2 ({_scale(found, 'experiment-2')}) the "
+        f"median ends at {two['gaussian-median']:.1%}, {two['sign-flip-median']:.1%} and "
+        f"{two['label-flip-median']:.1%} under its three attacks, federated averaging at {two['gaussian-fedavg']:.1%}, "
+        f"{two['sign-flip-fedavg']:.1%} and {two['label-flip-fedavg']:.1%}, where nobody attacking gives "
+        f"{two['none-median']:.1%}. [docs/reproduction.md](docs/reproduction.md) has all of it.\n"
+    )
+
+
+def _scale(found: list[Any], item: str) -> str:
+    return "at " + next(f"{summary.scale.value} scale" for summary in found if summary.item == item)
+
+
+def summarise_subgroups() -> None:
+    """Subgroup sizes that keep three honest survivors in every block."""
+    from heterosag.plan.dropout import least_subgroup_size
+
+    start = time.perf_counter()
+    shares = (0.0, 0.05, 0.1, 0.2, 0.33)
+    rates = (0.05, 0.1, 0.2)
+    sizes = {str(rate): [least_subgroup_size(1000, corrupt=share, dropout=rate) for share in shares] for rate in rates}
+    summary = {
+        "command": "python tools/documents/make_data.py",
+        "seed": None,
+        "duration_seconds": round(time.perf_counter() - start, 4),
+        "users": 1000,
+        "honest": 3,
+        "bits": 40,
+        "corrupt": list(shares),
+        "sizes": sizes,
+    }
+    (SUMMARIES / "subgroups.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def subgroups() -> str:
+    """How large subgroups must be, by corruption and dropout."""
+    found = load("subgroups")
+    heads = [f"{share:.0%} corrupt" for share in found["corrupt"]]
+    lines = [
+        f"Least users of a subgroup so that every block of `perfect` keeps {found['honest']} honest survivors, except "
+        f"with probability 2^-{found['bits']}, among {found['users']:,} users "
+        "(`heterosag.plan.dropout.least_subgroup_size`):\n",
+        f"| dropout | {' | '.join(heads)} |",
+        f"| --- | {' | '.join('---:' for _ in heads)} |",
+    ]
+    for rate, sizes in found["sizes"].items():
+        lines.append(f"| {float(rate):.0%} | {' | '.join(map(str, sizes))} |")
+    return "\n".join(lines) + "\n"
+
+
+def summarise_coverage() -> None:
+    """Branch coverage of what security rests on, by the unit tests and the attacks."""
+    start = time.perf_counter()
+    words = "-m pytest -q -n 2 -m 'not slow' tests --cov"
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "coverage.json"
+        command = [sys.executable, *words.split(), f"--cov-report=json:{report}"]
+        subprocess.run(command, check=True, cwd=ROOT)
+        totals = json.loads(report.read_text(encoding="utf-8"))["totals"]
+    summary = {
+        "command": f"python {words}",
+        "seed": None,
+        "duration_seconds": round(time.perf_counter() - start, 1),
+        "statements": totals["num_statements"],
+        "branches": totals["num_branches"],
+        "percent": totals["percent_covered"],
+    }
+    (SUMMARIES / "coverage.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def trials() -> str:
+    """What was tried against the software, and what came of it."""
+    fuzz, soak, covered, mutants = (load(name) for name in ("fuzz", "soak", "coverage", "mutants"))
+    faults = sum(soak["faults"].values())
+    crashes = f"{fuzz['crashes']} crashes, {fuzz['peak_memory_mb']:.0f} MB at most"
+    percent = f"{covered['percent']:.0f}% covered"
+    rows = [
+        ("inputs fuzzed", f"{fuzz['inputs']:,}", crashes, fuzz),
+        ("schedules of the simulated world", f"{soak['schedules']:,}", f"{soak['lost']} lost", soak),
+        ("faults in them", f"{faults:,}", "every sum exact or every error named", soak),
+        ("branches of crypto, wire and protocol", f"{covered['branches']:,}", percent, covered),
+        ("mutants of them", f"{mutants['mutants']:,}", _mutants(mutants), mutants),
+    ]
+    lines = ["| what | how many | result | command | minutes |", "| --- | ---: | --- | --- | ---: |"]
+    for what, count, result, summary in rows:
+        minutes = summary["duration_seconds"] / 60
+        lines.append(f"| {what} | {count} | {result} | `{summary['command']}` | {minutes:.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mutants(found: dict[str, Any]) -> str:
+    rest = f", {found['not_run']:,} not run" if found["not_run"] else ""
+    return f"{found['killed']:,} noticed by a test, {found['survived']:,} not ([listed](mutants.md)){rest}"
+
+
+_WHY = (
+    (r"strict=(None|False)|, \)+( if|\)|:| %|$)|\[::-1\], \)", "lengths are equal by then; `strict` is a second lock"),
+    (r'b"\\x[A-F0-9]{2}"|"XX\\xc6XX"', "the same bytes, or a header of more than 64 kB that no small test makes"),
+    (r"and False|or True|copy=|_SMALL|CHUNK_SIZE|_FROM_ZERO", "the slower of two ways to the same bytes"),
+    (r'to_bytes\(.*, \)|"big"', "big endian is what Python does unless told"),
+    (r"_WORD_SPAN|word <= limit", "a word in 2^64 of a public shuffle decides differently"),
+    (
+        r"_nonce|_commitments: |self\._state = \"\"|_encryptor\(key, None\)",
+        "another value that is false, or never read",
+    ),
+    (r"me <= other|user >= gone|Mask\(.*None", "nobody is its own partner; None is as false as False"),
+    (r"secret = None|\[1\] \* len|plan\.cells\(1\)|fields = \{|break  # not a field", "another way to the same value"),
+    (r"token_bytes\(None\)", "32 bytes are what Python gives unless told"),
+    (r"holders\(None\)", "on a complete graph everybody holds everybody's shares"),
+    (r"astype\(|id\(None\)|> plan\.floor|len\(lost\) < plan", "the slower of two ways to the same bytes"),
+    (r"^ +\)$|spread", "the same pieces, one after another"),
+    (r"room = None", "an empty piece more"),
+    (r"len\(data\) (>= 1|> 2) and", "so short a message is none of any phase"),
+    (r"else 1\)", "a threshold is at least one"),
+    (r"dealers=None", "refuses more, and an honest server shows no such set"),
+    (r'digest\("(XX|[A-Z-]+")', "a label of a value that is only compared with itself, on one machine"),
+)
+
+
+def mutants_page() -> str:
+    """docs/mutants.md: every mutant that no test noticed, with the reason."""
+    found = load("mutants")
+    earlier = found.get("killed_by_an_earlier_run", 0)
+    lines = [
+        "# Mutants that no test notices",
+        "",
+        "`make mutants` changes crypto, wire and protocol in small ways and runs the tests that reach each place. Of "
+        f"{found['mutants']:,} mutants {found['killed']:,} were noticed"
+        + (f" ({earlier:,} of them by an earlier run, in functions that have not changed since)" if earlier else "")
+        + f", {found['survived']:,} were not"
+        + (f", and {found['not_run']:,} were not run before time was up" if found["not_run"] else "")
+        + f". {found['only_words']:,} of the unnoticed change nothing but the words of an error or display; the others "
+        "are below, by what makes them harmless. What stands under *open* has no reason beside it.",
+    ]
+    if "afterwards" in found:
+        after = found["afterwards"]
+        since = found["killed_by_tests_added_since"]
+        lines += [
+            "",
+            f"That was a whole run; {since:,} of its mutants are noticed by tests that were added after it. Some "
+            f"functions were rewritten since: of the {after['mutants']:,} mutants of the code as it is "
+            f"{after['killed']:,} are known to be noticed and {after['survived']:,} not; {after['not_run']:,} have not "
+            "been run.",
+        ]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for mutant in found["survivors"]:
+        if not mutant["words"]:
+            after = " ".join(line[1:] for line in mutant["change"] if line.startswith("+"))
+            named = (reason for pattern, reason in _WHY if re.search(pattern, after))
+            other = "open (the function was rewritten after this run)" if mutant.get("rewritten") else "open"
+            groups.setdefault(next(named, other), []).append(mutant)
+    for reason in sorted(groups, key=lambda one: (one.startswith("open"), one)):
+        lines += ["", f"## {reason[0].upper()}{reason[1:]}", "", "```diff"]
+        for mutant in groups[reason]:
+            lines += [f"# {mutant['mutant'].removeprefix('heterosag.')}", *mutant["change"]]
+        lines.append("```")
+    return "\n".join(lines) + "\n"
+
+
+def walkthrough_page() -> None:
+    """docs/walkthrough.md and its figures: tools/documents/walkthrough.py, run cell by cell."""
+    import make_walkthrough
+
+    make_walkthrough.main()
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md: every command, made from the program."""
+    import reference_pages
+
+    return reference_pages.cli_page()
+
+
+def reference(name: str) -> Callable[[], str]:
+    """A region of the reference, made from the program."""
+
+    def table() -> str:
+        import reference_pages
+
+        made: str = getattr(reference_pages, name)()
+        return made
+
+    return table
+
+
+def benchmark(name: str) -> Callable[[], str]:
+    """A table of the benchmarks."""
+
+    def make() -> str:
+        import benchmark_pages
+
+        found: str = getattr(benchmark_pages, name)()
+        return found
+
+    return make
+
+
+BENCHMARKS = ("about", "goals", "peer", "readme", "secagg", "masking", "scaling", "large", "flower", "rest", "profile")
+
+REGIONS = {
+    "trials": trials,
+    "subgroups": subgroups,
+    "designs": designs_table,
+    "claim": claim,
+    "settings": settings,
+    "round": round_table,
+    "phases": phases,
+    "demo": demo,
+    "train": settings_table,
+    "rotation": rotation,
+    "reproduction": reproduction,
+    "train_reference": reference("train_reference"),
+    "plan_reference": reference("plan_reference"),
+    "grid_reference": reference("grid_reference"),
+    "mod_reference": reference("mod_reference"),
+    **{f"bench_{name}": benchmark(name) for name in BENCHMARKS},
+}
+
+
+def draw() -> None:
+    """The figure of the plan that the pages talk about."""
+    from heterosag.plan import Plan
+    from heterosag.report.figures import draw_design, to_svg
+
+    plan = Plan.build([24] * 4, [2, 6, 8, 12], 79510, value_range=1.0, subgroup_size=8)
+    figure = draw_design(plan.design, classes=[subgroup.user_class for subgroup in plan.subgroups])
+    (FIGURES / "design.svg").write_text(to_svg(figure, title="The perfect design of 12 subgroups"), encoding="utf-8")
+
+
+def take(folder: Path) -> None:
+    """Copy the summaries of `python -m reproduction` from its folder."""
+    REPRODUCED.mkdir(parents=True, exist_ok=True)
+    for path in sorted((folder / "summaries").glob("*.json")):
+        shutil.copy(path, REPRODUCED / path.name)
+
+
+def draw_reproduction() -> None:
+    """The reproduction's page and figures, from its committed summaries."""
+    from reproduction.figures import svg
+    from reproduction.items import known_summaries
+    from reproduction.page import markdown
+
+    found = known_summaries(REPRODUCED)
+    place = FIGURES / "reproduction"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for summary in found:
+        for plot in summary.outcome.plots:
+            (place / f"{summary.item}-{plot.name}.svg").write_text(svg(plot), encoding="utf-8")
+    (ROOT / "docs" / "reproduction.md").write_text(markdown(found, "figures/reproduction"), encoding="utf-8")
+
+
+def draw_benchmarks() -> None:
+    """The benchmarks' figures, from their committed summary."""
+    import benchmark_pages
+
+    benchmark_pages.draw()
+
+
+def draw_concepts() -> None:
+    """The figures of the concept pages, from the code itself."""
+    import make_figures
+
+    make_figures.main()
+
+
+def main() -> None:
+    """Make everything anew, or only what depends on the reproduction's summaries."""
+    parser = argparse.ArgumentParser(description="Regenerate what the documents quote.")
+    parser.add_argument("--take", type=Path, metavar="FOLDER", help="take the summaries of python -m reproduction")
+    given = parser.parse_args()
+    if given.take is None:
+        for name in COMMANDS:
+            text = json.dumps(run(name), indent=2) + "\n"
+            (SUMMARIES / f"{name}.json").write_text(text, encoding="utf-8")
+        summarise_demo()
+        summarise_rotation()
+        summarise_subgroups()
+        summarise_coverage()
+        draw()
+    else:
+        take(given.take)
+    draw_reproduction()
+    draw_benchmarks()
+    draw_concepts()
+    (ROOT / "docs" / "mutants.md").write_text(mutants_page(), encoding="utf-8")
+    (ROOT / "docs" / "reference" / "cli.md").write_text(cli_page(), encoding="utf-8")
+    walkthrough_page()
+    for page in PAGES:
+        page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+"""Pages of the reference that are made from the program itself: the command line, and every setting.
+
+`make_data.py` writes them with everything else that is generated; tests fail when page and program differ. Meanings are
+taken from where the program has them (help texts, docstrings, the configuration's own fields), not written twice.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import click
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "heterosag"
+
+_HEAD = """# Command line
+
+`heterosag COMMAND` or `python -m heterosag COMMAND`. Every command prints its own `--help`; this page is made from it.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | `heterosag round` ran, and the round ended with an error (which it shows) |
+| 2 | wrong use, or any other error: one line on standard error, `heterosag: ...` |
+| 130 | `heterosag train` was interrupted; its last whole round is checkpointed |
+
+Numbers in lists have commas between them and no spaces. With `--json` standard output is one JSON document and nothing
+else.
+"""
+
+# What `--json` prints, by command: keys and meanings. A test compares the keys with those of the program.
+JSON: dict[str, dict[str, str]] = {
+    "plan --optimise": {
+        "error": "the plan's bound on the quantization error",
+        "lower_bound": "no plan of these subgroup sizes has less",
+        "upload_seconds": "seconds of the masked vector's upload, by class, for its slowest user",
+        "upload_bytes": "its bytes, by class",
+        "binding": "which wish costs most",
+        "relaxing": "a list of `{what, error}`: the error bound if one wish gave way",
+        "order": "the users, as the rates were listed, in the order of the plan",
+        "plan": "the plan, as `heterosag plan --json` prints one",
+        "error_before": "with `--from` only: the bound of the run's own plan",
+    },
+    "round": {
+        "design": "the design's name",
+        "plan": "the plan's digest, in hex",
+        "users": "how many users the plan has",
+        "dimension": "elements of the update",
+        "rule": "the rule",
+        "secure": "false with `--plain`",
+        "identities": "whether keys were signed and the survivor set agreed on",
+        "seed": "the seed",
+        "dropped": "by phase, who vanished before it",
+        "liars": "who lied",
+        "error": "null, or `{kind, message}` of the error that ended the round; the keys below are then missing",
+        "survivors": "how many users are in the sums",
+        "faulty_blocks": "a list of `{segment, subgroups, fault}`: blocks that the rule left out",
+        "inference_robustness": "of these survivors",
+        "byzantine_tolerance": "of these survivors",
+        "phases": "a list by phase: `phase`, `users`, `sent_bytes` (`mean` and `max` of a user), `received_bytes` "
+        "(`max`), `user_seconds` (mean of a user), `server_seconds`",
+        "exact": "whether every block's sum equals the plain integer sum of its survivors",
+        "error_rms": "distance of the aggregate from the honest survivors' mean, root mean square",
+        "error_max": "the same, largest element",
+    },
+    "report": {
+        "report": "the page's path",
+        "runs": "a list: of each run what `heterosag train --json` prints, but for `run`",
+    },
+    "train": {
+        "run": "the run's folder",
+        "name": "the folder's name",
+        "data": "the data set",
+        "design": "the design",
+        "rule": "the rule",
+        "attack": "the attack, or none",
+        "attackers": "how many users attack",
+        "secure": "whether the cryptography ran",
+        "engine": "embedded or flower",
+        "finished": "whether the run came to its end",
+        "rounds": "rounds so far, failed ones among them",
+        "failed_rounds": "rounds that ended with an error",
+        "accuracy": "test accuracy after the last round that was judged, or null",
+        "best_accuracy": "the best of them, or null",
+        "mean_survivors": "users in the sums, mean over the rounds that went well",
+        "missed_deadline": "uploads that came too late, all rounds together",
+        "faulty_blocks": "blocks left out, all rounds together",
+        "refusals": "messages refused, all rounds together",
+        "aggregate_error": "distance of the aggregate from the honest survivors' mean, root mean square, mean over "
+        "rounds, or null",
+        "inference_robustness": "the least of any round's survivors, or null",
+        "sent_bytes": "by class, bytes that a user sent in a round, mean",
+        "communication_seconds": "modelled time of all uploads and downloads by the classes' rates",
+        "wire_bytes": "on Flower, all bytes that it carried, or null",
+        "ledger": "what the sums of all rounds show together, or null "
+        "([threat model](../threat-model.md#over-many-rounds))",
+        "protocol_seconds": "measured seconds of the protocol, `user` (all together) and `server`",
+    },
+    "identity": {"public": "the public key, in hex"},
+}
+
+
+# --- the command line ---------------------------------------------------------------------------------------------
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command of the program, in the order of its help."""
+    import typer
+
+    from heterosag.cli import app
+
+    group = typing.cast("click.Group", typer.main.get_command(app))
+    return {name: group.commands[name] for name in group.list_commands(click.Context(group))}
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md: every command with its arguments, flags and JSON."""
+    lines = [_HEAD]
+    for name, command in commands().items():
+        lines += [
+            f"## heterosag {name}",
+            "",
+            (command.help or "").strip(),
+            "",
+            "```text",
+            _usage(name, command),
+            "```",
+            "",
+        ]
+        rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
+        lines += _table(("argument or flag", "takes", "default", "meaning"), rows)
+        if name == "plan":
+            lines += ['With `--json`: [one object](../plans.md#json), or with `--compare` `{"plans": [...]}`.', ""]
+        for form, keys in JSON.items():
+            if form.split()[0] == name:
+                lines += [f"`heterosag {form} --json` prints an object:", ""]
+                lines += _table(("key", "meaning"), [(f"`{key}`", words) for key, words in keys.items()])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _usage(name: str, command: click.Command) -> str:
+    pieces = command.collect_usage_pieces(click.Context(command, info_name=name))
+    return " ".join(["heterosag", name, *pieces])
+
+
+def _row(parameter: click.Parameter) -> tuple[str, str, str, str]:
+    """A parameter's names, what it takes, its default, its meaning."""
+    words = parameter.help or ""
+    given = parameter.default
+    default = str(given) if isinstance(given, str | int | float | Path) and given is not False else ""
+    stated = re.fullmatch(r"(.*) \[(.*)\]", words)  # the flags of `train` state the configuration's default themselves
+    if stated is not None:
+        words, default = stated[1], stated[2]
+    if isinstance(parameter, click.Argument):
+        names = f"`{parameter.make_metavar(click.Context(click.Command('x')))}`"
+    else:
+        names = ", ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
+    takes = "" if getattr(parameter, "is_flag", False) else _TAKES[parameter.type.name]
+    return names, takes, f"`{default}`" if default else "", words.removesuffix(".")
+
+
+_TAKES = {"text": "text", "integer": "whole number", "float": "number", "path": "path", "boolean": ""}
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+def train_reference() -> str:
+    """Every key of a training run's TOML."""
+    import dataclasses
+
+    from heterosag.training.config import TrainConfig, fields_of
+
+    kinds = fields_of()
+    rows = [
+        (f"`{one.name}`", _kind(kinds[one.name]), f"`{_toml(one.default)}`", one.metadata["help"])
+        for one in dataclasses.fields(TrainConfig)
+    ]
+    return "\n".join(_table(("key", "type", "default", "meaning"), rows))
+
+
+def plan_reference() -> str:
+    """Every key of a plan's TOML: the arguments of `Plan.build`."""
+    rows = [
+        (name, _plain(kind), f"`{_spell(default)}`" if default not in (None, "None") else "", words)
+        for name, kind, default, words in _arguments("plan/plan.py", "Plan", "build")
+    ]
+    return "\n".join(_table(("key", "type", "default", "meaning"), rows))
+
+
+def grid_reference() -> str:
+    """Every argument of `SecureGrid`."""
+    return _python_arguments("flower/grid.py", "SecureGrid", "__init__")
+
+
+def mod_reference() -> str:
+    """Every argument of `mod`."""
+    return _python_arguments("flower/node.py", None, "mod")
+
+
+def node_config_keys() -> set[str]:
+    """The keys that a node reads from its node config."""
+    return set(re.findall(r'"(heterosag-[a-z]+)"', (SOURCE / "flower" / "node.py").read_text(encoding="utf-8")))
+
+
+def environment_variables() -> set[str]:
+    """The variables that the package reads."""
+    texts = (path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    return {name for text in texts for name in re.findall(r'environ\b.*"(HETEROSAG_\w+)"', text)}
+
+
+def _python_arguments(file: str, owner: str | None, function: str) -> str:
+    rows = [
+        (name, f"`{kind}`".replace("|", "\\|"), f"`{default}`" if default is not None else "", words)
+        for name, kind, default, words in _arguments(file, owner, function)
+    ]
+    return "\n".join(_table(("argument", "type", "default", "meaning"), rows))
+
+
+def _arguments(file: str, owner: str | None, function: str) -> list[tuple[str, str, str | None, str]]:
+    """Name, annotation, default and meaning of each argument, read from the source: no framework is imported for it.
+
+    Meanings are the items of the docstring (of the class, for `__init__`). An argument without one is an error.
+    """
+    tree: Any = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
+    for name in filter(None, (owner, function)):
+        outer, tree = tree, next(node for node in tree.body if getattr(node, "name", None) == name)
+    documented = ast.get_docstring(outer if function == "__init__" else tree) or ""
+    items = re.findall(r"^- `(\w+)`: (.*?)(?=^- |^\S|^$|\Z)", documented + "\n", flags=re.MULTILINE | re.DOTALL)
+    meanings = {name: " ".join(words.split()) for name, words in items}
+    given: ast.arguments = tree.args
+    places = [one for one in given.args if one.arg not in ("self", "cls")]
+    defaults: list[ast.expr | None] = [None] * (len(places) - len(given.defaults))
+    pairs = [
+        *zip(places, [*defaults, *given.defaults], strict=True),
+        *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+    ]
+    return [
+        (
+            f"`{one.arg}`",
+            ast.unparse(one.annotation) if one.annotation is not None else "",
+            ast.unparse(default) if default is not None else None,
+            meanings[one.arg].removesuffix("."),
+        )
+        for one, default in pairs
+    ]
+
+
+_KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+_PLAIN = {
+    "Sequence[int]": "list of whole numbers",
+    "Sequence[str]": "list of text",
+    "Sequence[User] | None": "list of whole numbers or text",
+    "ValueRange | float": "number or two numbers",
+    "int | bytes | None": "whole number, or bytes in hex",
+    "float | None": "number",
+    **{kind.__name__: words for kind, words in _KINDS.items()},
+}
+
+
+def _kind(kind: Any) -> str:
+    """A configuration's type in words."""
+    inner = typing.get_args(kind)
+    return f"list of {_KINDS[inner[0]]}s".replace("texts", "text") if inner else _KINDS[kind]
+
+
+def _plain(annotation: str) -> str:
+    return _PLAIN[annotation]
+
+
+def _toml(value: Any) -> str:
+    import json
+
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _spell(default: str) -> str:
+    return _toml(ast.literal_eval(default))
+
+
+def _table(head: tuple[str, ...], rows: list[Any]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]

@@ -1,0 +1,146 @@
+"""Run schedules of the simulated world: `python tools/fault_simulation --schedules N --seed S`.
+
+Schedule number i has the seed S + i. A schedule that breaks an invariant is printed with its events and the command
+that replays it: the same events with the same bytes, since keys, polynomials, vectors and rounding come from the seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a folder: find the package beside it
+
+from fault_simulation.world import Report, simulate, simulate_all  # noqa: E402
+
+_CHUNK = 50
+_MOST_SHOWN = 5  # failing schedules whose events are printed
+
+
+class Tally:
+    """What all schedules came to."""
+
+    def __init__(self) -> None:
+        self.schedules = 0
+        self.moods: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.failed: list[int] = []
+
+    def add(self, report: Report) -> None:
+        self.schedules += 1
+        self.moods[report.mood] += 1
+        self.counts += report.counts
+        self.faults += report.faults
+        if report.failure:
+            self.failed.append(report.seed)
+
+    def ended(self) -> dict[str, int]:
+        return {name[7:]: count for name, count in sorted(self.counts.items()) if name.startswith("ended: ")}
+
+
+def run_all(first: int, schedules: int, workers: int) -> Iterator[Report]:
+    """Reports in the order of their seeds."""
+    last = first + schedules
+    chunks = [range(start, min(start + _CHUNK, last)) for start in range(first, last, _CHUNK)]
+    if workers == 1:
+        for chunk in chunks:
+            yield from simulate_all(chunk)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            for reports in pool.map(simulate_all, chunks):
+                yield from reports
+        except BrokenProcessPool as error:
+            print(f"a worker is gone, the schedules that are left are lost: {error}", flush=True)
+
+
+def show_failure(report: Report) -> None:
+    print(f"\nseed {report.seed} ({report.mood}) failed; its events:")
+    print("\n".join(report.trace))
+    print(f"FAILED: {report.failure}")
+    print(f"replay: {shlex.quote(sys.executable)} tools/fault_simulation --replay {report.seed}", flush=True)
+
+
+def soak(first: int, schedules: int, workers: int) -> tuple[Tally, float]:
+    """Run schedules, with a line of progress now and then."""
+    tally, start = Tally(), time.monotonic()
+    shown = start
+    for report in run_all(first, schedules, workers):
+        tally.add(report)
+        if report.failure and len(tally.failed) <= _MOST_SHOWN:
+            show_failure(report)
+        if time.monotonic() - shown > 10:
+            shown = time.monotonic()
+            rate = 60 * tally.schedules / (shown - start)
+            print(f"{tally.schedules} of {schedules}, {rate:.0f} a minute, {len(tally.failed)} failed", flush=True)
+    return tally, time.monotonic() - start
+
+
+def summarise(tally: Tally, asked: argparse.Namespace, seconds: float) -> dict[str, Any]:
+    command = (
+        f"python tools/fault_simulation --schedules {asked.schedules} --seed {asked.seed} --workers {asked.workers}"
+    )
+    return {
+        "command": command,
+        "seed": asked.seed,
+        "duration_seconds": round(seconds, 1),
+        "schedules": tally.schedules,
+        "lost": asked.schedules - tally.schedules,
+        "failed": tally.failed,
+        "per_minute": round(60 * tally.schedules / seconds),
+        "rounds": sum(tally.ended().values()),
+        "ended": tally.ended(),
+        "faults": dict(sorted(tally.faults.items())),
+        "checked": {name: count for name, count in sorted(tally.counts.items()) if not name.startswith("ended: ")},
+        "moods": dict(sorted(tally.moods.items())),
+    }
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    for name in ("ended", "faults", "checked", "moods"):
+        print(f"{name}: " + ", ".join(f"{key} {count}" for key, count in summary[name].items()))
+    print(
+        f"{summary['schedules']} schedules, {summary['rounds']} rounds in {summary['duration_seconds']} s "
+        f"({summary['per_minute']} a minute): {len(summary['failed'])} failed, {summary['lost']} lost"
+    )
+
+
+def replay(seed: int) -> int:
+    """Run one schedule again and print its events."""
+    report = simulate(seed, keep_trace=True)
+    print("\n".join(report.trace))
+    print(f"seed {seed}, trace {report.digest:08x}: {report.failure or 'every invariant held'}")
+    return 1 if report.failure else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools/fault_simulation", description="Run schedules of the simulated world.")
+    parser.add_argument("--schedules", type=int, default=2000, help="how many")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first one; the next ones follow")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="run this one only, and print its events")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the counts as JSON")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    asked = parser.parse_args()
+    if asked.replay is not None:
+        return replay(asked.replay)
+    tally, seconds = soak(asked.seed, asked.schedules, asked.workers)
+    summary = summarise(tally, asked, seconds)
+    print_summary(summary)
+    if asked.summary is not None:
+        asked.summary.write_text(json.dumps(summary, indent=2) + "\n")
+    return 1 if tally.failed or summary["lost"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,147 @@
+"""The network: it loses, duplicates, delays, reorders and corrupts messages, and delivers them to the wrong place.
+
+It also plays a server that lies to one user: it changes the sets of users in what the server sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from fault_simulation.schedule import Clock, Script, Trace
+from heterosag.plan import Plan, User
+from heterosag.protocol import messages as wire
+
+__all__ = ["Envelope", "Network"]
+
+_DOWN: dict[str, type[wire.Message]] = {
+    "share": wire.Roster,
+    "mask": wire.Inbox,
+    "agree": wire.SurvivorSet,
+    "unmask": wire.UnmaskRequest,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A message on its way between the server and a user. `touched`: not what was sent, or not where it belongs."""
+
+    round: int
+    phase: str
+    user: User
+    up: bool
+    data: bytes
+    touched: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.phase} of round {self.round} {'from' if self.up else 'to'} {self.user}"
+
+
+class Network:
+    """Takes envelopes from both ends and delivers them, more or less, to `deliver`."""
+
+    def __init__(self, script: Script, clock: Clock, trace: Trace, deliver: Callable[[Envelope], None]) -> None:
+        self._script = script
+        self._rates = script.rates
+        self._draw = script.draw
+        self._clock = clock
+        self._trace = trace
+        self._deliver = deliver
+        self._seen: list[Envelope] = []
+
+    def send(self, envelope: Envelope) -> None:
+        """Put a message on its way."""
+        rates, chance = self._rates, self._draw.random
+        if rates.splice or rates.misroute or rates.replay:
+            self._seen.append(envelope)
+        if rates.lose and chance() < rates.lose:
+            self._trace.fault("lost", envelope.user, str(envelope))
+            return
+        copies = 1
+        if rates.duplicate and chance() < rates.duplicate:
+            copies += self._draw.randint(1, 2)
+            self._trace.fault("duplicated", envelope.user, str(envelope))
+        for _ in range(copies):
+            self._carry(self._disturb(envelope))
+        if rates.misroute and chance() < rates.misroute:
+            self._misroute(envelope)
+
+    def replay(self, user: User, number: int) -> None:
+        """A server that lies sends a user everything of a round again, in order, perhaps changed."""
+        again = {old: None for old in self._seen if (old.user, old.up, old.round) == (user, False, number)}
+        self._trace.fault("replayed", user, f"round {number}, {len(again)} messages")
+        for place, envelope in enumerate(again):
+            self._clock.after(place + 1, self._deliver, self._disturb(envelope))
+
+    def _carry(self, envelope: Envelope) -> None:
+        delay = self._draw.randint(1, 30)  # copies and messages overtake each other
+        if self._rates.delay and self._draw.random() < self._rates.delay:
+            delay += self._draw.randint(60, 600)
+            self._trace.fault("delayed", envelope.user, str(envelope))
+        self._clock.after(delay, self._deliver, envelope)
+
+    def _disturb(self, envelope: Envelope) -> Envelope:
+        rates, chance = self._rates, self._draw.random
+        if rates.corrupt and envelope.data and chance() < rates.corrupt:
+            self._trace.fault("corrupted", envelope.user, str(envelope))
+            return replace(envelope, data=self._corrupt(envelope.data), touched=True)
+        if rates.splice and chance() < rates.splice:
+            other = self._draw.choice(self._seen)
+            if other.data != envelope.data:
+                self._trace.fault("spliced", envelope.user, f"{other} into {envelope}")
+                return replace(envelope, data=other.data, touched=True)
+        if rates.tamper and not envelope.up and envelope.phase in _DOWN and chance() < rates.tamper:
+            data = self._tamper(envelope)
+            if data != envelope.data:
+                self._trace.fault("tampered", envelope.user, str(envelope))
+                return replace(envelope, data=data, touched=True)
+        return envelope
+
+    def _misroute(self, envelope: Envelope) -> None:
+        """A reply or request of one round turns up in another, in the same phase or in a later one."""
+        place = envelope.user, envelope.up
+        others = [old for old in self._seen if (old.user, old.up) == place and old.round != envelope.round]
+        if others:
+            old = self._draw.choice(others)
+            self._trace.fault("misrouted", envelope.user, f"{old} to round {envelope.round}")
+            self._carry(replace(old, round=envelope.round, touched=True))
+
+    def _corrupt(self, data: bytes) -> bytes:
+        draw = self._draw
+        where = draw.randrange(len(data))
+        how = draw.randrange(6)
+        if how == 0:
+            return data[:where]
+        if how == 1:
+            return data + draw.randbytes(draw.randint(1, 4))
+        if how == 2:
+            return data[:where] + draw.randbytes(8) + data[where + 8 :]
+        return data[:where] + bytes([data[where] ^ 1 << draw.randrange(8)]) + data[where + 1 :]
+
+    def _tamper(self, envelope: Envelope) -> bytes:
+        """Another set of users in the server's message; what is signed keeps the signatures that fit."""
+        message = wire.decode(_DOWN[envelope.phase], envelope.data, plan=self._script.plan)
+        return wire.encode(_change_set(message, self._script.plan, self._draw.random(), self._draw))
+
+
+def _change_set(message: Any, plan: Plan, how: float, draw: Any) -> Any:
+    if isinstance(message, wire.Roster):
+        if how < 0.7:
+            return message  # another roster ends a client's round early: mostly spare it for the later phases
+        gone = draw.randrange(len(message.advertised))
+        return changed(message, advertised=message.advertised[:gone] + message.advertised[gone + 1 :])
+    if isinstance(message, wire.Inbox):
+        gone = draw.choice(message.sharers)
+        kept = [shares for shares in message.shares if shares.user != gone or how < 0.3]
+        return changed(message, sharers=[user for user in message.sharers if user != gone], shares=kept)
+    survivors = set(message.survivors)
+    survivors ^= {draw.randrange(len(plan.users))}
+    listed = sorted(survivors)
+    if isinstance(message, wire.SurvivorSet):
+        known = dict(zip(message.survivors, message.signatures, strict=True))
+        return changed(message, survivors=listed, signatures=[known[user] for user in listed if user in known])
+    signatures = [(user, signature) for user, signature in message.signatures if user in survivors]
+    return changed(message, survivors=listed, signatures=signatures)
