@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 .PHONY: demo test test-all test-other-machine check bench bench-full fuzz soak mutants installs docs docs-data reproduction clean help
 
 help:
-	@echo "make demo     a federated training run with dropouts and liars, and its report"
+	@echo "make demo     a federated training run with dropouts and malicious, and its report"
 	@echo "make test     the tests"
 	@echo "make test-all  and those that take minutes"
 	@echo "make test-other-machine  those that touch floats, as on another processor"
@@ -25,7 +25,7 @@ help:
 
 demo: $(VENV)/training
 	@rm -rf runs/demo
-	@echo "Training with HeteroSAg and the median: 96 users, a tenth vanishes in every round, two lie."
+	@echo "Training with HeteroSAg and the median: 96 users, a tenth drops out in every round, two are malicious."
 	@$(BIN)/heterosag train examples/demo.toml --out runs/demo/heterosag
 	@echo "The same with federated averaging over plain secure aggregation."
 	@$(BIN)/heterosag train examples/demo.toml --design secagg --rule unchecked_mean --out runs/demo/fedavg

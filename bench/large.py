@@ -84,7 +84,7 @@ def user(elements: int) -> dict[str, float]:
 
 def _once(elements: int, *, threaded: bool) -> float:
     """Wall seconds of the same step."""
-    return user_step(elements, spread=all_cores() if threaded else map, threads=2)[1]
+    return user_step(elements, parallel_map=all_cores() if threaded else map, threads=2)[1]
 
 
 def server(elements: int) -> dict[str, float]:
@@ -101,7 +101,7 @@ def server(elements: int) -> dict[str, float]:
     update = np.random.default_rng(0).random(elements, dtype=np.float32)
     spent, most = [], 0
     for name in plan.users[:3]:
-        vector = clients.pop(name).mask(inboxes[name], update, spread=all_cores())
+        vector = clients.pop(name).mask(inboxes[name], update, parallel_map=all_cores())
         tracemalloc.start()
         start = WALL()
         machine.receive(name, vector)

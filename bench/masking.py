@@ -96,15 +96,15 @@ def _server_step() -> Iterator[Row]:
     survivors = [user for user in range(80) if user % 10]
     rebuilt = {u: s.self_secret if u % 10 else s.mask_secret for u, s in secret.items()}
     mask_keys = {user: public_bytes(s.mask_key) for user, s in secret.items()}
-    seats = {plan.seats[user] for user in survivors}
+    seats = {plan.assignment[user] for user in survivors}
     sums = {g: empty_cells(plan.cells(g)) for g in seats}
     sizes = []
     pairs = []
     for user in survivors:
-        mine = plan.seats[user]
+        mine = plan.assignment[user]
         sizes.append(stream_size(plan, mine, tuple(range(len(plan.cells(mine))))))
         for gone in range(0, 80, 10):
-            sizes.append(stream_size(plan, mine, masks.shared_cells(plan, mine, plan.seats[gone])))
+            sizes.append(stream_size(plan, mine, masks.shared_cells(plan, mine, plan.assignment[gone])))
             pairs.append((secret[gone].mask_key, mask_keys[user]))
 
     def unmask() -> None:
@@ -127,10 +127,10 @@ def _flat_keystream() -> Iterator[Row]:
 
     def produced(users: int) -> int:
         plan = Plan.build([users], [12], 1_000_000, value_range=1.0, subgroup_size=8, sharing="sparse", dropout=0.05)
-        mine = plan.seats[0]
+        mine = plan.assignment[0]
         total = stream_size(plan, mine, tuple(range(len(plan.cells(mine)))))
         for other in range(1, users):
-            total += stream_size(plan, mine, masks.shared_cells(plan, mine, plan.seats[other]))
+            total += stream_size(plan, mine, masks.shared_cells(plan, mine, plan.assignment[other]))
         return total
 
     smallest = produced(64)

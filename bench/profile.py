@@ -45,15 +45,15 @@ def rows() -> Iterator[Row]:
     cost = play(plan, updates, case.lost)
     price = _prices(plan, updates[0])
     others, alive = USERS - 1, USERS - case.lost
-    mine = plan.seats[0]
-    streams = [masks.shared_cells(plan, mine, plan.seats[other]) for other in range(1, USERS)]
+    mine = plan.assignment[0]
+    streams = [masks.shared_cells(plan, mine, plan.assignment[other]) for other in range(1, USERS)]
     user_bytes = sum(stream_size(plan, mine, part) for part in (tuple(range(len(plan.cells(mine)))), *streams))
     server_bytes = 0
     for user in range(case.lost, USERS):
-        seat = plan.seats[user]
+        seat = plan.assignment[user]
         server_bytes += stream_size(plan, seat, tuple(range(len(plan.cells(seat)))))
         for gone in range(case.lost):
-            server_bytes += stream_size(plan, seat, masks.shared_cells(plan, seat, plan.seats[gone]))
+            server_bytes += stream_size(plan, seat, masks.shared_cells(plan, seat, plan.assignment[gone]))
     steps: dict[str, tuple[float, dict[str, tuple[float, str]]]] = {
         "user: share": (
             cost.user_seconds["share"],
@@ -124,13 +124,13 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
     chosen = tuple(places[: plan.share_threshold])
     weights, shares = shamir.coefficients(chosen), [one.mask_secret] * len(chosen)
     checked = check_update(plan, update)
-    cells = plan.cells(plan.seats[0])
-    lanes = fill_cells(plan, plan.seats[0], checked, Rounding.from_system())
+    cells = plan.cells(plan.assignment[0])
+    lanes = fill_cells(plan, plan.assignment[0], checked, Rounding.from_system())
     packed = pack_cells(lanes, cells)
     message = bytes(packed)
     everything = tuple(range(len(cells)))
     found = [Mask(bytes([place]) * 32, True, everything) for place in range(16)]
-    size = stream_size(plan, plan.seats[0], everything)
+    size = stream_size(plan, plan.assignment[0], everything)
     sums = np.zeros((len(plan.segments[0].blocks), DIMENSION), dtype=np.uint8)
 
     def shared() -> None:
@@ -150,7 +150,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         "split": (1, shared),
         "derive": (200, lambda: pair_mask_key(agreed, context, 0, 1)),
         "stream": (200, lambda: Keystream(agreed)),
-        "fill": (1, lambda: fill_cells(plan, plan.seats[0], checked, Rounding.from_system())),
+        "fill": (1, lambda: fill_cells(plan, plan.assignment[0], checked, Rounding.from_system())),
         "pack": (1, lambda: pack_cells(lanes, cells)),
         "check": (1, lambda: check_update(plan, update)),
         "hash": (1, lambda: hashing.digest("message", message)),

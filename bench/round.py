@@ -71,7 +71,7 @@ def play(
     identities: bool = False,
     clock: Clock = CPU,
 ) -> Cost:
-    """A whole round, one user after another; the first `lost` of them vanish between share and mask."""
+    """A whole round, one user after another; the first `lost` of them drop out between share and mask."""
     keys = {user: Identity.generate() for user in plan.users} if identities else {}
     directory = {user: key.public for user, key in keys.items()} or None
     round_id = RoundId(session=secrets.token_bytes(16))

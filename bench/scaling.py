@@ -23,7 +23,7 @@ from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId, Server, masks
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells
-from heterosag.protocol.encoding import Rounding, Spread, check_update, fill_cells
+from heterosag.protocol.encoding import ParallelMap, Rounding, check_update, fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.unmasking import remove_masks
 
@@ -81,8 +81,8 @@ def _with_users(counts: Sequence[int], prices: dict[str, float]) -> Iterator[Row
         mask.append(times["mask"])
         spent, agreements, size = _sampled_server(plan)
         unmask.append(spent)
-        mine = plan.seats[0]
-        cells = [masks.shared_cells(plan, mine, plan.seats[other]) for other in range(1, users)]
+        mine = plan.assignment[0]
+        cells = [masks.shared_cells(plan, mine, plan.assignment[other]) for other in range(1, users)]
         stream = sum(stream_size(plan, mine, part) for part in (tuple(range(len(plan.cells(mine)))), *cells))
         pair = prices["agreement"] + prices["derivation"]
         counted["share"].append((len(plan.sharing.holders(0)) + users - 1) * prices["agreement"])
@@ -126,11 +126,11 @@ def _sampled_user(plan: Plan) -> dict[str, float]:
 
 
 def _sampled_server(plan: Plan) -> tuple[float, int, int]:
-    """A few subgroups' masks taken away, after a tenth of all users vanished: seconds, agreements and bytes for all."""
+    """A few subgroups' masks taken away, a tenth of all users gone: seconds, agreements and bytes for all."""
     count = len(plan.users)
     gone = set(range(0, count, 10))
     chosen = range(min(SAMPLED_SUBGROUPS, len(plan.subgroups)))
-    survivors = [user for user in range(count) if plan.seats[user] in chosen and user not in gone]
+    survivors = [user for user in range(count) if plan.assignment[user] in chosen and user not in gone]
     drawn = {user: RoundSecrets.generate() for user in (*gone, *survivors)}
     known = {user: one.mask_secret if user in gone else one.self_secret for user, one in drawn.items()}
     keys = {user: public_bytes(drawn[user].mask_key) for user in survivors}
@@ -141,17 +141,17 @@ def _sampled_server(plan: Plan) -> tuple[float, int, int]:
     )
     agreements = size = 0
     for user in survivors:
-        mine = plan.seats[user]
+        mine = plan.assignment[user]
         size += stream_size(plan, mine, tuple(range(len(plan.cells(mine)))))
         for lost in gone:
-            cells = masks.shared_cells(plan, mine, plan.seats[lost])
+            cells = masks.shared_cells(plan, mine, plan.assignment[lost])
             agreements += bool(cells)
             size += stream_size(plan, mine, cells)
     all_of_them = len(plan.subgroups) / len(chosen)
     return spent * all_of_them, round(agreements * all_of_them), round(size * all_of_them)
 
 
-def user_step(elements: int, *, spread: Spread = map, threads: int = 1) -> tuple[Plan, float]:
+def user_step(elements: int, *, parallel_map: ParallelMap = map, threads: int = 1) -> tuple[Plan, float]:
     """Wall seconds over threads, or CPU seconds on one, of quantizing, masking and packing in a block of sixteen."""
     plan = Plan.build([16], [12], elements, design="secagg", value_range=1.0, subgroup_size=16)
     cells = plan.cells(0)
@@ -159,8 +159,8 @@ def user_step(elements: int, *, spread: Spread = map, threads: int = 1) -> tuple
     update = check_update(plan, np.random.default_rng(0).random(elements, dtype=np.float32))
 
     def step() -> memoryview:
-        lanes = fill_cells(plan, 0, update, Rounding.from_system(), spread=spread)
-        masks.apply(lanes, found, spread=spread)
+        lanes = fill_cells(plan, 0, update, Rounding.from_system(), parallel_map=parallel_map)
+        masks.apply(lanes, found, parallel_map=parallel_map)
         reduce_cells(lanes, cells)
         return pack_cells(lanes, cells)
 
@@ -185,8 +185,8 @@ def _with_segments(prices: dict[str, float]) -> Iterator[Row]:
     for size in (32, 16, 12, 8, 6, 4):
         plan = Plan.build([96], [12], 1_000_000, value_range=1.0, subgroup_size=size, floor=2, min_robustness=0.0)
         cost = play(plan, np.zeros((96, plan.dimension), dtype=np.float32), 0)
-        mine = plan.seats[0]
-        cells = [masks.shared_cells(plan, mine, plan.seats[other]) for other in range(1, 96)]
+        mine = plan.assignment[0]
+        cells = [masks.shared_cells(plan, mine, plan.assignment[other]) for other in range(1, 96)]
         stream = sum(stream_size(plan, mine, part) for part in (tuple(range(len(plan.cells(mine)))), *cells))
         segments.append(len(plan.segments))
         measured.append(cost.user_seconds["mask"])
@@ -204,10 +204,10 @@ def _with_dropout(prices: dict[str, float]) -> Iterator[Row]:
         cost = play(plan, updates, lost)
         size = 0
         for user in range(lost, 100):
-            mine = plan.seats[user]
+            mine = plan.assignment[user]
             size += stream_size(plan, mine, tuple(range(len(plan.cells(mine)))))
             size += sum(
-                stream_size(plan, mine, masks.shared_cells(plan, mine, plan.seats[gone])) for gone in range(lost)
+                stream_size(plan, mine, masks.shared_cells(plan, mine, plan.assignment[gone])) for gone in range(lost)
             )
         shares.append(lost / 100)
         measured.append(cost.server_seconds["unmask"])

@@ -416,7 +416,7 @@ class Plan:
         return "robustness" if self.robustness(users) < self.least else ""
 
     def legal_part(self, users: list[int]) -> list[int]:
-        """Leave out whole subgroups until every guarded set keeps the floor; nobody is left if that is not legal."""
+        """Leave out whole subgroups until every guarded set keeps the floor; nobody if nothing admissible is left."""
         while low := self.below_floor(users):
             users = [user for user in users if self.subgroup[user] not in low]
         return users if not self.broken_rule(users, users) else []
@@ -435,7 +435,7 @@ class User:
     def check(self, users: list[int], within: Any) -> None:
         """Check a list of users that the server sent."""
         require(users == sorted(set(users)) and set(users) <= set(within) and self.me in users, "no such list")
-        require(not self.plan.broken_rule(users, [self.me]), "not legal")
+        require(not self.plan.broken_rule(users, [self.me]), "not admissible")
 
     def advertise(self, _: bytes) -> bytes:
         """Send both public keys."""
@@ -548,10 +548,10 @@ class Server:
         require(all(user == fields[0] for user, fields in taken.items() if name != "Advertisement"), "another sender")
         return taken
 
-    def legal(self, taken: dict[int, list[Any]]) -> list[int]:
-        """Leave out whole subgroups until the users who answered are legal, or end the round."""
+    def admissible(self, taken: dict[int, list[Any]]) -> list[int]:
+        """Leave out whole subgroups until the users who answered are admissible, or end the round."""
         kept = self.plan.legal_part(list(taken))
-        require(len(kept) > 0, "no legal set is left")
+        require(len(kept) > 0, "no admissible set is left")
         return kept
 
     def share(self) -> list[tuple[list[int], bytes]]:
@@ -559,14 +559,14 @@ class Server:
         entries = {user: entry for user, (entry,) in self.take("Advertisement", self.c0).items()}
         for user, (index, *keys, signature) in entries.items():
             verify(self.directory.get(user), signature, "advertise", self.c0, u64(index), *keys)
-        self.roster = {user: entries[user] for user in self.legal(entries)}
+        self.roster = {user: entries[user] for user in self.admissible(entries)}
         self.c1 = roster_context(self.c0, list(self.roster.values()))
         return [(list(self.roster), encode("Roster", self.c0, list(self.roster.values())))]
 
     def mask(self) -> list[tuple[list[int], bytes]]:
         """Send every sharer what was sealed for it, and keep the commitments."""
         taken = self.take("Shares", self.c1)
-        self.sharers = self.legal(taken)
+        self.sharers = self.admissible(taken)
         self.c2 = digest("context/sharers", self.c1, u64(*self.sharers))
         self.secret_digests, self.digests = {}, {}
         boxes: dict[int, list[Any]] = {user: [] for user in self.roster}
@@ -582,7 +582,7 @@ class Server:
         taken = self.take("MaskedVector", self.c2)
         for user, (_, signature, _, _) in taken.items():
             verify(self.directory.get(user), signature, "masked", self.c2, u64(user))
-        self.survivors = self.legal(taken)
+        self.survivors = self.admissible(taken)
         self.cells = {user: self.plan.cells(self.plan.subgroup[user]) for user in self.survivors}
         self.contents = {user: unpack_vector(taken[user][3], self.cells[user]) for user in self.survivors}
         return [(self.survivors, encode("SurvivorSet", self.c2, self.survivors, [taken[u][1] for u in self.survivors]))]
@@ -609,7 +609,7 @@ class Server:
         return {dealer: rebuild(shares) for dealer, shares in found.items()}
 
     def remove_masks(self) -> None:
-        """Take its own mask, and those it shares with users who vanished, from every survivor's vector."""
+        """Take its own mask, and those it shares with users who dropped out, from every survivor's vector."""
         secrets = self.secrets()
         gone = {user: derive("mask-private-key", secrets[user]) for user in self.sharers if user not in self.survivors}
         require(all(public_key(gone[user]) == self.roster[user][2] for user in gone), "not the secret of its mask key")

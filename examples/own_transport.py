@@ -30,7 +30,7 @@ server = Server(plan, round_id)
 for phase in ("advertise", "share", "mask", "unmask"):
     for user, client in clients.items():
         if user == 5 and phase in ("mask", "unmask"):
-            continue  # this user vanished
+            continue  # this user dropped out
         if phase == "advertise":
             reply = client.advertise()
         elif phase == "mask":

@@ -77,8 +77,8 @@ def appendix_a(job: Job) -> Outcome:
         text=(
             f"Three users, {_ELEMENTS} elements of {_LEVEL} levels, a ring of {bits} bits. Each agrees on a pair mask "
             f"with the two others by X25519 and shares its mask key and its seed by Shamir, any {_THRESHOLD} shares "
-            "sufficing. User 1 vanishes before it sends. From two shares each the server rebuilds the seeds of users 2 "
-            "and 3 and the key of user 1, and removes the four masks that are left. If user 1's vector arrives late, "
+            "sufficing. User 1 drops out before it sends. From two shares each the server rebuilds the seeds of users "
+            "2 and 3 and the key of user 1, and removes the four masks that are left. If user 1's vector arrives late, "
             "its pair masks are known, but its own mask still hides it. Keys come from the system's entropy, not from "
             "the seed, so that the numbers differ from run to run.",
         ),

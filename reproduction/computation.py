@@ -22,7 +22,7 @@ _ORDERS = {  # what the paper's table says of SecAg and of HeteroSAg
     "computation of a user, ms": ("O(N^2+mN)", "O(N^2+mn)"),
     "server, ms": ("", "as SecAg"),
     "inference robustness": ("1", "(G-2)/G"),
-    "faulty users borne": ("no", "yes"),
+    "faulty users tolerated": ("no", "yes"),
     "quantization error bound": ("formula", "formula"),
     "a lone survivor shows, 10% dropout": ("0", "to 0"),
 }
@@ -165,7 +165,7 @@ def comparison(job: Job) -> Outcome:
         "computation of a user, ms": lambda name: f"{found[name]['user'] * 1000:.1f}",
         "server, ms": lambda name: f"{found[name]['server'] * 1000:.0f}",
         "inference robustness": lambda name: f"{plans[name].inference_robustness():.3f}",
-        "faulty users borne": lambda name: str(plans[name].byzantine_tolerance()),
+        "faulty users tolerated": lambda name: str(plans[name].byzantine_tolerance()),
         "quantization error bound": lambda name: f"{plans[name].quantization_error():.2f}",
         "a lone survivor shows, 10% dropout": lambda name: f"{leak[name].block:.1g}, with the floor rule 0",
     }

@@ -133,8 +133,8 @@ def examples_3_4(job: Job) -> Outcome:
 
     hostile = updates.copy()
     hostile[0] *= -40
-    attacked = aggregate(plan, hostile, rule="median", liars=[0], rounding_seed=job.seed)
-    averaged = aggregate(plan, hostile, rule="unchecked_mean", liars=[0], rounding_seed=job.seed)
+    attacked = aggregate(plan, hostile, rule="median", malicious=[0], rounding_seed=job.seed)
+    averaged = aggregate(plan, hostile, rule="unchecked_mean", malicious=[0], rounding_seed=job.seed)
     truth = updates[1:].mean(axis=0)
     off = {name: float(np.abs(found.vector - truth).max()) for name, found in (("m", attacked), ("a", averaged))}
     touched = [
@@ -143,7 +143,7 @@ def examples_3_4(job: Job) -> Outcome:
     return Outcome(
         text=(
             "Example 3: 15 users in five groups with 2, 6, 8, 10 and 12 levels, ten elements in five segments, real "
-            "keys and masks; the second user of group 0 vanishes before it sends its vector. The server decodes for "
+            "keys and masks; the second user of group 0 drops out before it sends its vector. The server decodes for "
             f"group 0: {'; '.join(_names(block) for block in shown)}; of group 0 alone segment "
             f"{', '.join(map(str, alone))}.",
             "Example 4: user 0 of group 0 multiplies its update by -40 and does not clip. It spoils the blocks "
@@ -166,7 +166,7 @@ def examples_3_4(job: Job) -> Outcome:
                 holds=Holds.of(worst == 0.2),
             ),
             Verdict(
-                claim="Example 4: a faulty user spoils one block a segment, and the median bears it",
+                claim="Example 4: a faulty user spoils one block a segment, and the median tolerates it",
                 paper="five blocks; robust",
                 found=f"{len(touched)} blocks; within {off['m']:.2f} of the honest mean, averaging {off['a']:.2f}",
                 holds=Holds.of(len(touched) == 5, off["m"] < 0.4 < off["a"]),

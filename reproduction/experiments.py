@@ -55,8 +55,8 @@ def _links(job: Job, item: str, users: int) -> Outcome:
     return Outcome(
         text=(
             _about(next(iter(found.values())).setting.config),
-            "Range rules: min-max looks at everybody's update in clear, as the paper seems to; adaptive follows the "
-            "99.9% quantile of |update| by securely summed counters, and clips. "
+            "Range rules: min-max looks at everybody's update in plaintext, as the paper seems to; adaptive follows "
+            "the 99.9% quantile of |update| by securely summed counters, and clips. "
             + (same if "perfect" not in found else "")
             + _engine(found.values()),
         ),
@@ -213,7 +213,7 @@ def mnist_2(job: Job) -> Outcome:
                 note="very low read as less than half of the accuracy without attack" + _scale_note(job, config),
             ),
             Verdict(
-                claim="`perfect` with the median bears the attacks too",
+                claim="`perfect` with the median tolerates the attacks too",
                 paper="(ours)",
                 found=", ".join(f"{attack} {value:+.1f}" for attack, value in better.items()) + " points lost",
                 holds=Holds.of(*(value <= 2 for value in better.values())),
@@ -276,7 +276,7 @@ def cifar_2(job: Job) -> Outcome:
         ),
         verdicts=(
             Verdict(
-                claim="On CIFAR-10 the median bears the attacks, IID and not",
+                claim="On CIFAR-10 the median tolerates the attacks, IID and not",
                 paper="almost the same as without attack",
                 found=f"{min(lost):+.1f} to {max(lost):+.1f} points lost over {len(lost)} settings",
                 holds=Holds.of(*(value <= 5 for value in lost)),

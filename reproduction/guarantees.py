@@ -93,7 +93,7 @@ def theorem_1(job: Job) -> Outcome:
                 note="it falls as 1-(1+e)/Z for prime Z: a plan therefore has a least robustness of its survivors",
             ),
             Verdict(
-                claim="The median bears B <= ceil(G/4)-1 faulty groups",
+                claim="The median tolerates B <= ceil(G/4)-1 faulty groups",
                 paper="for every G",
                 found="exact for G = 2..40" if not bound else f"differs for {bound}",
                 holds=Holds.of(not bound),
@@ -313,7 +313,7 @@ def remarks(job: Job) -> Outcome:
     return Outcome(
         text=(
             "Remark 1: over every proper set of groups, the largest share of segments that the server decodes. "
-            "Remark 2: it vanishes as groups become many; with as many groups as elements (13) a set shows one "
+            "Remark 2: it drops out as groups become many; with as many groups as elements (13) a set shows one "
             "element. Remark 4: splitting five groups of 20 users into subgroups.",
         ),
         verdicts=(

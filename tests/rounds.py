@@ -52,7 +52,7 @@ class World:
 
 def small_plan(**changes: Any) -> Plan:
     """Twelve users, four subgroups of three, three segments, no star."""
-    wishes: dict[str, Any] = {
+    requirements: dict[str, Any] = {
         "classes": [6, 6],
         "levels": [2, 5],
         "dimension": 40,
@@ -61,7 +61,7 @@ def small_plan(**changes: Any) -> Plan:
         "floor": 2,
         **changes,
     }
-    return Plan.build(**wishes)
+    return Plan.build(**requirements)
 
 
 def change(kind: type[wire.Message], data: bytes, plan: Plan, **fields: Any) -> bytes:

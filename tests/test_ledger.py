@@ -40,7 +40,7 @@ def brute_force(plan: Plan, rounds: list[frozenset[int]], below: int) -> dict[fr
     found: dict[frozenset[int], set[int]] = {}
     for at, segment in enumerate(plan.segments):
         for block in segment.blocks:
-            users = [user for user, seat in enumerate(plan.seats) if seat in block.subgroups]
+            users = [user for user, seat in enumerate(plan.assignment) if seat in block.subgroups]
             rows = [[int(user in survivors) for user in users] for survivors in rounds]
             shown: list[frozenset[int]] = []
             for size in range(1, below):
@@ -107,7 +107,7 @@ def test_a_lost_subgroup_shows_its_partner_but_nobody_alone() -> None:
     plan = small_plan()
     ledger = Ledger(plan)
     ledger.note(frozenset(range(12)))
-    ledger.note(frozenset(user for user in range(12) if plan.seats[user] != 0))
+    ledger.note(frozenset(user for user in range(12) if plan.assignment[user] != 0))
     assert ledger.exposures(below=3) == ()
     assert {len(one.users) for one in ledger.exposures(below=4)} == {3}
 

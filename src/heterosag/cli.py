@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Secure aggregation for federated learning on devices that are not all alike.",
+    help="Secure aggregation for federated learning on heterogeneous clients.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,7 +37,7 @@ app = typer.Typer(
 # --- flags that several commands share ----------------------------------------------------------------------------
 
 _Classes = Annotated[str, typer.Option(help="Users per class, slowest link first: 5,5,5,5,5.")]
-_Levels = Annotated[str, typer.Option(help="Quantizer levels per class, never falling: 2,6,8,10,12.")]
+_Levels = Annotated[str, typer.Option(help="Quantizer levels per class, non-decreasing: 2,6,8,10,12.")]
 _Dimension = Annotated[int, typer.Option(help="Elements of the update vector.")]
 _Design = Annotated[str, typer.Option(help="perfect, paper, paper-composite, secagg or multigroup.")]
 _SubgroupSize = Annotated[int, typer.Option(help="Users a subgroup should have at least.")]
@@ -49,7 +49,7 @@ _Range = Annotated[
 ]
 _Floor = Annotated[int, typer.Option(help="Least survivors of a block whose sum may be unmasked.")]
 _WeightBound = Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.")]
-_MinRobustness = Annotated[float | None, typer.Option(help="Least inference robustness of a legal survivor set.")]
+_MinRobustness = Annotated[float | None, typer.Option(help="Least inference robustness of an admissible survivor set.")]
 _Colluders = Annotated[int, typer.Option(help="Users who may collude with the server.")]
 _AssignmentSeed = Annotated[
     int | None, typer.Option(help="Public seed that shuffles the users of a class into subgroups.")
@@ -68,7 +68,7 @@ _BESIDE_A_PLAN_FILE = {
     "dropout",
     "rule",
     "drop",
-    "liars",
+    "malicious",
     "identities",
     "seed",
     "plain",
@@ -137,7 +137,7 @@ def plan(
     subgroup_size: _SubgroupSize = 5,
     value_range: _Range = "-1,1",
     floor: _Floor = 3,
-    dropout: Annotated[float | None, typer.Option(help="Share of users expected to vanish in a round.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Share of users expected to drop out in a round.")] = None,
     weight_bound: _WeightBound = 1,
     min_robustness: _MinRobustness = None,
     colluders: _Colluders = 0,
@@ -159,7 +159,7 @@ def plan(
     deadline: Annotated[float | None, typer.Option(help="Seconds that the upload of a round may take.")] = None,
     bits: Annotated[int | None, typer.Option(help="Bits that an upload may have, instead of a deadline.")] = None,
     corrupt: Annotated[float, typer.Option(help="Share of users who may be corrupt.")] = 0.0,
-    attackers: Annotated[int, typer.Option(help="Lying users that the median must bear.")] = 0,
+    attackers: Annotated[int, typer.Option(help="Malicious users that the median must tolerate.")] = 0,
     failure: Annotated[float, typer.Option(help="How often a round may end for lack of survivors.")] = 0.01,
     from_run: Annotated[
         Path | None, typer.Option("--from", help="Learn rates and dropout from this run, and propose a better plan.")
@@ -199,8 +199,8 @@ def run_round(
     fill_levels: _FillLevels = False,
     plan_file: _PlanFile = None,
     rule: Annotated[str, typer.Option(help="How block means are combined: mean, median or trimmed_mean.")] = "mean",
-    drop: Annotated[str, typer.Option(help="How many users vanish before which phase: share=2,mask=5,unmask=1.")] = "",
-    liars: Annotated[int, typer.Option(help="Users who send thirty times their update, sign flipped, unclipped.")] = 0,
+    drop: Annotated[str, typer.Option(help="Users who drop out before a phase: share=2,mask=5,unmask=1.")] = "",
+    malicious: Annotated[int, typer.Option(help="Users who send -30 times their update, unclipped.")] = 0,
     identities: Annotated[bool, typer.Option("--identities", help="Sign keys and agree on the survivor set.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.")] = 0,
     plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.")] = False,
@@ -214,7 +214,7 @@ def run_round(
         chosen,
         rule=rule,
         drop=_counts(drop),
-        liars=liars,
+        malicious=malicious,
         identities=identities,
         seed=seed,
         secure=not plain,
@@ -359,35 +359,35 @@ def _need(module: str, extra: str) -> None:
 def _optimise(
     flags: dict[str, Any], from_run: Path | None, save: Path | None, *, given: list[str], as_json: bool
 ) -> None:
-    """Find the best plan for wishes, or for what a run has shown."""
-    from heterosag.planner import Wishes, best, read_rates
+    """Find the best plan for requirements, or for what a run has shown."""
+    from heterosag.planner import Requirements, best, read_rates
     from heterosag.report.proposals import describe, show
-    from heterosag.storage.run_log import learn_wishes, read_run
+    from heterosag.storage.run_log import learn_requirements, read_run
     from heterosag.vector.quantize import check_range
 
     for name in ("classes", "levels", "design", "subgroup_size", "min_robustness", "colluders", "assignment_seed",
                  "sharing", "fill_levels", "compare", "plan_file"):  # fmt: skip
         if name in given:
-            _fail(f"--{name.replace('_', '-').removesuffix('-file')} cannot be wished for: the planner decides it")
+            _fail(f"--{name.replace('_', '-').removesuffix('-file')} cannot be required: the planner decides it")
     limits: dict[str, Any] = {name: flags[name] for name in ("deadline", "bits") if flags[name] is not None}
     before = None
     if from_run is not None:
         run = read_run(from_run)
         before = float(run.plan["quantization_error"])
-        wished = ("corrupt", "attackers", "failure", "dropout", "floor", "weight_bound")
-        wishes = learn_wishes(run, **limits, **{name: flags[name] for name in wished if name in given})
+        required = ("corrupt", "attackers", "failure", "dropout", "floor", "weight_bound")
+        requirements = learn_requirements(run, **limits, **{name: flags[name] for name in required if name in given})
     else:
         same = ("dimension", "floor", "weight_bound", "corrupt", "attackers", "failure")
         if not flags["rates"]:
             raise UsageError("--optimise needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
-        wishes = Wishes(
+        requirements = Requirements(
             rates=read_rates(flags["rates"]),
             value_range=check_range(_range(flags["value_range"])),
             **{name: flags[name] for name in same},
             **limits,
             **({} if flags["dropout"] is None else {"dropout": flags["dropout"]}),
         )
-    proposal = best(wishes)
+    proposal = best(requirements)
     if save is not None:
         _write(save, proposal.plan.to_toml())
     if as_json:
@@ -403,12 +403,12 @@ def _optimise(
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `Plan.build` from a command's flags."""
-    sizes = _whole_numbers("classes", flags["classes"])
+    sizes = _integers("classes", flags["classes"])
     same = ("dimension", "design", "subgroup_size", "floor", "weight_bound", "min_robustness", "colluders")
     return {
         **{name: flags[name] for name in (*same, "assignment_seed", "sharing", "fill_levels")},
         "classes": sizes,
-        "levels": _whole_numbers("levels", flags["levels"]) if flags["levels"] else _default_levels(len(sizes)),
+        "levels": _integers("levels", flags["levels"]) if flags["levels"] else _default_levels(len(sizes)),
         "value_range": _range(flags["value_range"]),
         **({"dropout": flags["dropout"]} if flags.get("dropout") is not None else {}),
     }
@@ -486,11 +486,11 @@ def _numbers(name: str, text: str) -> list[float]:
         raise PlanError(name, f"must be numbers with commas between them, not {text!r}") from None
 
 
-def _whole_numbers(name: str, text: str) -> list[int]:
+def _integers(name: str, text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise PlanError(name, f"must be whole numbers with commas between them, such as 5,5,5; not {text!r}") from None
+        raise PlanError(name, f"must be integers with commas between them, such as 5,5,5; not {text!r}") from None
 
 
 def _counts(text: str) -> dict[str, int]:

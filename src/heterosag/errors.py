@@ -9,7 +9,7 @@ is whose fault it is, and the tree answers that:
 - `FaultyBlockError`: somebody in the blocks named did; masks hide who.
 - `DisputedShareError`: dealer or holder of each pair named did; their word stands against each other.
 - `FaultyServerError`: the server asked a client for what it must not have. The client released nothing.
-- `TooFewSurvivorsError`: nobody's fault; the round cannot go on without giving somebody away.
+- `TooFewSurvivorsError`: nobody's fault; the round cannot go on without exposing somebody.
 - `ExposedUsersError`: nobody's fault; with the rounds before, this one would show the sum of the few users named.
 - `WithheldError`: the users named did not answer in an enrolment, which starts again without them.
 - `AbandonedRoundError`: the round was given up, and nothing is asked for again under its context.
@@ -73,7 +73,7 @@ class PlanError(HeteroSagError, ValueError):
 
 
 class InfeasibleError(HeteroSagError, ValueError):
-    """No plan meets all wishes. `contradiction` names two that clash, `nearest` is a plan for a little less, if any."""
+    """No plan meets all requirements. `contradiction` names two that clash, `nearest` is a plan for less, if any."""
 
     def __init__(self, contradiction: tuple[str, str], nearest: Any, instead: str) -> None:
         super().__init__(f"{contradiction[0]} and {contradiction[1]} contradict each other; possible: {instead}")
@@ -129,7 +129,7 @@ class FaultyServerError(HeteroSagError):
 
 
 class TooFewSurvivorsError(HeteroSagError):
-    """No legal set of survivors is left. `reason` is thresholds, floor or robustness."""
+    """No admissible set of survivors is left. `reason` is thresholds, floor or robustness."""
 
     def __init__(self, reason: str, problem: str) -> None:
         super().__init__(problem)

@@ -3,7 +3,7 @@
 In a round the server learns, in every segment, the sum of each block's survivors. Assignment and segments stay the same
 in an epoch, so the sums of one block over the rounds are sums over subsets of the same users. If updates change little
 from round to round, such sums can be added and subtracted: whatever set of users has its indicator in the row space of
-the survivor sets, has its sum shown. The ledger keeps that row space exactly, in whole numbers, as the space orthogonal
+the survivor sets, has its sum shown. The ledger keeps that row space exactly, in integers, as the space orthogonal
 to it: a set is shown if and only if every vector of that space sums to zero over the set.
 
 Guarantees: sets of fewer than `LARGEST` users are found exactly, none missed and none invented, under the assumption
@@ -41,12 +41,12 @@ class Exposure:
 
 
 def epoch_of(plan: Plan) -> bytes:
-    """What names an epoch: who sits where, and which subgroups code which elements together.
+    """What names an epoch: who is assigned to which subgroup, and which subgroups code which elements together.
 
     Nothing else of a plan: ranges follow the updates, and a change of levels or thresholds must not begin new books.
     """
     blocks = [(at.start, at.stop, [block.subgroups for block in at.blocks]) for at in plan.segments]
-    return digest("epoch", repr((plan.users, plan.seats, blocks)).encode())
+    return digest("epoch", repr((plan.users, plan.assignment, blocks)).encode())
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ def _minus(column: Sequence[int]) -> tuple[int, ...]:
 
 
 def _orthogonal(hidden: npt.NDArray[Any], members: list[int]) -> npt.NDArray[Any]:
-    """The part of a space (one vector a row) that sums to zero over the members, in whole numbers."""
+    """The part of a space (one vector a row) that sums to zero over the members, in integers."""
     sums = hidden[:, members].sum(axis=1) if len(hidden) else np.zeros(0, dtype=object)
     places = [place for place, value in enumerate(sums) if value]
     if not places:
@@ -139,7 +139,7 @@ class Ledger:
             for block in segment.blocks:
                 segments.setdefault(block.subgroups, []).append(at)
         self._blocks = [
-            _Block(tuple(user for user, seat in enumerate(plan.seats) if seat in subgroups), tuple(at))
+            _Block(tuple(user for user, seat in enumerate(plan.assignment) if seat in subgroups), tuple(at))
             for subgroups, at in segments.items()
         ]
         self._rounds: list[tuple[int, ...]] = []

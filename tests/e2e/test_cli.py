@@ -84,7 +84,7 @@ def test_compare_shows_designs_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("plan --classes 5,x", "classes: must be whole numbers"),
+        ("plan --classes 5,x", "classes: must be integers"),
         ("plan --range a,b", "range: must be numbers"),
         ("plan --floor 9", "floor: 9 is more than the 5 users"),
         ("plan --design paper --classes 5,5,5,5,5,5", "ask for design='paper-composite' by name"),
@@ -113,12 +113,12 @@ ROUND = "round --classes 12,12 --levels 4,16 --dimension 500 --subgroup-size 4"
 
 @pytest.mark.parametrize("extra", ["", "--identities"])
 def test_a_round_in_json(extra: str) -> None:
-    words = f"{ROUND} --drop share=1,mask=2,unmask=1 --liars 1 --rule median --seed 3 --json {extra}"
+    words = f"{ROUND} --drop share=1,mask=2,unmask=1 --malicious 1 --rule median --seed 3 --json {extra}"
     summary = json.loads(run(*words.split()).stdout)
     assert summary["exact"] is True
     assert summary["error"] is None
     assert summary["survivors"] == 21
-    assert len(summary["liars"]) == 1
+    assert len(summary["malicious"]) == 1
     assert [len(users) for users in summary["dropped"].values()] == [0, 1, 2, 0, 1]
     phases = [row["phase"] for row in summary["phases"]]
     assert phases == ["advertise", "share", "mask", *(["agree"] if extra else []), "unmask"]
@@ -141,8 +141,8 @@ def test_a_round_that_fails_says_why_and_exits_with_one() -> None:
     summary = json.loads(run(*ROUND.split(), "--drop", "mask=14", "--json", expect=1).stdout)
     assert summary["error"]["kind"] == "TooFewSurvivorsError"
     assert "thresholds need 13" in summary["error"]["message"]
-    liar = json.loads(run(*ROUND.split(), "--liars", "1", "--json", expect=1).stdout)
-    assert liar["error"]["kind"] == "FaultyBlockError"
+    malicious_user = json.loads(run(*ROUND.split(), "--malicious", "1", "--json", expect=1).stdout)
+    assert malicious_user["error"]["kind"] == "FaultyBlockError"
 
 
 def test_a_round_from_a_plan_file(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_round_from_a_plan_file(tmp_path: Path) -> None:
     [
         ("--drop mask", "takes phase=number"),
         ("--drop lunch=1", "before one of the phases"),
-        ("--drop mask=99", "cannot hold 99 who vanish"),
-        ("--liars -1", "cannot hold"),
+        ("--drop mask=99", "cannot hold 99 dropouts"),
+        ("--malicious -1", "cannot hold"),
         ("--rule krum", "no rule is called"),
     ],
 )

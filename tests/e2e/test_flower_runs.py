@@ -67,7 +67,7 @@ def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None
 @pytest.mark.slow
 @pytest.mark.longest
 def test_the_example_deployed(home: Path, deploy: types.ModuleType) -> None:
-    """SuperLink and eleven SuperNodes: one lies, one is killed in the middle of the round."""
+    """SuperLink and eleven SuperNodes: one is malicious, one is killed in the middle of the round."""
     found = deploy.run(11, 1, home)
     (entry,) = found["rounds"]
     assert not entry["error"]
@@ -75,7 +75,8 @@ def test_the_example_deployed(home: Path, deploy: types.ModuleType) -> None:
     assert entry["survivors"] in (9, 10)  # its partner in a subgroup of two may be alone, and is left out with it
     assert "share" in next(iter(entry["lost"].values()))
     assert len(entry["lost"]) == 11 - entry["survivors"]
-    # Seats and rounding are drawn anew each time: one round of nine nodes and a liar may gain little over guessing.
+    # Seats and rounding are drawn anew each time: one round of nine nodes and a malicious user may gain little over
+    # guessing.
     assert found["accuracy"][-1] > max(0.1, found["accuracy"][0])
     assert found["loopback_bytes"] > entry["wire_bytes_up"] > entry["protocol_bytes_up"] > 0
     deadline = time.monotonic() + 15

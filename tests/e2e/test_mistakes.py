@@ -31,7 +31,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one level for two classes": (lambda: plan(levels=[4]), "2 classes need 2 levels, not 1"),
     "fast class first": (lambda: plan(levels=[8, 4]), "classes are listed slowest first, so use at least 8"),
     "an array for a list": (lambda: plan(classes=np.array([8, 8])), r"must be a list .* like \[8, 8\]"),
-    "an array for a number": (lambda: plan(dimension=np.array([30])), r"must be a whole number .* not array"),
+    "an array for a number": (lambda: plan(dimension=np.array([30])), r"must be an integer .* not array"),
     "a weight of nothing": (lambda: aggregate(plan(), updates(), weights=[0] * 16), "from 1 to 1, not 0$"),
     "too few users": (
         lambda: plan(classes=[2], levels=[4]),
@@ -73,7 +73,7 @@ def test_a_liar_under_the_mean_is_told_which_rules_bear_it() -> None:
     rows = updates()
     rows[0] = 9.67  # sixteen levels up: a block of eight with four levels adds up to some 28, and honest ones to 24
     with pytest.raises(HeteroSagError, match="median and trimmed_mean can"):
-        aggregate(plan(), rows, liars=[0], rule="mean", rounding_seed=0)
+        aggregate(plan(), rows, malicious=[0], rule="mean", rounding_seed=0)
 
 
 def test_mistakes_with_files(tmp_path: Path) -> None:

@@ -74,10 +74,10 @@ OPTIONS: dict[str, Any] = {"subgroup_size": 3, "floor": 2}
 
 def grid_of(nodes: list[Node], fault: Any = None, **changes: Any) -> tuple[SecureGrid, LocalGrid]:
     inside = LocalGrid(nodes, fault)
-    wishes: dict[str, Any] = {
+    requirements: dict[str, Any] = {
         "levels": [LEVEL], "value_range": HALF, "adapt_range": False, "options": OPTIONS, **changes,
     }  # fmt: skip
-    return SecureGrid(inside, **wishes), inside
+    return SecureGrid(inside, **requirements), inside
 
 
 def result_of(reply: Message) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def test_metrics_in_clear_only_by_name(tmp_path: Path) -> None:
     grid, _ = grid_of(nodes, clear_metrics=["loss"])
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     assert dict(reply.content.metric_records["metrics"]) == {"num-examples": 8, "loss": 0.25}
-    assert "'loss' in clear" in grid.rounds[0].lost[FIRST_NODE]
+    assert "'loss' in plaintext" in grid.rounds[0].lost[FIRST_NODE]
 
 
 def test_evaluate_passes_through(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_strategies_that_need_each_reply_are_refused(strategy: Any, tmp_path: Pa
 
 
 def test_the_rule_on_the_grid_bears_a_liar(tmp_path: Path) -> None:
-    liar = FIRST_NODE
+    malicious_user = FIRST_NODE
 
     def some_lie(node: int, before: dict[str, Any]) -> dict[str, Any]:
-        return {"w": before["w"] + np.float32(-0.5 if node == liar else 0.125)}
+        return {"w": before["w"] + np.float32(-0.5 if node == malicious_user else 0.125)}
 
     nodes = make_nodes(30, tmp_path, some_lie)
     model = {"w": np.zeros(40, dtype=np.float32)}
@@ -408,7 +408,7 @@ def ask(node: Node, model: dict[str, Any], **fields: Any) -> Message:
 def test_a_server_without_the_grid_gets_nothing(tmp_path: Path) -> None:
     (node,) = make_nodes(1, tmp_path, train)
     reply = ask(node, arrays())
-    assert "asked to train in clear" in str(reply.error.reason)
+    assert "asked to train in plaintext" in str(reply.error.reason)
 
 
 def test_nonsense_stages_are_refused(tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_a_class_without_nodes_and_classes_nobody_asked_for(tmp_path: Path) -> N
 @pytest.mark.parametrize("stage", ["advertise", "share", "mask", "unmask"])
 def test_a_node_that_sends_garbage_is_lost_alone(stage: str, tmp_path: Path) -> None:
     nodes = make_nodes(12, tmp_path, train)
-    liar = nodes[4].context.node_id
+    malicious_user = nodes[4].context.node_id
     grid, inside = grid_of(nodes)
     plain = inside.send_and_receive
 
@@ -473,15 +473,16 @@ def test_a_node_that_sends_garbage_is_lost_alone(stage: str, tmp_path: Path) -> 
         stages = {message.metadata.dst_node_id: stage_of(message) for message in listed}
         replies = list(plain(listed, timeout=timeout))
         for reply in replies:
-            if not reply.has_error() and reply.metadata.src_node_id == liar and stages[liar] == stage:
+            sender = reply.metadata.src_node_id
+            if not reply.has_error() and sender == malicious_user and stages[malicious_user] == stage:
                 reply.content["heterosag"] = ConfigRecord({"message": b"x"})
         return replies
 
     inside.send_and_receive = garbled  # type: ignore[method-assign]
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     assert not reply.has_error()
-    assert grid.rounds[0].lost[liar].startswith(f"at {stage}")
-    assert (liar in grid.rounds[0].survivors) == (stage == "unmask")
+    assert grid.rounds[0].lost[malicious_user].startswith(f"at {stage}")
+    assert (malicious_user in grid.rounds[0].survivors) == (stage == "unmask")
 
 
 def test_another_configuration_for_one_node_is_refused(tmp_path: Path) -> None:
@@ -518,7 +519,7 @@ def test_other_terms_for_one_node_are_another_context(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stage", ["share", "mask"])
 def test_a_stage_sent_twice_is_answered_once(stage: str, tmp_path: Path) -> None:
-    """Flower may run two messages at once, each from the state before: other shares or values would give away the
+    """Flower may run two messages at once, each from the state before: other shares or values would reveal the
     difference."""
     rng = np.random.default_rng(0)
 
@@ -870,7 +871,7 @@ def test_bytes_on_the_wire_are_all_that_flower_carries(tmp_path: Path) -> None:
     for stage, sizes in done.received_bytes.items():
         for node, size in sizes.items():
             assert size < done.wire_received[stage][node] < 1.03 * size + 800
-    assert min(done.wire_sent["mask"].values()) > 80_000  # the model, in clear
+    assert min(done.wire_sent["mask"].values()) > 80_000  # the model, in plaintext
     assert max(done.wire_sent["share"].values()) < 80_000
 
 

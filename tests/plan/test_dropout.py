@@ -58,14 +58,16 @@ def is_legal(design: Design, counts: Counts, floor: int, needed: int, minimum: f
 def failing(
     design: Design, sizes: list[int], floor: int, needed: int, minimum: float, per_subgroup: bool
 ) -> list[Counts]:
-    """The cases in which no choice of whole subgroups to drop leaves a legal set."""
+    """The cases in which no choice of whole subgroups to drop leaves an admissible set."""
     cases = all_counts(sizes)
-    legal = {counts for counts in cases if is_legal(design, counts, floor, needed, minimum, per_subgroup)}
+    admissible = {counts for counts in cases if is_legal(design, counts, floor, needed, minimum, per_subgroup)}
     drops = list(product((0, 1), repeat=len(sizes)))
     return [
         counts
         for counts in cases
-        if legal.isdisjoint(tuple(alive * kept for alive, kept in zip(counts, drop, strict=True)) for drop in drops)
+        if admissible.isdisjoint(
+            tuple(alive * kept for alive, kept in zip(counts, drop, strict=True)) for drop in drops
+        )
     ]
 
 

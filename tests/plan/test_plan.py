@@ -338,9 +338,9 @@ PLANS: list[dict[str, Any]] = [
 ]
 
 
-@each("wishes", PLANS)
-def test_toml_and_canonical_encoding_come_back(wishes: dict[str, Any]) -> None:
-    plan = Plan.build(**wishes)
+@each("requirements", PLANS)
+def test_toml_and_canonical_encoding_come_back(requirements: dict[str, Any]) -> None:
+    plan = Plan.build(**requirements)
     assert Plan.from_toml(plan.to_toml()) == plan
     decoded = Plan.decode(plan.encode())
     assert decoded == plan

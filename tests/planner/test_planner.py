@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from heterosag.errors import InfeasibleError, UsageError
 from heterosag.plan import Plan
-from heterosag.planner import Proposal, Wishes, best, trade_off
+from heterosag.planner import Proposal, Requirements, best, trade_off
 from heterosag.planner.search import THRIFT, Model, solve_size
 
 FIVE = tuple(rate for rate in (0.5, 1.0, 2.0, 4.0, 8.0) for _ in range(5))
 
 
-def wishes(**changes: Any) -> Wishes:
-    return Wishes(**{"rates": FIVE, "dimension": 79510, "deadline": 1.0, **changes})
+def requirements(**changes: Any) -> Requirements:
+    return Requirements(**{"rates": FIVE, "dimension": 79510, "deadline": 1.0, **changes})
 
 
-def check(proposal: Proposal, given_: Wishes) -> None:
+def check(proposal: Proposal, given_: Requirements) -> None:
     plan = proposal.plan
     rates = [given_.rates[user] for user in proposal.order]
     assert rates == sorted(given_.rates)
@@ -46,7 +46,7 @@ def test_the_papers_plan_is_beaten_at_no_more_time_for_any_class() -> None:
     theirs = Plan.build([5] * 5, [2, 6, 8, 10, 12], 79510, value_range=1.0, subgroup_size=5)
     sent = [8 * size for size in theirs.vector_sizes()]
     rates = tuple(sent[group] / 1e6 for group in range(5) for _ in range(5))
-    asked = wishes(rates=rates, failure=theirs.failure_probability())
+    asked = requirements(rates=rates, failure=theirs.failure_probability())
     ours = best(asked)
     check(ours, asked)
     assert ours.error < theirs.quantization_error()
@@ -65,7 +65,7 @@ def test_the_papers_plan_is_beaten_at_no_more_time_for_any_class() -> None:
 def test_whatever_is_asked_for_is_met_or_refused(
     rates: list[float], dimension: int, deadline: float, dropout: float, floor: int, attackers: int, weight: int
 ) -> None:
-    asked = Wishes(
+    asked = Requirements(
         rates=tuple(rates), dimension=dimension, deadline=deadline, dropout=dropout, floor=floor, attackers=attackers,
         weight_bound=weight,
     )  # fmt: skip
@@ -85,7 +85,7 @@ def check_clash(error: InfeasibleError) -> None:
 @examples(25)
 @given(st.lists(st.floats(0.2, 10.0), min_size=12, max_size=40), st.floats(0.8, 5.0), st.floats(1.0, 3.0))
 def test_more_time_never_gives_more_error(rates: list[float], deadline: float, more: float) -> None:
-    asked = Wishes(rates=tuple(rates), dimension=20_000, deadline=deadline, dropout=0.0, floor=2)
+    asked = Requirements(rates=tuple(rates), dimension=20_000, deadline=deadline, dropout=0.0, floor=2)
     (_, tight), (_, loose) = trade_off(asked, [deadline, deadline * more])
     if tight is not None:
         assert loose is not None
@@ -96,16 +96,16 @@ def test_more_time_never_gives_more_error(rates: list[float], deadline: float, m
 @given(st.lists(st.floats(0.3, 6.0), min_size=6, max_size=6), st.floats(0.3, 3.0))
 def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: float) -> None:
     """Every rising list of bits of six subgroups of two, by brute force over the same model."""
-    asked = Wishes(
+    asked = Requirements(
         rates=tuple(sorted(rate for rate in rates for _ in range(2))), dimension=6000, deadline=deadline, dropout=0.0,
         floor=2,
     )  # fmt: skip
-    model = Model(users=12, size=2, subgroups=6, wishes=asked)
-    rooms, weights = model.rooms(asked.rates), model.weights()
+    model = Model(users=12, size=2, subgroups=6, requirements=asked)
+    budgets, weights = model.budgets(asked.rates), model.weights()
     least = math.inf
     for bits in itertools.combinations_with_replacement(range(model.fewest, model.fewest + 9), 6):
         spent = [sum(bits[:place]) + (5 - place) * width for place, width in enumerate(bits)]
-        if all(one <= room for one, room in zip(spent, rooms, strict=True)):
+        if all(one <= room for one, room in zip(spent, budgets, strict=True)):
             least = min(least, sum(w * model.cost(b) for w, b in zip(weights, bits, strict=True)))
     solved = solve_size(model, asked.rates)
     if math.isinf(least):
@@ -115,12 +115,12 @@ def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: fl
     assert solved.error <= model.error(least) * (1 + THRIFT)
     assert solved.lower_bound <= solved.error
     spent = [sum(solved.bits[:place]) + (5 - place) * width for place, width in enumerate(solved.bits)]
-    assert all(one <= room for one, room in zip(spent, rooms, strict=True))
+    assert all(one <= room for one, room in zip(spent, budgets, strict=True))
 
 
 def test_ten_thousand_users_of_all_speeds() -> None:
     rng = np.random.default_rng(0)
-    asked = Wishes(rates=tuple(rng.lognormal(1.0, 0.5, 10_000)), dimension=1_000_000, deadline=30.0, attackers=5)
+    asked = Requirements(rates=tuple(rng.lognormal(1.0, 0.5, 10_000)), dimension=1_000_000, deadline=30.0, attackers=5)
     found = best(asked)
     check(found, asked)
     assert found.error < 10 * found.lower_bound
@@ -128,8 +128,8 @@ def test_ten_thousand_users_of_all_speeds() -> None:
 
 
 def test_corrupt_users_take_larger_subgroups() -> None:
-    honest = best(wishes(rates=(2.0,) * 400, deadline=0.4))
-    careful = best(wishes(rates=(2.0,) * 400, deadline=0.4, corrupt=0.25))
+    honest = best(requirements(rates=(2.0,) * 400, deadline=0.4))
+    careful = best(requirements(rates=(2.0,) * 400, deadline=0.4, corrupt=0.25))
     assert careful.plan.subgroup_size > honest.plan.subgroup_size
     assert careful.error > honest.error
     assert careful.plan.colluders == 100
@@ -138,7 +138,7 @@ def test_corrupt_users_take_larger_subgroups() -> None:
 
 
 def test_bits_instead_of_a_deadline() -> None:
-    asked = wishes(deadline=None, bits=400_000)
+    asked = requirements(deadline=None, bits=400_000)
     found = best(asked)
     check(found, asked)
     assert max(found.bytes) * 8 <= 400_000
@@ -146,7 +146,7 @@ def test_bits_instead_of_a_deadline() -> None:
 
 
 def test_levels_fill_their_rings() -> None:
-    plan = best(wishes()).plan
+    plan = best(requirements()).plan
     for segment in plan.segments:
         for block in segment.blocks:
             assert block.level == ((1 << block.bits) - 1) // block.users + 1
@@ -164,7 +164,7 @@ def test_levels_fill_their_rings() -> None:
 )
 def test_clashes_are_named_with_the_nearest_plan(changes: dict[str, Any], words: tuple[str, str]) -> None:
     with pytest.raises(InfeasibleError, match="contradict") as caught:
-        best(wishes(**changes))
+        best(requirements(**changes))
     for word, found in zip(words, caught.value.contradiction, strict=True):
         assert word in found
     assert caught.value.nearest is not None
@@ -181,10 +181,10 @@ def test_clashes_are_named_with_the_nearest_plan(changes: dict[str, Any], words:
 )  # fmt: skip
 def test_nonsense_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        wishes(**changes)
+        requirements(**changes)
 
 
 def test_the_trade_off_says_where_nothing_is_possible() -> None:
-    found = trade_off(wishes(), [0.01, 1.0, 2.0])
+    found = trade_off(requirements(), [0.01, 1.0, 2.0])
     assert found[0] == (0.01, None)
     assert found[1][1] > found[2][1]  # type: ignore[operator]

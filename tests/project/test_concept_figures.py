@@ -92,7 +92,7 @@ def test_the_masks_drawn_are_those_of_the_round(figures: types.ModuleType) -> No
 
 def test_the_sums_drawn_are_those_of_the_levels_drawn(figures: types.ModuleType) -> None:
     seen = figures.twelve_users()
-    levels, seats = np.array(seen.levels), np.array(seen.plan.seats)
+    levels, seats = np.array(seen.levels), np.array(seen.plan.assignment)
     assert levels.max() <= 15
     assert not np.array_equal(levels, np.array(seen.received))
     for segment, blocks in zip(seen.plan.segments, seen.decoded.segments, strict=True):

@@ -62,7 +62,7 @@ def test_the_page_has_every_command_and_flag_that_help_shows(pages: types.Module
 
 def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) -> None:
     from heterosag.plan import Plan
-    from heterosag.planner import Wishes, best
+    from heterosag.planner import Requirements, best
     from heterosag.report import proposals, rounds
     from heterosag.report.runs import summarise_run
     from heterosag.storage.run_log import RunRecord
@@ -73,7 +73,7 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     assert list(pages.JSON["round"]) == list(done)
     run = RunRecord(folder=Path("a"), config=TrainConfig().to_dict(), plan={}, rounds=(), end=None)
     assert list(pages.JSON["train"]) == ["run", *summarise_run(run)]
-    found = best(Wishes(rates=(1.0,) * 12, dimension=100, deadline=1.0, floor=2))
+    found = best(Requirements(rates=(1.0,) * 12, dimension=100, deadline=1.0, floor=2))
     assert list(pages.JSON["plan --optimise"]) == list(proposals.describe(found, 1.0))
 
 

@@ -169,7 +169,7 @@ def test_a_framework_stays_in_its_room(package: str, room: str) -> None:
 COMMANDS = {
     "a plan": ["plan", "--json"],
     "a round with signed keys": ["round", "--identities", "--json"],
-    "a round with dropouts and liars": ["round", "--drop", "share=1,mask=1", "--liars", "1", "--json"],
+    "a round with dropouts and malicious users": ["round", "--drop", "share=1,mask=1", "--malicious", "1", "--json"],
 }
 SMALL = ["--classes", "9,9", "--levels", "2,5", "--dimension", "40", "--subgroup-size", "6", "--floor", "2"]
 

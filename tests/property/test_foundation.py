@@ -55,7 +55,7 @@ def test_arrays_come_back_exactly(arrays: dict[str, np.ndarray]) -> None:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> dict[str, Any]:
+def requirements(draw: st.DrawFn) -> dict[str, Any]:
     classes = draw(st.lists(st.integers(1, 30), min_size=1, max_size=5))
     return {
         "classes": classes,
@@ -74,15 +74,15 @@ def wishes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @examples(60)
-@given(wishes=wishes())
-def test_a_plan_is_whole_or_refused(wishes: dict[str, Any]) -> None:
+@given(requirements=requirements())
+def test_a_plan_is_whole_or_refused(requirements: dict[str, Any]) -> None:
     try:
-        plan = Plan.build(**wishes)
+        plan = Plan.build(**requirements)
     except PlanError:
         return
-    assert sorted(i for s in plan.subgroups for i in s.members) == list(range(sum(wishes["classes"])))
+    assert sorted(i for s in plan.subgroups for i in s.members) == list(range(sum(requirements["classes"])))
     assert plan.segments[0].start == 0
-    assert plan.segments[-1].stop == wishes["dimension"]
+    assert plan.segments[-1].stop == requirements["dimension"]
     for before, after in zip(plan.segments, plan.segments[1:], strict=False):
         assert before.stop == after.start
     for segment in plan.segments:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fault_simulation.invariants import measure
 from fault_simulation.ledger import BrokenInvariantError
-from fault_simulation.liars import TRAITS
+from fault_simulation.malicious import TRAITS
 from fault_simulation.network import Envelope
 from fault_simulation.schedule import MOODS, Script
 from fault_simulation.users import Disk, Node, Program
@@ -156,7 +156,7 @@ class SilentServer(Server):
 
 
 class TimidServer(Server):
-    """Gives up where a legal set of users is left."""
+    """Gives up where an admissible set of users is left."""
 
     def close(self) -> dict[Any, bytes]:
         if self.phase is ServerPhase.MASK:

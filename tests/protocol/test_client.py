@@ -1,4 +1,4 @@
-"""Every refusal of a client, written as what a lying server (or a mistaken caller) does."""
+"""Every refusal of a client, written as what a malicious server (or a mistaken caller) does."""
 
 import pickle
 from collections.abc import Callable
@@ -200,8 +200,8 @@ def test_replayed_keys_of_another_round_are_not_signed_for_this_one() -> None:
         ([*range(1, 12)], "leaves this user out"),
         ([0, 0, *range(1, 12)], "once each"),
         ([1, 0, *range(2, 12)], "once each"),
-        ([0, 1, 2, 3, 4, 5], "not legal: 6 users are left"),
-        ([0, 1, 2, 3, 6, 7, 8, 9], "not legal: subgroups"),
+        ([0, 1, 2, 3, 4, 5], "not admissible: 6 users are left"),
+        ([0, 1, 2, 3, 6, 7, 8, 9], "not admissible: subgroups"),
     ],
 )
 def test_rosters_that_break_a_rule(chosen: list[int], match: str) -> None:
@@ -252,13 +252,13 @@ def test_a_list_without_this_users_block_peers_is_refused_before_anything_is_enc
         sharers=shown,
         shares=[shares for shares in inbox.shares if shares.user in shown],
     )
-    refuses(world, 0, "mask", message, "not legal")
+    refuses(world, 0, "mask", message, "not admissible")
 
 
 def test_a_list_that_leaves_a_subgroup_alone_in_two_segments_is_refused() -> None:
     world = masking(subgroup_size=2, classes=[8, 8], floor=2)  # eight subgroups of two
     inbox = inbox_of(world)
-    shown = [user for user in range(16) if world.plan.seats[user] not in (1, 2)]
+    shown = [user for user in range(16) if world.plan.assignment[user] not in (1, 2)]
     message = change(
         wire.Inbox,
         world.waiting[0],
@@ -363,8 +363,8 @@ SETS = [
     ([*range(1, 12)], "leaves this user out"),
     ([0, 0, *range(1, 12)], "once each"),
     ([*range(12), 12], "once each"),
-    ([0, 1, 2, 3, 4, 5], "not legal: 6 users are left"),
-    ([0, 1, 2, 3, 6, 7, 8, 9], "not legal"),
+    ([0, 1, 2, 3, 4, 5], "not admissible: 6 users are left"),
+    ([0, 1, 2, 3, 6, 7, 8, 9], "not admissible"),
 ]
 
 
@@ -544,9 +544,9 @@ def test_round_ids_are_checked() -> None:
 def split_sharers() -> tuple[World, bytes, list[int], wire.Inbox]:
     """The attack: the victim masks with peers whom everybody else will take for dropped.
 
-    Twenty-four users, four subgroups of six. The victim (0) is shown a legal list of other sharers than everybody else,
-    and masks under its own context. The survivor set shown to the others is legal and holds the victim, but none of the
-    peers it masked with in two of three segments: their released shares would strip its masks there.
+    Twenty-four users, four subgroups of six. The victim (0) is shown an admissible list of other sharers than everybody
+    else, and masks under its own context. The survivor set shown to the others is admissible and holds the victim, but
+    none of the peers it masked with in two of three segments: their released shares would strip its masks there.
     """
     plan = Plan.build([24], [16], 60, value_range=1.0, subgroup_size=6)
     world = World(plan, signed=True)

@@ -59,7 +59,7 @@ def test_one_nonce_changes_the_assignment() -> None:
         party.commit(**{f"of_{user}": bytes([user]) * 32 for user in range(11)}, of_11=last)
         party.reveal()
         found.append(party.server.plan)
-    assert found[0].seats != found[1].seats
+    assert found[0].assignment != found[1].assignment
 
 
 def test_the_plan_of_an_enrolment_aggregates() -> None:
@@ -150,7 +150,7 @@ def test_contexts_name_the_charter() -> None:
     assert len({CHARTER.context, *(other.context for other in others)}) == 4
 
 
-# --- a server that lies ----------------------------------------------------------------------------------------------
+# --- a malicious server ----------------------------------------------------------------------------------------------
 
 
 def commitments_of(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -254,7 +254,7 @@ def test_steps_out_of_order_are_refused() -> None:
     assert "reveal next" in repr(one)
 
 
-# --- users who lie --------------------------------------------------------------------------------------------------
+# --- malicious users --------------------------------------------------------------------------------------------------
 
 
 def test_users_who_lie_are_named() -> None:

@@ -1,4 +1,4 @@
-"""A server that lies, each case written as the attack.
+"""A malicious server, each case written as the attack.
 
 The attacks that need a whole round are here; refusals of a single message are in tests/protocol/test_client.py, the
 choice of the assignment in tests/protocol/test_enrolment.py. docs/threat-model.md lists them all.
@@ -35,7 +35,7 @@ def plan_of_forty() -> Plan:
 
 
 class SplitViews:
-    """The server shows three groups of users three survivor sets, each legal, the victim alive in all of them.
+    """The server shows three groups of users three survivor sets, each admissible, the victim alive in all of them.
 
     In each, one other user of the victim's block in segment 0 is alive and six are dropped, a different one each time.
     So every one of the seven is dropped in the eyes of at least 21 users, who give shares of its mask secret; everybody
@@ -56,8 +56,8 @@ class SplitViews:
         for user, reply in self.replies.items():
             self.world.server.receive(user, reply)
         self.vector = wire.decode(wire.MaskedVector, self.replies[VICTIM], plan=self.plan)
-        block = self.plan.cells(self.plan.seats[VICTIM])[0].block
-        self.peers = [u for u, seat in enumerate(self.plan.seats) if seat in block.subgroups and u != VICTIM]
+        block = self.plan.cells(self.plan.assignment[VICTIM])[0].block
+        self.peers = [u for u, seat in enumerate(self.plan.assignment) if seat in block.subgroups and u != VICTIM]
         assert len(self.peers) == 7
         honest = self.world.server.close()
         self.context = self.vector.context
@@ -86,7 +86,7 @@ class SplitViews:
 
     def strip(self, shares: dict[int, dict[int, int]]) -> Any:
         """The victim's elements of segment 0, once its masks are taken off."""
-        seat = self.plan.seats[VICTIM]
+        seat = self.plan.assignment[VICTIM]
         cells = self.plan.cells(seat)
         found = unpack_cells(self.vector.vector, cells)
         lanes = [CellLanes(cell.elements.copy(), cell.auxiliary.copy()) for cell in found]
@@ -95,7 +95,7 @@ class SplitViews:
         for peer in self.peers:
             private = mask_private_key(self._rebuild(shares[peer]))
             key = pair_mask_key(agree(private, self.keys[VICTIM]), self.context, VICTIM, peer)
-            removed.append(Mask(key, peer < VICTIM, masks.shared_cells(self.plan, seat, self.plan.seats[peer])))
+            removed.append(Mask(key, peer < VICTIM, masks.shared_cells(self.plan, seat, self.plan.assignment[peer])))
         masks.apply(lanes, removed)
         return ring.reduce(lanes[0].elements, cells[0].bits)
 
@@ -149,13 +149,13 @@ def test_signatures_on_one_view_open_no_other() -> None:
 
 
 def test_subgroups_lost_one_after_another_are_signed_once() -> None:
-    """Each set is legal by itself; the difference of their sums would be the sum of one subgroup."""
+    """Each set is admissible by itself; the difference of their sums would be the sum of one subgroup."""
     attack = SplitViews(signed=True)
     own = dict(zip(attack.honest.survivors, attack.honest.signatures, strict=True))
     client = attack.world.clients[VICTIM]
-    gone = [subgroup for subgroup in range(10) if subgroup != attack.plan.seats[VICTIM]]
+    gone = [subgroup for subgroup in range(10) if subgroup != attack.plan.assignment[VICTIM]]
     for lost in (gone[:1], gone[:2]):
-        survivors = [user for user in range(40) if attack.plan.seats[user] not in lost]
+        survivors = [user for user in range(40) if attack.plan.assignment[user] not in lost]
         asked = wire.encode(
             wire.SurvivorSet(wire.WIRE_VERSION, attack.context, survivors, [own[user] for user in survivors])
         )

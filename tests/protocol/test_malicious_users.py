@@ -26,7 +26,7 @@ def world_of(*, signed: bool = False) -> World:
 
 
 def run(world: World, cheat: Callable[[str, bytes], list[bytes]], *, signed: bool = False) -> list[Exception]:
-    """A whole round in which `cheat` says what the liar sends in place of its answer; returns what was refused."""
+    """A round in which `cheat` says what the malicious user sends in place of its answer; returns what was refused."""
     refused: list[Exception] = []
     for phase in PHASES if signed else [phase for phase in PHASES if phase != "agree"]:
         for user in world.waiting:
@@ -45,7 +45,7 @@ def check_exact(world: World, survivors: set[int]) -> None:
     assert set(decoded.survivors) == survivors
     for segment, found in zip(world.plan.segments, decoded.segments, strict=True):
         for block in found:
-            members = [u for u in survivors if world.plan.seats[u] in block.block.subgroups]
+            members = [u for u in survivors if world.plan.assignment[u] in block.block.subgroups]
             values = world.updates[members, segment.start : segment.stop]
             levels = np.rint((values + 1) / 2 * (block.block.level - 1)).sum(axis=0)
             assert np.array_equal(block.elements, levels)
@@ -143,7 +143,7 @@ def test_a_dealer_whose_shares_nobody_can_use_is_disputed_with_every_holder() ->
 def test_nonzero_trailing_bits_blame_the_user() -> None:
     world = World(small_plan(floor=2, dimension=41))
     world.updates = np.random.default_rng(3).choice([-1.0, 1.0], world.updates.shape)
-    cell = world.plan.cells(world.plan.seats[CHEAT])[0]
+    cell = world.plan.cells(world.plan.assignment[CHEAT])[0]
     packed = -(-cell.size * cell.bits // 8)
     assert cell.size * cell.bits % 8
 
@@ -160,7 +160,7 @@ def test_nonzero_trailing_bits_blame_the_user() -> None:
 
 
 def test_masks_that_do_not_cancel_name_the_block() -> None:
-    """The liar masks with keys of its own: what is left in its blocks is noise, which the constant lane shows."""
+    """The malicious user masks with keys of its own: its blocks are noise, which the constant lane shows."""
     world = world_of()
 
     def cheat(phase: str, data: bytes) -> list[bytes]:
@@ -172,7 +172,7 @@ def test_masks_that_do_not_cancel_name_the_block() -> None:
         return [change(wire.MaskedVector, data, world.plan, vector=memoryview(bytes(vector)))]
 
     assert run(world, cheat) == []
-    seat = world.plan.seats[CHEAT]
+    seat = world.plan.assignment[CHEAT]
     with pytest.raises(FaultyBlockError) as caught:
         combine(world.plan, world.server.decoded, find_rule("mean"))
     assert {segment for segment, _ in caught.value.blocks} == {0, 1, 2}
@@ -184,7 +184,7 @@ def test_masks_that_do_not_cancel_name_the_block() -> None:
 def _auxiliary(world: World) -> list[int]:
     """Where each cell's constant lane begins in the packed vector."""
     places, at = [], 0
-    for cell in world.plan.cells(world.plan.seats[CHEAT]):
+    for cell in world.plan.cells(world.plan.assignment[CHEAT]):
         at += -(-cell.size * cell.bits // 8)
         places.append(at)
         at += 8 * len(cell.lanes)

@@ -16,7 +16,7 @@ from heterosag.protocol import encoding as encode
 from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells, unpack_cells
-from heterosag.protocol.encoding import CellLanes, Rounding, Spread, check_update, fill_cells
+from heterosag.protocol.encoding import CellLanes, ParallelMap, Rounding, check_update, fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.simulation.workers import all_cores
 from heterosag.vector import ring
@@ -103,7 +103,7 @@ def test_no_keystream_bit_masks_two_elements(monkeypatch: pytest.MonkeyPatch) ->
 
 def masked_elements(world: World, user: int) -> list[npt.NDArray[Any]]:
     message = wire.decode(wire.MaskedVector, world.answer("mask", user), plan=world.plan)
-    return [cell.elements for cell in unpack_cells(message.vector, world.plan.cells(world.plan.seats[user]))]
+    return [cell.elements for cell in unpack_cells(message.vector, world.plan.cells(world.plan.assignment[user]))]
 
 
 @each("value", [-1.0, 0.3, 1.0])
@@ -113,7 +113,7 @@ def test_a_masked_vector_is_uniform_whatever_the_input(value: float) -> None:
     world = World(plan)
     world.updates = np.full((12, plan.dimension), value)
     world.run("advertise", "share")
-    for elements, block in zip(masked_elements(world, 3), plan.blocks_of(plan.seats[3]), strict=True):
+    for elements, block in zip(masked_elements(world, 3), plan.blocks_of(plan.assignment[3]), strict=True):
         size = 2**block.bits
         counts = np.bincount(elements, minlength=size)
         expected = elements.size / size
@@ -195,11 +195,11 @@ def test_pieces_and_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, piec
     found = [Mask(bytes([number]) * 32, number % 2 == 0, everything) for number in range(3)]
     found += [Mask(bytes([9 + place]) * 32, True, (place,)) for place in everything]
 
-    def masked(spread: Spread) -> list[bytes]:
-        lanes = fill_cells(plan, 0, update, rounding, spread=spread)
+    def masked(parallel_map: ParallelMap) -> list[bytes]:
+        lanes = fill_cells(plan, 0, update, rounding, parallel_map=parallel_map)
         other = empty_cells(plan.cells(1))
-        masks.apply(lanes, found, spread=spread)
-        masks.apply_all([(lanes, found[:2]), (other, found[:1])], spread=spread)
+        masks.apply(lanes, found, parallel_map=parallel_map)
+        masks.apply_all([(lanes, found[:2]), (other, found[:1])], parallel_map=parallel_map)
         return [part.tobytes() for cell in (*lanes, *other) for part in (cell.elements, cell.auxiliary)]
 
     whole = masked(map)

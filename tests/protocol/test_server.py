@@ -402,7 +402,7 @@ def test_a_tampered_constant_lane_is_seen_in_the_decoded_block() -> None:
     world.run("unmask")
     faults = {block.block.subgroups: block.fault for block in world.server.decoded.segments[0]}
     (spoilt,) = (subgroups for subgroups, fault in faults.items() if fault)
-    assert world.plan.seats[3] in spoilt
+    assert world.plan.assignment[3] in spoilt
     assert "constant lane" in (faults[spoilt] or "")
 
 
@@ -445,7 +445,7 @@ def test_a_false_metric_is_seen_in_the_decoded_block() -> None:
 
 
 def test_a_vanished_users_secret_must_stay_within_reach_on_a_sparse_graph() -> None:
-    """Every survivor has holders enough; a user who shared and vanished has not."""
+    """Every survivor has holders enough; a user who shared and dropped out has not."""
     plan = Plan.build([40], [4], 80, value_range=1.0, subgroup_size=5, floor=2, sharing="sparse", min_robustness=0.0)
     holders = plan.sharing.holders(7)
     lost = {7, *holders[: len(holders) - plan.share_threshold + 1]}

@@ -1,4 +1,4 @@
-"""The transition tables, the oracle, and legality."""
+"""The transition tables, the oracle, and admissibility."""
 
 import pytest
 from rounds import small_plan
@@ -112,19 +112,19 @@ def test_robustness_is_worked_out_where_the_quick_bounds_do_not_decide() -> None
     plan = Plan.build([24], [4], 200, value_range=1.0, subgroup_size=2, floor=2, min_robustness=0.6, dropout=0.0)
     lost = frozenset({0, 1})
     assert len(lost) > plan.design.tolerated_losses(0.6)
-    check_admissible(plan, frozenset(user for user in range(24) if plan.seats[user] not in lost))
+    check_admissible(plan, frozenset(user for user in range(24) if plan.assignment[user] not in lost))
 
 
-@pytest.mark.parametrize(("asked", "legal"), [(4 / 7, False), (3 / 7, True)])
-def test_robustness_at_the_very_value_asked_for(asked: float, legal: bool) -> None:
+@pytest.mark.parametrize(("asked", "admissible"), [(4 / 7, False), (3 / 7, True)])
+def test_robustness_at_the_very_value_asked_for(asked: float, admissible: bool) -> None:
     """Without subgroups 0, 1 and 3 of eight the quick bound says at most 4/7, and the value is 3/7: a plan that asks
     for 4/7 must not be content with the bound, one that asks for 3/7 must be content with the value."""
     plan = Plan.build(
         [32], [4], 700, value_range=1.0, subgroup_size=4, floor=2, min_robustness=asked, sharing="complete", dropout=0.0
     )
-    left = frozenset(user for user in range(32) if plan.seats[user] not in {0, 1, 3})
+    left = frozenset(user for user in range(32) if plan.assignment[user] not in {0, 1, 3})
     assert len(plan.subgroups) == 8
-    if legal:
+    if admissible:
         check_admissible(plan, left)
         return
     with pytest.raises(
@@ -135,7 +135,7 @@ def test_robustness_at_the_very_value_asked_for(asked: float, legal: bool) -> No
 
 def test_what_the_quick_bound_rules_out_is_told_as_a_bound() -> None:
     plan = Plan.build([32], [4], 700, value_range=1.0, subgroup_size=4, floor=2, sharing="complete", dropout=0.0)
-    left = frozenset(user for user in range(32) if plan.seats[user] not in {0, 1, 3})
+    left = frozenset(user for user in range(32) if plan.assignment[user] not in {0, 1, 3})
     with pytest.raises(
         TooFewSurvivorsError, match=r"the inference robustness is at most 0.5714, the plan asks for 0.857"
     ):
@@ -149,4 +149,4 @@ def test_exactly_what_is_asked_for_is_enough() -> None:
     )
     assert len(plan.subgroups) == 7
     assert plan.design.tolerated_losses(4 / 7) < 2
-    check_admissible(plan, frozenset(user for user in range(28) if plan.seats[user] not in {0, 1}))
+    check_admissible(plan, frozenset(user for user in range(28) if plan.assignment[user] not in {0, 1}))

@@ -30,7 +30,7 @@ from heterosag.protocol import messages as wire
 
 
 def plan_of(**changes: Any) -> Plan:
-    wishes: dict[str, Any] = {
+    requirements: dict[str, Any] = {
         "classes": [8, 8],
         "levels": [16, 64],
         "dimension": 30,
@@ -38,7 +38,7 @@ def plan_of(**changes: Any) -> Plan:
         "subgroup_size": 4,
         **changes,
     }
-    return Plan.build(**wishes)
+    return Plan.build(**requirements)
 
 
 UPDATES = np.random.default_rng(3).uniform(-1, 1, (16, 30))
@@ -120,10 +120,10 @@ def test_a_liar_is_borne_by_the_median_and_spoils_the_mean() -> None:
     updates = honest.copy()
     updates[7] *= 30
     for secure in (True, False):
-        median = aggregate(plan, updates, rule="median", liars=[7], rounding_seed=2, secure=secure)
+        median = aggregate(plan, updates, rule="median", malicious=[7], rounding_seed=2, secure=secure)
         assert np.abs(median.vector - honest[0]).max() < 0.15
     with pytest.raises(FaultyBlockError, match="the rule 'mean' cannot leave out") as refusal:
-        aggregate(plan, updates, rule="mean", liars=[7], rounding_seed=2)
+        aggregate(plan, updates, rule="mean", malicious=[7], rounding_seed=2)
     assert all(7 // 5 in subgroups for _, subgroups in refusal.value.blocks)
 
 
@@ -178,7 +178,7 @@ def test_a_seed_makes_rounding_reproducible_and_rounds_differ() -> None:
         ({"weights": {99: 1}}, "99 is not a user"),
         ({"weights": {0: 2}}, "whole weights from 1 to 1"),
         ({"metrics": {0: {"loss": 1.0}}}, "sums the metrics"),
-        ({"liars": [99]}, "99 is not a user"),
+        ({"malicious": [99]}, "99 is not a user"),
         ({"rounding_seed": -1}, "rounding seed"),
     ],
 )
@@ -244,7 +244,7 @@ def test_weights_are_whole_numbers_of_any_kind() -> None:
     assert aggregate(plan, UPDATES, weights=np.full(16, 3), secure=False).blocks[0][0].weight == 24
     assert aggregate(plan, UPDATES, weights={0: np.int64(3)}, secure=False).blocks[0][0].weight == 10
     for bad in ([1.9] * 16, {0: 1.5}):
-        with pytest.raises(UsageError, match="whole numbers"):
+        with pytest.raises(UsageError, match="integers"):
             aggregate(plan, UPDATES, weights=bad)  # type: ignore[arg-type]
 
 

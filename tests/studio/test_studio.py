@@ -183,7 +183,7 @@ def test_impossible_wishes_get_the_nearest_plan_and_the_contradiction(studio: St
 
 
 def test_the_curious_server_and_the_liars(studio: Studio) -> None:
-    picks = {"plan": HAND, "subgroups": [0, 1], "liars": [0, 5]}
+    picks = {"plan": HAND, "subgroups": [0, 1], "malicious": [0, 5]}
     status, found = studio.post("/api/attack", picks)
     design = Plan.build([24, 24, 24, 24], [2, 6, 8, 12], 79_510, value_range=1.0, subgroup_size=8).design
     assert status == 200
@@ -411,7 +411,7 @@ def test_the_largest_plans_of_the_page_take_seconds(studio: Studio, form: dict[s
 def test_wrong_picks_are_refused(studio: Studio) -> None:
     for picks, field in (
         ({"subgroups": [12]}, "subgroups"),
-        ({"liars": [-1]}, "liars"),
+        ({"malicious": [-1]}, "malicious"),
         ({"lost": list(range(12))}, "lost"),
         ({"worst": 100}, "worst"),
     ):
@@ -681,7 +681,7 @@ def test_subgroups_and_liars_are_picked(studio: Studio, browser: Browser) -> Non
         browser.click(f"[aria-label='A curious server: subgroup {subgroup}']")
     browser.wait("document.querySelector('#decode-words').textContent.includes('subgroups 0, 1 in 1 of')")
     assert browser.run("document.querySelectorAll('#decode tbody tr:not(.faint)').length") == 1
-    browser.click("[aria-label='Lying users: subgroup 0']")
+    browser.click("[aria-label='Malicious users: subgroup 0']")
     browser.wait("document.querySelector('#spoil-words').textContent.startsWith('One attacker')")
     assert browser.run("document.querySelectorAll('#spoil td.spoiled').length") > 0
     browser.set("#worst", "8")
@@ -731,7 +731,7 @@ def test_a_round_is_stepped_through(studio: Studio, browser: Browser) -> None:
     assert "The vector's way" in words
     browser.click("#next")
     browser.click("#next")
-    assert "All that the server has seen in clear" in browser.run("document.querySelector('#step').textContent")
+    assert "All that the server has seen in plaintext" in browser.run("document.querySelector('#step').textContent")
     browser.click("#identities")
     browser.click("#round-form button")
     browser.wait("document.querySelectorAll('#steps button').length === 6")

@@ -53,7 +53,7 @@ def test_configuration_comes_back_from_toml_and_dict() -> None:
         ({"dropout": -0.1}, "cannot be negative"),
         ({"participation": 0}, "above 0 and at most 1"),
         ({"quantile": 1.0}, "between 0 and 1"),
-        ({"batch_size": 2.5}, "whole number, or a share"),
+        ({"batch_size": 2.5}, "integer, or a share"),
         ({"learning_rate": 0}, "above 0"),
         ({"levels": [2]}, "4 classes need 4 levels"),
         ({"rates": [1.0, 2.0]}, "one for each of the 4 classes"),
@@ -239,7 +239,7 @@ def test_attackers_are_spread_or_random() -> None:
     plan = Plan.build([96], [4], 100, value_range=1.0, subgroup_size=8)
     rng = np.random.default_rng(0)
     spread = attacks.choose_attackers(plan, 12, "spread", rng)
-    assert len({plan.seats[user] for user in spread}) == 12
+    assert len({plan.assignment[user] for user in spread}) == 12
     assert len(attacks.choose_attackers(plan, 30, "spread", rng)) == 30
     anywhere = attacks.choose_attackers(plan, 12, "random", rng)
     assert len(set(anywhere)) == 12

@@ -131,7 +131,7 @@ def readme() -> str:
     """Us and the peer at 100 users and a million parameters."""
     cases = {case["graph"]: case for case in load()["peer"] if (case["users"], case["dimension"]) == (100, 1_000_000)}
     lines = [
-        "| 100 users, 1,000,000 parameters, 10 vanish | SecAgg+, complete graph | SecAgg+, sparse graph | HeteroSAg "
+        "| 100 users, 1,000,000 parameters, 10 drop out | SecAgg+, complete graph | SecAgg+, sparse graph | HeteroSAg "
         "| times less |",
         "|---|---:|---:|---:|---:|",
     ]

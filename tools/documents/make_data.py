@@ -40,17 +40,17 @@ PAGES = (
 # The modules beside this one and the reproduction, also when a test loads it by its path.
 sys.path += [str(ROOT / "tools" / "documents"), str(ROOT)]
 
-WISHES = "--classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8"
+REQUIREMENTS = "--classes 24,24,24,24 --levels 2,6,8,12 --subgroup-size 8"
 COMMANDS = {
-    "designs": f"plan {WISHES} --compare secagg,multigroup,paper-composite,perfect --json",
-    "plan": f"plan {WISHES} --json",
-    "round": "round --drop share=2,mask=5,unmask=1 --liars 2 --rule median --identities --json",
+    "designs": f"plan {REQUIREMENTS} --compare secagg,multigroup,paper-composite,perfect --json",
+    "plan": f"plan {REQUIREMENTS} --json",
+    "round": "round --drop share=2,mask=5,unmask=1 --malicious 2 --rule median --identities --json",
 }
 _KEPT = (
     "design", "users", "dimension", "classes", "class_levels", "inference_robustness", "byzantine_tolerance", "dropout",
     "leak_probability", "failure_probability", "quantization_error", "upload_bits", "expansion",
 )  # fmt: skip
-_ROUND = ("users", "dimension", "survivors", "liars", "exact", "error_rms", "inference_robustness")
+_ROUND = ("users", "dimension", "survivors", "malicious", "exact", "error_rms", "inference_robustness")
 _REGION = re.compile(r"(<!-- fill: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -78,7 +78,7 @@ def summarise_demo() -> None:
     start = time.perf_counter()
     words = "train examples/demo.toml --no-secure --json"
     about = (
-        "Handwritten digits, 96 users in four link classes, a tenth of them vanishing in every round, two of them "
+        "Handwritten digits, 96 users in four link classes, a tenth of them dropping out in every round, two of them "
         "training on false labels and sending thirty times the result, unclipped."
     )
     runs = []
@@ -147,7 +147,7 @@ def designs_table() -> str:
         ["", *(f"`{plan['design']}`" for plan in plans)],
         ["---", *("---:" for _ in plans)],
         ["inference robustness", *(f"{p['inference_robustness']:.3f}" for p in plans)],
-        ["faulty users the median bears", *(str(p["byzantine_tolerance"]) for p in plans)],
+        ["faulty users the median tolerates", *(str(p["byzantine_tolerance"]) for p in plans)],
         ["a lone survivor's segment leaks, no floor", *(f"{p['leak_probability']['block']:.2g}" for p in plans)],
         ["the same with the floor rule", *(f"{p['leak_probability']['with_floor']:.0f}" for p in plans)],
         ["a round fails for lack of survivors", *(f"{p['failure_probability']:.2g}" for p in plans)],
@@ -185,8 +185,8 @@ def round_table() -> str:
     measured = found["round"]
     lines = [
         f"`{found['command']}`: {measured['users']} users, {measured['dimension']:,} parameters, "
-        f"{measured['survivors']} survivors, {len(measured['liars'])} liars; block sums equal the plain integer sums: "
-        f"{'yes' if measured['exact'] else 'no'}.\n",
+        f"{measured['survivors']} survivors, {len(measured['malicious'])} malicious users; "
+        f"block sums equal the plain integer sums: {'yes' if measured['exact'] else 'no'}.\n",
         "| phase | users who answer | sent by a user, kB | received by a user, kB |",
         "| --- | ---: | ---: | ---: |",
     ]
@@ -209,7 +209,7 @@ def demo() -> str:
     ours, theirs = found["runs"]
     return (
         f"{found['about']} After {ours['rounds']} rounds HeteroSAg with the median is at {ours['accuracy']:.1%} test "
-        f"accuracy; federated averaging over plain secure aggregation, the same engine and the same liars, at "
+        f"accuracy; federated averaging over plain secure aggregation, the same engine and the same malicious, at "
         f"{theirs['accuracy']:.1%} (`make demo`).\n"
     )
 

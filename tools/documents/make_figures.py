@@ -1,7 +1,7 @@
 """Draw the figures of docs/concepts: every number and every colour in them comes from the package's own code.
 
-`python tools/documents/make_figures.py` writes docs/figures/concepts/*.svg. Each picture has a function that computes its data and
-one that draws them; tests/project/test_concept_figures.py checks the data and draws each picture anew.
+`python tools/documents/make_figures.py` writes docs/figures/concepts/*.svg. Each picture has a function that computes
+its data and one that draws them; tests/project/test_concept_figures.py checks the data and draws each picture anew.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def watch_round(plan: Plan, updates: np.ndarray[Any, np.dtype[np.float64]]) -> W
     return WatchedRound(
         plan=plan,
         levels=tuple(
-            _row(fill_cells(plan, plan.seats[index], check_update(plan, updates[index]), rounding[index]))
+            _row(fill_cells(plan, plan.assignment[index], check_update(plan, updates[index]), rounding[index]))
             for index in range(len(plan.users))
         ),
         own_masks=tuple(
@@ -121,7 +121,8 @@ def watch_round(plan: Plan, updates: np.ndarray[Any, np.dtype[np.float64]]) -> W
         ),
         pair_masks=pairs,
         received=tuple(
-            _row(unpack_cells(message.vector, plan.cells(plan.seats[index]))) for index, message in enumerate(masked)
+            _row(unpack_cells(message.vector, plan.cells(plan.assignment[index])))
+            for index, message in enumerate(masked)
         ),
         decoded=server.decoded,
     )
@@ -283,7 +284,7 @@ def draw_designs() -> Figure:
         figure.text(
             left,
             top + 0.048,
-            f"robustness {float(design.robustness()):.3g}, median bears {design.byzantine_tolerance()}",
+            f"robustness {float(design.robustness()):.3g}, median tolerates {design.byzantine_tolerance()}",
             fontsize=8,
             va="center",
         )
@@ -375,7 +376,7 @@ def draw_rings() -> Figure:
 
 
 def bits_by_class() -> dict[str, list[float]]:
-    """Bits a parameter that each class sends: in clear, in its blocks, and in one block of everybody."""
+    """Bits a parameter that each class sends: in plaintext, in its blocks, and in one block of everybody."""
     plan = example_plan()
     found = costs.of(plan)
     firsts = [
@@ -383,7 +384,7 @@ def bits_by_class() -> dict[str, list[float]]:
         for index in range(len(plan.classes))
     ]
     sources = {
-        "the same levels in clear": found.clear_bits,
+        "the same levels in plaintext": found.clear_bits,
         "masked, in blocks of two subgroups": found.upload_bits,
         "masked, in one block of everybody": found.secagg_bits,
     }
@@ -531,7 +532,7 @@ def draw_refusals() -> Figure:
 # --- Theorem 1 ----------------------------------------------------------------------------------------------------
 
 EVEN = (0, 2, 4)
-"""The set of subgroups whose sum the paper's design gives away in half of the segments."""
+"""The set of subgroups whose sum the paper's design reveals in half of the segments."""
 
 JOINED = (1, 3)
 """Two segments in which it does."""

@@ -1,7 +1,7 @@
-"""Run tools/documents/walkthrough.py cell by cell, as a notebook does, and write docs/walkthrough.md with what it prints.
+"""Run walkthrough.py, cell by cell as a notebook does, and write docs/walkthrough.md with what it prints.
 
-`python tools/documents/make_walkthrough.py` writes the page and its figures. A cell begins with `# %%`, a cell of text with
-`# %% [markdown]`. What a cell prints stands below it; where its last line is a figure, that is drawn, named by the
+`python tools/documents/make_walkthrough.py` writes the page and its figures. A cell begins with `# %%`, a cell of text
+with `# %% [markdown]`. What a cell prints stands below it; where its last line is a figure, that is drawn, named by the
 words after `# %%`.
 """
 
@@ -20,7 +20,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCRIPT = Path(__file__).with_name("walkthrough.py")
 PAGE = DOCS / "walkthrough.md"
 FIGURES = DOCS / "figures" / "walkthrough"
-_ABOUT = "<!-- made by tools/documents/make_walkthrough.py from tools/documents/walkthrough.py: change that, and run it again -->\n"
+_ABOUT = "<!-- made by `make docs-data` from tools/documents/walkthrough.py: change that, and run it again -->\n"
 
 
 def cells(text: str) -> list[tuple[str, str, int]]:

@@ -53,8 +53,8 @@ JSON: dict[str, dict[str, str]] = {
         "secure": "false with `--plain`",
         "identities": "whether keys were signed and the survivor set agreed on",
         "seed": "the seed",
-        "dropped": "by phase, who vanished before it",
-        "liars": "who lied",
+        "dropped": "by phase, who dropped out before it",
+        "malicious": "who lied",
         "error": "null, or `{kind, message}` of the error that ended the round; the keys below are then missing",
         "survivors": "how many users are in the sums",
         "faulty_blocks": "a list of `{segment, subgroups, fault}`: blocks that the rule left out",
@@ -162,7 +162,7 @@ def _row(parameter: click.Parameter) -> tuple[str, str, str, str]:
     return names, takes, f"`{default}`" if default else "", words.removesuffix(".")
 
 
-_TAKES = {"text": "text", "integer": "whole number", "float": "number", "path": "path", "boolean": ""}
+_TAKES = {"text": "text", "integer": "integer", "float": "number", "path": "path", "boolean": ""}
 
 
 # --- settings -----------------------------------------------------------------------------------------------------
@@ -249,13 +249,13 @@ def _arguments(file: str, owner: str | None, function: str) -> list[tuple[str, s
     ]
 
 
-_KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+_KINDS = {str: "text", bool: "true or false", int: "integer", float: "number"}
 _PLAIN = {
-    "Sequence[int]": "list of whole numbers",
+    "Sequence[int]": "list of integers",
     "Sequence[str]": "list of text",
-    "Sequence[User] | None": "list of whole numbers or text",
+    "Sequence[User] | None": "list of integers or text",
     "ValueRange | float": "number or two numbers",
-    "int | bytes | None": "whole number, or bytes in hex",
+    "int | bytes | None": "integer, or bytes in hex",
     "float | None": "number",
     **{kind.__name__: words for kind, words in _KINDS.items()},
 }

@@ -3,10 +3,9 @@
 # %% [markdown]
 # # A secure round, step by step
 #
-# 24 users with three kinds of links aggregate one update each. We plan the round, look at what every user sends and
-# at what the server sees, lose some users, meet a liar, and check that the sum is exact. Secrets come from the
-# operating system, as always; data and rounding come from seeds, so that everything printed here is the same each
-# time.
+# 24 users with three kinds of links aggregate one update each. We plan the round, look at what every user sends and at
+# what the server sees, lose some users, meet a malicious user, and check that the sum is exact. Secrets come from the
+# operating system, as always; data and rounding come from seeds, so that everything printed here is the same each time.
 #
 # Run it whole (`python tools/documents/walkthrough.py`) or cell by cell in an editor that knows `# %%`.
 
@@ -31,7 +30,7 @@ from heterosag.vector import ring
 # ## The plan
 #
 # Eight phones on a slow link, eight on a better one, eight desktops. Each class has a number of quantizer levels that
-# its link bears. Subgroups of four: six of them.
+# its link tolerates. Subgroups of four: six of them.
 
 # %%
 RATES = (0.25, 1.0, 4.0)  # Mb/s of each class, slowest first
@@ -57,7 +56,7 @@ draw_design(plan.design, classes=[subgroup.user_class for subgroup in plan.subgr
 # %%
 leak = plan.leak_probability()
 print(f"inference robustness            {plan.inference_robustness():.3f}")
-print(f"liars that the median bears     {plan.byzantine_tolerance()}")
+print(f"malicious users that the median tolerates     {plan.byzantine_tolerance()}")
 print(f"users needed to rebuild a mask  {plan.share_threshold} of {len(plan.users)}")
 print(f"a block shows one user          {leak.block:.1e} without the floor, {leak.with_floor:.0f} with it")
 print(f"a round fails                   {plan.failure_probability():.1e} at {plan.dropout:.0%} dropout")
@@ -91,7 +90,7 @@ rng = np.random.default_rng(0)
 updates = 0.1 * np.sin(np.arange(2000) / 40) + rng.normal(0, 0.02, (24, 2000))
 
 # %% [markdown]
-# Users and server are machines that turn messages into messages. Users 3 and 17 vanish: 3 before it masks, 17 after
+# Users and server are machines that turn messages into messages. Users 3 and 17 drop out: 3 before it masks, 17 after
 # its vector has arrived.
 
 # %%
@@ -173,7 +172,7 @@ print(f"{sum(exact)} of {len(exact)} block sums are exact")
 # ## More dropouts
 #
 # `aggregate` runs such a round in one call. A block with fewer survivors than the floor is never unmasked: the server
-# leaves out whole subgroups until every block is fine or empty, or ends the round. Of twelve users who vanish eight
+# leaves out whole subgroups until every block is fine or empty, or ends the round. Of twelve users who drop out eight
 # are subgroups 0 and 1; the other four are halves of 2 and 3, whose other halves are then alone in some segment.
 
 # %%
@@ -188,7 +187,7 @@ except TooFewSurvivorsError as error:
     print(f"twelve lost: {error}")
 
 # %% [markdown]
-# ## A liar
+# ## A malicious user
 #
 # User 9 sends the largest value that the range allows, in every element. Nobody can see that; but of the three
 # blocks of every segment it sits in one, and the median takes the middle one. It is still a little too high: where
@@ -203,7 +202,7 @@ for rule, vector in found.items():
     print(f"{rule:6}: {(vector - honest).mean():+.4f} too high on average over all elements")
 
 
-# %% Mean and median under a liar, averaged over 25 neighbouring elements
+# %% Mean and median under a malicious user, averaged over 25 neighbouring elements
 def draw_rules() -> Any:
     """The aggregate by each rule, smoothed, less the honest users' mean."""
     figure = matplotlib_figure(7.5, 3.0)
@@ -221,16 +220,16 @@ def draw_rules() -> Any:
 draw_rules()
 
 # %% [markdown]
-# A liar who changes its own software may skip the clip and send any ring element. Honest users cannot have made such
-# a sum: the mean refuses it, the median leaves the block out and names it.
+# A malicious user who changes its own software may skip the clip and send any ring element. Honest users cannot have
+# made such a sum: the mean refuses it, the median leaves the block out and names it.
 
 # %%
 lying[9] = 30 * updates[9]
 try:
-    aggregate(plan, lying, rule="mean", liars=[9], rounding_seed=0)
+    aggregate(plan, lying, rule="mean", malicious=[9], rounding_seed=0)
 except FaultyBlockError as error:
     print(f"the mean: {error.problem}")
-result = aggregate(plan, lying, rule="median", liars=[9], rounding_seed=0)
+result = aggregate(plan, lying, rule="median", malicious=[9], rounding_seed=0)
 common = set.intersection(*({*block.subgroups} for block in result.faulty_blocks))
 print(f"the median left out {len(result.faulty_blocks)} blocks; all hold subgroup {sorted(common)}")
 print(f"user 9 sits in subgroup {plan.subgroup_of(9)}")
@@ -244,13 +243,13 @@ print(f"user 9 sits in subgroup {plan.subgroup_of(9)}")
 secure = aggregate(plan, updates, rounding_seed=0)
 clear = aggregate(plan, updates, rounding_seed=0, secure=False)
 distance = float(((secure.vector - updates.mean(axis=0)) ** 2).sum())
-print(f"equal to the round in clear: {np.array_equal(secure.vector, clear.vector)}")
+print(f"equal to the round in plaintext: {np.array_equal(secure.vector, clear.vector)}")
 print(f"squared distance to the true mean {distance:.2f}, bound {plan.quantization_error():.2f}")
 
 # %% [markdown]
 # ## What it costs
 #
-# Bits of the masked vector, class by class, beside 32 bits an element in clear and beside one block of everybody at
+# Bits of the masked vector, class by class, beside 32 bits an element in plaintext and beside one block of everybody at
 # the same levels.
 
 # %%

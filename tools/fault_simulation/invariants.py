@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fault_simulation.ledger import BrokenInvariantError
-from fault_simulation.liars import lie_about_vector
+from fault_simulation.malicious import lie_about_vector
 from fault_simulation.network import Envelope
 from fault_simulation.schedule import PHASES
 from heterosag.aggregation.combine import combine
@@ -90,7 +90,7 @@ class Checks:
             raise BrokenInvariantError(f"an honest user is blamed for a message: {error}")
 
     def _is_suspect(self, record: Record, user: Any) -> bool:
-        return user in self._script.liars or user in record.touched
+        return user in self._script.malicious or user in record.touched
 
     # --- the end of a round -----------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Checks:
 
     def _check_oracle(self, record: Record) -> None:
         """Where messages were only lost, late or never sent, `outcome` says what the round must end with."""
-        if record.touched or self._script.liars:
+        if record.touched or self._script.malicious:
             return
         missing: dict[User, str] = {}
         for phase in PHASES:
@@ -144,21 +144,21 @@ class Checks:
         try:
             check_admissible(plan, frozenset(survivors), dealers=dealers)
         except TooFewSurvivorsError as error:
-            raise BrokenInvariantError(f"the survivors are no legal set: {error}") from error
+            raise BrokenInvariantError(f"the survivors are no admissible set: {error}") from error
         given = {index: self._contribution(record, index) for index in survivors}
         blocks = [(place, block) for place, segment in enumerate(decoded.segments) for block in segment]
         wanted = [
             (place, block.subgroups)
             for place, segment in enumerate(plan.segments)
             for block in segment.blocks
-            if any(plan.seats[index] in block.subgroups for index in survivors)
+            if any(plan.assignment[index] in block.subgroups for index in survivors)
         ]
         if [(place, block.block.subgroups) for place, block in blocks] != wanted:
             raise BrokenInvariantError("not every block with survivors is decoded, or one without is")
         if decoded.metrics is not None:
             blocks.append((len(plan.segments), decoded.metrics))
         for place, block in blocks:
-            present = [index for index in survivors if plan.seats[index] in block.block.subgroups]
+            present = [index for index in survivors if plan.assignment[index] in block.block.subgroups]
             self._check_block(record, place, block, [given[index][place] for index in present], present)
 
     def _check_block(
@@ -177,10 +177,10 @@ class Checks:
 
     def _contribution(self, record: Record, index: int) -> list[CellLanes]:
         """What a survivor put into the sums: what its client encoded, and what was changed after that."""
-        plan, subgroup = self._plan, self._plan.seats[index]
+        plan, subgroup = self._plan, self._plan.assignment[index]
         accepted = wire.decode(wire.MaskedVector, record.accepted["mask"][plan.users[index]], plan=plan)
         reply, made = self._world.ledger.vectors[index, accepted.context]
-        trait = self._script.liars.get(plan.users[index], "")
+        trait = self._script.malicious.get(plan.users[index], "")
         vector, clip = lie_about_vector(trait, self._world.vectors[made.number, index])
         update = check_update(plan, vector, weight=made.weight, metrics=self._world.metrics(index))
         lanes = fill_cells(plan, subgroup, update, made.rounding, clip=clip)

@@ -108,7 +108,7 @@ class Ledger:
         for dealer, share in message.shares:
             owner, dealing, kind = self._shares.get(share, (dealer, 0, ""))
             if not kind:
-                continue  # a share that its dealer, a liar, made up
+                continue  # a share that its dealer, a malicious user, made up
             if owner != dealer or kind != ("self" if dealer in survivors else "mask"):
                 name = self._plan.users[dealer]
                 raise BrokenInvariantError(f"user {node.user!r} released the wrong share of user {name!r}")
@@ -120,7 +120,7 @@ class Ledger:
     def _check_secrets(self, dealer: int, out: dict[str, set[int]], number: int) -> None:
         """No holder gave shares of both secrets of a dealer, and the holders together not enough of both.
 
-        Without identities the server is trusted. On a complete graph t is a majority, so even a server that lies, as
+        Without identities the server is trusted. On a complete graph t is a majority, so even a malicious server, as
         the network does here, gets one secret only; on a sparse one it may get both.
         """
         name = self._plan.users[dealer]

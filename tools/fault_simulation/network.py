@@ -1,6 +1,6 @@
 """The network: it loses, duplicates, delays, reorders and corrupts messages, and delivers them to the wrong place.
 
-It also plays a server that lies to one user: it changes the sets of users in what the server sends.
+It also plays a malicious server to one user: it changes the sets of users in what the server sends.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Network:
             self._misroute(envelope)
 
     def replay(self, user: User, number: int) -> None:
-        """A server that lies sends a user everything of a round again, in order, perhaps changed."""
+        """A malicious server sends a user everything of a round again, in order, perhaps changed."""
         again = {old: None for old in self._seen if (old.user, old.up, old.round) == (user, False, number)}
         self._trace.fault("replayed", user, f"round {number}, {len(again)} messages")
         for place, envelope in enumerate(again):

@@ -47,9 +47,9 @@ PLANS: tuple[tuple[int, dict[str, Any]], ...] = (
 @cache
 def find_plan(place: int) -> Plan:
     """The plan at a place of the table."""
-    wishes = dict(PLANS[place][1])
-    ring = wishes.pop("sparse", None)
-    plan = Plan.build(**wishes)
+    requirements = dict(PLANS[place][1])
+    ring = requirements.pop("sparse", None)
+    plan = Plan.build(**requirements)
     if ring is None:
         return plan
     order = list(range(len(plan.users)))

@@ -1,4 +1,4 @@
-"""What a seed decides: the order of events in virtual time, and the script (plan, faults, liars) of a schedule.
+"""What a seed decides: the order of events in virtual time, and the script (plan, faults, malicious) of a schedule.
 
 There is one queue of events and no real clock. Everything random about the events comes from one `random.Random` made
 from the seed; secrets and vectors come from others made from it too, so a replay repeats every byte.
@@ -123,7 +123,7 @@ _STORM = Rates(
 _ROLLBACK = Rates(crash_step=0.12, stale_save=0.6, twin=0.15, replay=0.9, tamper=0.12, duplicate=0.05)
 _SERVER = Rates(crash_server=0.03, duplicate=0.1, crash=0.05, misroute=0.05)
 
-# How often, what happens, and how many rounds and liars there may be.
+# How often, what happens, and how many rounds and malicious users there may be.
 MOODS: dict[str, tuple[int, Rates, int, int]] = {
     "calm": (6, Rates(), 2, 0),
     "drops": (13, Rates(), 1, 0),
@@ -132,7 +132,7 @@ MOODS: dict[str, tuple[int, Rates, int, int]] = {
     "rollback": (15, _ROLLBACK, 2, 0),
     "server": (8, _SERVER, 3, 0),
     "hostile": (10, _HOSTILE, 2, 0),
-    "liars": (8, Rates(duplicate=0.05), 1, 2),
+    "malicious": (8, Rates(duplicate=0.05), 1, 2),
     "storm": (12, _STORM, 3, 1),
 }
 
@@ -148,7 +148,7 @@ class Script:
     signed: bool
     rounds: int
     rates: Rates
-    liars: dict[User, str]
+    malicious: dict[User, str]
     drops: dict[User, str]
     eager: bool
     retries: bool
@@ -165,7 +165,7 @@ class Script:
         _, rates, most_rounds, most_liars = MOODS[mood]
         place = choose_plan(draw)
         plan = find_plan(place)
-        liars = draw.sample(plan.users, draw.randint(min(1, most_liars), most_liars))
+        malicious = draw.sample(plan.users, draw.randint(min(1, most_liars), most_liars))
         dropping = draw.sample(plan.users, draw.randint(0, len(plan.users) // 2)) if mood == "drops" else []
         rounds = draw.choices(range(1, most_rounds + 1), weights=[6, 3, 2][:most_rounds])[0]
         return cls(
@@ -176,7 +176,7 @@ class Script:
             signed=draw.random() < 0.35,
             rounds=rounds if len(plan.users) < 8 else 1,
             rates=rates,
-            liars={user: draw.choice(traits) for user in liars},
+            malicious={user: draw.choice(traits) for user in malicious},
             drops={user: draw.choice(PHASES) for user in dropping},
             eager=draw.random() < 0.6,
             retries=mood not in ("calm", "drops") and draw.random() < 0.6,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fault_simulation.liars import lie, lie_about_shares, lie_about_vector
+from fault_simulation.malicious import lie, lie_about_shares, lie_about_vector
 from fault_simulation.network import Envelope
 from fault_simulation.schedule import PHASES
 from heterosag.crypto.field import PRIME
@@ -158,7 +158,7 @@ class Node:
         self.world = world
         self.user = user
         self.index = world.script.plan.index(user)
-        self.trait = world.script.liars.get(user, "")
+        self.trait = world.script.malicious.get(user, "")
         self.disk = Disk(0)
         self.programs = [Program(self, 0)]
         self.away_in: int | None = None

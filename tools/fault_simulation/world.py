@@ -18,7 +18,7 @@ import numpy as np
 
 from fault_simulation.invariants import Checks, Record
 from fault_simulation.ledger import BrokenInvariantError, Ledger
-from fault_simulation.liars import TRAITS
+from fault_simulation.malicious import TRAITS
 from fault_simulation.network import Envelope, Network
 from fault_simulation.schedule import Clock, Script, Trace
 from fault_simulation.users import Node
@@ -60,7 +60,7 @@ class World:
         self.trace.note(
             "world",
             f"seed {script.seed}: {script.mood}, plan {script.place}, {script.rounds} rounds, "
-            f"{'with' if script.signed else 'without'} identities, liars {script.liars or 'none'}",
+            f"{'with' if script.signed else 'without'} identities, malicious users {script.malicious or 'none'}",
         )
         self._start_round()
         self.clock.run()

@@ -497,10 +497,10 @@ def masked_vector(data: bytes) -> None:
     server = _waiting_server(False, "mask")
     if not _receive(server, False, "mask", USER, message):
         return
-    cells = PLAN.cells(PLAN.seats[USER])
+    cells = PLAN.cells(PLAN.assignment[USER])
     assert pack_cells(list(unpack_cells(memoryview(data), cells)), cells) == data
     added: Any = server._state
-    assert pack_cells(added.sums[PLAN.seats[USER]], cells) == data, "another vector was added"
+    assert pack_cells(added.sums[PLAN.assignment[USER]], cells) == data, "another vector was added"
 
 
 def server_raw(data: bytes) -> None:
@@ -526,9 +526,9 @@ def server_closing(data: bytes) -> None:
     signed = bool(script.below(2))
     phase = play(signed).phases[script.below(len(play(signed).phases))]
     tape, server = play(signed), play(signed).server(phase)
-    liars = 1 + script.below(4)
+    malicious = 1 + script.below(4)
     hostile = {}
-    for _ in range(liars):
+    for _ in range(malicious):
         user = script.below(len(PLAN.users))
         if user in tape.answered[phase]:
             edits = Script(script.take(script.below(40)))

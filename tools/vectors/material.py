@@ -38,7 +38,7 @@ def element(*name: object) -> int:
 
 
 def whole(below: int, *name: object) -> int:
-    """A whole number from its name."""
+    """An integer from its name."""
     return int.from_bytes(hashed(*name), "little") % below
 
 

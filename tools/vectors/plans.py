@@ -1,4 +1,4 @@
-"""Vectors of what is public before a key exists: assignment, sharing graph, plan, legal sets, contexts."""
+"""Vectors of what is public before a key exists: assignment, sharing graph, plan, admissible sets, contexts."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def _bad_plans() -> list[Document]:
         "a recipe of sixteen values": msgspec.msgpack.encode([version, recipe[:-1], structure]),
         "a ring too wide in the structure": msgspec.msgpack.encode(wrong_bits),
         "a lower quorum in the structure": msgspec.msgpack.encode(wrong_quorum),
-        "range as whole numbers": changed(4, [-1, 1]),
+        "range as integers": changed(4, [-1, 1]),
         "version not at its shortest": good[:1] + b"\xcc\x01" + good[2:],
         "range in falling order": changed(4, [1.0, -1.0]),
         "a floor below two": changed(6, 1),
@@ -282,10 +282,10 @@ def _bad_plans() -> list[Document]:
     return [{"name": name, "bytes": data.hex()} for name, data in found.items()]
 
 
-# --- legal sets ---------------------------------------------------------------------------------------------------
+# --- admissible sets ----------------------------------------------------------------------------------------------
 
 
-def legality() -> Document:
+def admissibility() -> Document:
     """legality.json."""
     sets: dict[str, list[list[int]]] = {
         "plain": [
@@ -314,8 +314,8 @@ def legality() -> Document:
             except TooFewSurvivorsError as error:
                 must_fail.append({**entry, "error": "TooFewSurvivorsError", "reason": error.reason})
     about = (
-        "Sets of users that are legal under a plan, and sets that are not, with the rule they break. "
-        "made_legal is what a server keeps of the set by leaving out whole subgroups, null where nothing legal is left."
+        "Sets of users that are admissible under a plan, and sets that are not, with the rule they break. "
+        "made_legal is what a server keeps of the set by leaving out whole subgroups, null where nothing is left."
     )
     return document(about, cases, must_fail)
 

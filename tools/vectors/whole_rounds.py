@@ -1,4 +1,4 @@
-"""Vectors of whole rounds, every message of them, with users who vanish at different phases."""
+"""Vectors of whole rounds, every message of them, with users who drop out at different phases."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def play(name: str) -> Played:
 def plain() -> Document:
     """round_plain.json."""
     about = (
-        "A whole round without identities: nine users in three subgroups, one vanishes before each of the four phases. "
-        "Everything secret is given, every message in full, and the sums and means the server ends with."
+        "A whole round without identities: nine users in three subgroups, one drops out before each of the four "
+        "phases. Everything secret is given, every message in full, and the sums and means the server ends with."
     )
     return document(about, [_case(play("plain"))])
 
@@ -150,7 +150,7 @@ def plain() -> Document:
 def signed() -> Document:
     """round_signed.json."""
     about = (
-        "A whole round with identities, weights, a metric and rotation: eight users in four subgroups. One vanishes "
+        "A whole round with identities, weights, a metric and rotation: eight users in four subgroups. One drops out "
         "before masking, so that its whole subgroup is left out, and one before agreeing."
     )
     return document(about, [_case(play("signed"))])
@@ -194,11 +194,11 @@ def _user(setting: Setting, index: int) -> Document:
     update = check_update(
         plan, np.array(setting.update(index)), weight=setting.weight(index), metrics=setting.metrics(index)
     )
-    cells = fill_cells(plan, plan.seats[index], update, Rounding(setting.rounding_key(index)))
+    cells = fill_cells(plan, plan.assignment[index], update, Rounding(setting.rounding_key(index)))
     found: Document = {
         "index": index,
         "name": plan.users[index],
-        "subgroup": plan.seats[index],
+        "subgroup": plan.assignment[index],
         "mask_secret": element_to_bytes(secrets.mask_secret).hex(),
         "self_secret": element_to_bytes(secrets.self_secret).hex(),
         "seal_private": secrets.seal_key.private_bytes_raw().hex(),

@@ -74,7 +74,7 @@ class SecureGrid(Grid):
     - `weight_unit`: examples that make a weight of one.
     - `weighted_by`: the name of the train function's metric that counts examples.
     - `metrics`: names that are averaged over everybody, securely; all others are dropped.
-    - `clear_metrics`: names that nodes that agree to it send in clear.
+    - `clear_metrics`: names that nodes that agree to it send in plaintext.
     - `directory`: every node's public key, which turns identities on.
     - `timeouts`: seconds for each stage, by its name, or one number.
     - `options`: anything else that `Plan.build` takes.
@@ -267,7 +267,7 @@ class SecureGrid(Grid):
         content = next(iter(work.messages.values())).content
         round_id = RoundId(session=self._session, number=work.number, model=round_digest(content, terms))
         work.ledger = self._ledgers.setdefault(epoch_of(plan), Ledger(plan, sets_below=self._hide_sets_below))
-        server = Server(plan, round_id, directory=self._directory, guard=work.ledger, spread=all_cores())
+        server = Server(plan, round_id, directory=self._directory, guard=work.ledger, parallel_map=all_cores())
         opening = {
             "plan": plan.encode(),
             "session": round_id.session,
@@ -289,7 +289,7 @@ class SecureGrid(Grid):
             work.server_seconds[phase.value] = time.perf_counter() - began
             if phase is not Phase.UNMASK:
                 for node in replies.keys() - {int(user) for user in outgoing}:
-                    work.lose(node, phase.value, "left out, so that the others are a legal set")
+                    work.lose(node, phase.value, "left out, so that the others are an admissible set")
         began = time.perf_counter()
         combined = combine(plan, server.decoded, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
@@ -410,7 +410,7 @@ class SecureGrid(Grid):
             raise PlanError("classes", f"no node can take part: {_commonest(work.lost)}")
         if (users, dimension) not in self._plans:
             kept = [(len(group), level) for group, level in zip(members, self._levels, strict=True) if group]
-            wishes = {
+            requirements = {
                 "value_range": span,
                 "subgroup_size": min(8, max(len(users) // 4, 3)),
                 "weight_bound": self._weighting[0],
@@ -422,7 +422,7 @@ class SecureGrid(Grid):
                 log(INFO, "the nodes changed: a new plan, and so a new epoch, for %d nodes", len(users))
             sizes, levels = [count for count, _ in kept], [level for _, level in kept]
             try:
-                plan = Plan.build(sizes, levels, dimension, users=users, **wishes)
+                plan = Plan.build(sizes, levels, dimension, users=users, **requirements)
             except TypeError as error:
                 raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None
             for note in plan.notes:

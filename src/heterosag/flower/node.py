@@ -5,8 +5,8 @@ erased with the node's last answer of a round or its first failure, at the lates
 Flower saves the Context only after a reply is sent, and may run two messages at once, "shared, masked and released
 once" rests on a release log on the node's disk instead.
 
-Guarantees: a train message without our stages is refused, so that an update never leaves in clear because the server
-forgot its side; every stage that fails answers with an error that says why and erases the round's secrets.
+Guarantees: a train message without our stages is refused, so that an update never leaves in plaintext because the
+server forgot its side; every stage that fails answers with an error that says why and erases the round's secrets.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def mod(
       folder).
     - `class_of`: the node's class from its Context; without it the class or upload rate is read from its node config,
       `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
-    - `clear_metrics`: names of metrics that this node gives in clear if the server asks.
+    - `clear_metrics`: names of metrics that this node gives in plaintext if the server asks.
     - `hide_sets_below`: refuse rounds that, with those before, would show the sum of fewer users than this.
     """
     node = _Node(
@@ -137,7 +137,7 @@ class _Node:
         record = record_of(message)
         if record is None:
             raise FaultyServerError(
-                "asked to train in clear: this node has the heterosag mod, so its server must use SecureGrid"
+                "asked to train in plaintext: this node has the heterosag mod, so its server must use SecureGrid"
             )
         stage = value(record, "stage", str, sender="server")
         if stage == HELLO:
@@ -185,7 +185,9 @@ class _Node:
                 raise FaultyServerError(f"the plan puts this node into another class than {named}, which it named")
         refused = sorted(set(kept.get("clear-metrics", ())) - self.clear_metrics)
         if refused:
-            raise FaultyServerError(f"asked for the metric {refused[0]!r} in clear, which this node does not give so")
+            raise FaultyServerError(
+                f"asked for the metric {refused[0]!r} in plaintext, which this node does not give so"
+            )
         round_id = RoundId(
             session=value(kept, "session", bytes, sender="server"),
             number=value(kept, "round", int, sender="server"),
@@ -234,7 +236,7 @@ class _Node:
         weight = self._weight(plan, metrics, kept)
         wanted = {name: float(_known(metrics, name)) for name in plan.metrics}
         clear = {f"metric/{name}": float(_known(metrics, name)) for name in kept.get("clear-metrics", ())}
-        return client.mask(data, vector, weight=weight, metrics=wanted, spread=all_cores()), clear
+        return client.mask(data, vector, weight=weight, metrics=wanted, parallel_map=all_cores()), clear
 
     def _identity(self, context: Context) -> tuple[Identity | None, dict[User, bytes] | None]:
         """Who this node is and whom it knows: as the app says, or from the files that the node config names."""

@@ -91,12 +91,12 @@ class Work:
             self.node_seconds.setdefault(stage, {})[node] = min(said, most)
 
     def keep_clear(self, node: int, record: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Keep the metrics that a node gives in clear."""
+        """Keep the metrics that a node gives in plaintext."""
         found = {name: record.get(f"metric/{name}") for name in names}
         self.clear[node] = {n: value for n, value in found.items() if isinstance(value, float) and math.isfinite(value)}
 
     def clear_metrics(self, survivors: Iterable[Any]) -> dict[str, float]:
-        """The plain mean of what survivors sent in clear."""
+        """The plain mean of what survivors sent in plaintext."""
         columns: dict[str, list[float]] = {}
         for user in survivors:
             for name, value in self.clear.get(int(user), {}).items():

@@ -83,8 +83,10 @@ class Recorder:
             self._writer.close()
 
     def _begin(self, plan: Plan, classes: Mapping[int, int] | None, count: int | None) -> None:
-        seats = _seats(plan, plan.users, classes).values()
-        sizes = [sum(seat == index for seat in seats) for index in range(count or 1 + max(seats))]
+        user_classes = _user_classes(plan, plan.users, classes).values()
+        sizes = [
+            sum(user_class == index for user_class in user_classes) for index in range(count or 1 + max(user_classes))
+        ]
         config = {
             "engine": "flower",
             "data": "flower",
@@ -108,7 +110,7 @@ class Recorder:
             self._writer.write(kind, values)
 
 
-def _seats(plan: Plan, users: Iterable[User], classes: Mapping[int, int] | None) -> dict[User, int]:
+def _user_classes(plan: Plan, users: Iterable[User], classes: Mapping[int, int] | None) -> dict[User, int]:
     """Users' classes: as they named them, or the plan's."""
     if classes is not None:
         return {user: classes[int(user)] for user in users}
@@ -147,8 +149,8 @@ def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> 
     sent: dict[str, dict[User, int]] = {
         stage: {str(node): size for node, size in by.items()} for stage, by in done.received_bytes.items()
     }
-    seats = _seats(done.plan, done.combined.survivors, classes)
-    return line | describe_round(done.plan, done.combined, sent, seats, most)
+    user_classes = _user_classes(done.plan, done.combined.survivors, classes)
+    return line | describe_round(done.plan, done.combined, sent, user_classes, most)
 
 
 def _total(sizes: Mapping[str, Mapping[int, int]]) -> int:

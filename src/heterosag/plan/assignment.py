@@ -1,4 +1,4 @@
-"""Who sits in which subgroup.
+"""Who is assigned to which subgroup.
 
 Users come listed class by class. A class is cut into as many subgroups as the wanted size fits into it, with sizes as
 even as possible, so that no subgroup is smaller than wanted unless its class is. Where the `perfect` design has no

@@ -59,13 +59,13 @@ def _whole(field_name: str, value: Any, least: int, most: int = 2**63 - 1) -> in
             value = operator.index(value)  # NumPy's integers are as good
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         upto = "" if most == 2**63 - 1 else f" and at most {most}"
-        raise PlanError(field_name, f"must be a whole number of at least {least}{upto}, not {value!r}")
+        raise PlanError(field_name, f"must be an integer of at least {least}{upto}, not {value!r}")
     return value
 
 
 def _numbers(field_name: str, values: Any, least: int, most: int = 2**63 - 1) -> tuple[int, ...]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence) or not values:
-        raise PlanError(field_name, f"must be a list with one whole number a class, like [8, 8], not {values!r}")
+        raise PlanError(field_name, f"must be a list with one integer a class, like [8, 8], not {values!r}")
     return tuple(_whole(f"{field_name}[{index}]", value, least, most) for index, value in enumerate(values))
 
 
@@ -116,7 +116,7 @@ def check_numbers(
     _whole("floor", floor, 2)
     _whole("colluders", colluders, 0, users - 1)
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-        raise PlanError("dropout", f"the share of users expected to vanish lies in 0 <= p < 1, not {dropout!r}")
+        raise PlanError("dropout", f"the share of users expected to drop out lies in 0 <= p < 1, not {dropout!r}")
     try:
         return check_range(value_range)
     except UsageError as error:
@@ -130,7 +130,7 @@ def seed_bytes(seed: Any) -> bytes | None:
         return b"bytes" + seed
     if isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**63:
         return b"int" + seed.to_bytes(8, "little")
-    raise PlanError("assignment_seed", "must be None, a whole number from 0 to 2^63-1, or 1 to 64 bytes")
+    raise PlanError("assignment_seed", "must be None, an integer from 0 to 2^63-1, or 1 to 64 bytes")
 
 
 def count(

@@ -162,9 +162,9 @@ def _check_extent(arguments: dict[str, Any], structure: Any) -> None:
 
 
 def _check_plain(name: str, value: Any) -> None:
-    """Arguments are made of plain values and flat lists of them, and a whole number has 64 bits."""
+    """Arguments are made of plain values and flat lists of them, and an integer has 64 bits."""
     for part in value if isinstance(value, list) else (value,):
         if isinstance(part, (list, dict)):
             raise PlanError(name, "must be a plain value or a flat list of them")
         if isinstance(part, int) and not -(2**63) <= part < 2**64:
-            raise PlanError(name, "a whole number of more than 64 bits")
+            raise PlanError(name, "an integer of more than 64 bits")

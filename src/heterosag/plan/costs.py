@@ -1,7 +1,7 @@
 """What a plan costs in bits.
 
 The paper's measure (Appendix F): a user sends, for every segment, its elements at the ring width of its block.
-*Expansion* compares that with sending the quantized values in clear, ceil(log2 K) bits each, and with what the same
+*Expansion* compares that with sending the quantized values in plaintext, ceil(log2 K) bits each, and with what the same
 levels would take in one block of everybody (`secagg`). Auxiliary lanes are counted apart; keys and shares are not
 counted here. `summarise` puts a plan's structure, guarantees and costs into plain data.
 """
@@ -32,7 +32,7 @@ class Costs:
         return tuple(self.upload_bits[g] for g in self._largest())
 
     def expansion(self) -> tuple[float, ...]:
-        """Per class, masked bits over the bits of the same quantized vector in clear."""
+        """Per class, masked bits over the bits of the same quantized vector in plaintext."""
         return tuple(self.upload_bits[g] / self.clear_bits[g] for g in self._largest())
 
     def against_secagg(self) -> tuple[float, ...]:

@@ -111,7 +111,7 @@ class Design:
         )
 
     def byzantine_tolerance(self, lost: Collection[int] = ()) -> int:
-        """How many faulty subgroups, wherever they sit, leave a majority of sound blocks in every segment."""
+        """How many faulty subgroups, wherever they are, leave a majority of sound blocks in every segment."""
         return max(0, min(-(-len(segment) // 2) - 1 for segment in self.surviving(lost)))
 
     def tolerated_losses(self, minimum: float) -> int:

@@ -70,11 +70,11 @@ def failure_probability(
     losses: int,
     floor_per_subgroup: bool,
 ) -> float:
-    """The probability that no legal set of survivors is left and the round ends with an error.
+    """The probability that no admissible set of survivors is left and the round ends with an error.
 
     `needed` survivors reach the thresholds; `losses` whole subgroups may be lost before the robustness falls below
     what the plan asks for (see `Design.tolerated_losses`: from two on an underestimate, so that this is then an upper
-    bound). The server may drop whole subgroups to make the rest legal, and this counts that.
+    bound). The server may drop whole subgroups to make the rest admissible, and this counts that.
     """
     if losses < 0:
         return 1.0

@@ -31,7 +31,7 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
         )
     if plan.colluders > plan.floor - 2:
         yield (
-            f"a block at its floor of {plan.floor} survivors bears {plan.floor - 2} colluders, not all "
+            f"a block at its floor of {plan.floor} survivors tolerates {plan.floor - 2} colluders, not all "
             f"{plan.colluders}: a floor of {plan.colluders + 2} would"
         )
     if plan.weight_bound > 1 and len(plan.segments[0].blocks) > 1:
@@ -44,7 +44,7 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
                 "(fill_levels raises each block's)"
             )
     yield (
-        "without identities there is no protection against a server that lies (split views, substituted keys, Sybils); "
+        "without identities there is no protection against a malicious server (split views, substituted keys, Sybils); "
         "hiding is computational: it rests on X25519, AES and SHA-256"
     )
 

@@ -53,11 +53,11 @@ class Plan:
     where the paper claims more than is true. The structure always follows from the arguments of `build`:
     `dataclasses.replace` builds it anew.
 
-    - `users`: names in roster order, class by class; `seats`: each one's subgroup, by roster index.
+    - `users`: names in roster order, class by class; `assignment`: each one's subgroup, by roster index.
     - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `weight_bound`, `fill_levels`, `floor`,
       `min_robustness`, `colluders`, `dropout`, `assignment_seed`, `metrics`, `rotate`: as `build` took them.
-    - `subgroups`: who sits in each; `design`: which of them code each segment together; `segments`: slices of the
-      vector with their blocks, levels and rings.
+    - `subgroups`: who is assigned to each; `design`: which of them code each segment together; `segments`: slices of
+      the vector with their blocks, levels and rings.
     - `sharing`: who holds whose shares; `agree_quorum`: signatures on a survivor set before anything is released.
     """
 
@@ -82,7 +82,7 @@ class Plan:
     segments: tuple[PlannedSegment, ...] = field(init=False)
     agree_quorum: int = field(init=False)
     notes: tuple[str, ...] = field(init=False, compare=False)
-    seats: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    assignment: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _roster: dict[User, int] = field(init=False, repr=False, compare=False)
     _cells: dict[int, tuple[Cell, ...]] = field(init=False, repr=False, compare=False)
     _sizes_on_wire: list[int] = field(init=False, repr=False, compare=False)
@@ -116,7 +116,7 @@ class Plan:
         """Plan the rounds of an epoch, or raise a `PlanError` that says which value to change and to what.
 
         - `classes`: users per class, slowest link first.
-        - `levels`: quantizer levels per class, never falling.
+        - `levels`: quantizer levels per class, non-decreasing.
         - `dimension`: elements of the update vector.
         - `value_range`: values outside are clipped; a pair, or the half width of a range around zero. Nothing can be
           assumed here: a range ten times too wide makes the error of few levels ten times larger. Some three standard
@@ -125,11 +125,12 @@ class Plan:
         - `subgroup_size`: users a subgroup should have at least.
         - `floor`: least survivors of a block whose sum may be unmasked.
         - `weight_bound`: largest weight of a user.
-        - `min_robustness`: least inference robustness of a legal survivor set (default: this plan's without losses).
+        - `min_robustness`: least inference robustness of an admissible survivor set (default: this plan's without
+          losses).
         - `colluders`: users who may collude with the server.
         - `users`: names in class order (default 0..N-1).
         - `assignment_seed`: public seed that shuffles users of a class (None: listed order, chosen by a trusted party).
-        - `dropout`: share of users expected to vanish in a round.
+        - `dropout`: share of users expected to drop out in a round.
         - `sharing`: who holds shares: auto, complete or sparse (neighbours only, which auto takes beyond 256 users).
         - `fill_levels`: raise every block's level as far as its ring holds, at no cost in bits.
         - `metrics`: names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
@@ -199,7 +200,9 @@ class Plan:
             "subgroups": subgroups,
             "segments": segments,
             "agree_quorum": quorum,
-            "seats": tuple(seat for _, seat in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)),
+            "assignment": tuple(
+                subgroup for _, subgroup in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)
+            ),
             "_roster": {user: index for index, user in enumerate(roster)},
             "_cells": {},
             "_sizes_on_wire": [],
@@ -246,7 +249,7 @@ class Plan:
 
     def subgroup_of(self, user: User) -> int:
         """The index of a user's subgroup."""
-        return self.seats[self.index(user)]
+        return self.assignment[self.index(user)]
 
     def blocks_of(self, subgroup: int) -> tuple[PlannedBlock, ...]:
         """The block in which a subgroup codes each segment, in the order of the segments."""
@@ -314,7 +317,7 @@ class Plan:
         return chances.leak_probability(self.design, self._sizes(), self._rate(dropout))
 
     def failure_probability(self, dropout: float | None = None) -> float:
-        """The probability that a round ends with an error because no legal survivor set is left."""
+        """The probability that a round ends with an error because no admissible survivor set is left."""
         return chances.failure_probability(
             self.design,
             self._sizes(),

@@ -3,7 +3,7 @@
 With up to a few hundred users everybody holds a share of everybody's secrets. Beyond that each user shares with k
 neighbours on a random regular graph (Bell, Bonawitz, Gascon, Lepoint and Raykova 2020): users in a random order on a
 ring, each joined with the k/2 nearest on either side. k and the threshold t follow from hypergeometric tails; they
-are compared as whole numbers, so no rounding decides about security.
+are compared as integers, so no rounding decides about security.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def sparse_graph(order: Sequence[int], neighbours: int, threshold: int) -> Shari
 
 
 def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_server: bool = False) -> tuple[int, int]:
-    """The smallest even k, and t, for N users of whom the shares `corrupt` lie and `dropped` vanish.
+    """The smallest even k, and t, for N users of whom the shares `corrupt` lie and `dropped` drop out.
 
     Guarantees: except with probability 2^-40 the honest survivors stay connected and no user has t corrupt holders;
     except with 2^-20 every user keeps t holders who answer. `malicious_server` asks for the threshold that a server
@@ -97,19 +97,19 @@ def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_ser
     """
     if users < 3 or not (0 <= corrupt < 1 and 0 <= dropped < 1 and corrupt + dropped < 1):
         raise UsageError(f"no sharing graph for {users} users with {corrupt:g} corrupt and {dropped:g} dropped")
-    liars, gone, bad = (math.floor(share * users + 1e-9) for share in (corrupt, dropped, corrupt + dropped))
+    malicious, gone, bad = (math.floor(share * users + 1e-9) for share in (corrupt, dropped, corrupt + dropped))
     for k in range(2, users, 2):
         total = math.comb(users, k)
         if users * (users - k - 1) * math.comb(bad, k) << (PRIVACY_BITS + 1) >= 2 * total:
             continue
-        t1 = _least_tail(users, liars, k, total)
+        t1 = _least_tail(users, malicious, k, total)
         t = math.ceil((t1 + k - 1.25) / 2) + 1 if malicious_server else t1 + 1
         t = max(t, _LEAST_THRESHOLD)
         enough_left = sum(_hypergeometric(users, users - gone, k)[:t])
         if t <= k and enough_left * users << FAILURE_BITS < total:
             return k, t
     raise UsageError(
-        f"no sharing graph on {users} users bears {corrupt:.0%} corrupt and {dropped:.0%} dropped users: "
+        f"no sharing graph on {users} users tolerates {corrupt:.0%} corrupt and {dropped:.0%} dropped users: "
         "expect fewer of them, or use the complete graph"
     )
 
@@ -119,8 +119,8 @@ def _hypergeometric(users: int, marked: int, drawn: int) -> list[int]:
     return [math.comb(marked, i) * math.comb(users - marked, drawn - i) for i in range(drawn + 1)]
 
 
-def _least_tail(users: int, liars: int, k: int, total: int) -> int:
+def _least_tail(users: int, malicious: int, k: int, total: int) -> int:
     """The least t1 with P[more than t1 of k holders are corrupt] <= 2^-41 / N."""
-    tails = list(accumulate(reversed(_hypergeometric(users, liars, k))))  # entry j: at least k - j corrupt
+    tails = list(accumulate(reversed(_hypergeometric(users, malicious, k))))  # entry j: at least k - j corrupt
     small_enough = sum(1 for tail in tails if tail * users << (PRIVACY_BITS + 1) <= total)
     return k - small_enough

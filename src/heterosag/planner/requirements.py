@@ -1,4 +1,4 @@
-"""What a plan is wished for."""
+"""What a plan is required."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from heterosag.errors import UsageError
 from heterosag.vector.quantize import check_range
 
-__all__ = ["MOST_USERS", "Wishes"]
+__all__ = ["MOST_USERS", "Requirements"]
 
 MOST_USERS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class Requirements:
     """What a plan is for.
 
     - `rates`: Mb/s of each user's upload.
     - `dimension`: elements of the update vector.
     - `deadline`, `bits`: either seconds for the masked vector's upload, or the bits that it may have.
     - `dropout`, `corrupt`: shares of users.
-    - `attackers`: liars that the median must bear.
+    - `attackers`: malicious users that the median must tolerate.
     - `floor`, `value_range`, `weight_bound`: as in `Plan.build`.
     - `most_classes`, `most_subgroups`: no plan has more.
     - `failure`: how often a round may end for lack of survivors.

@@ -11,9 +11,9 @@ subgroups. A slow subgroup with many bits costs everybody who is faster; that is
 
 For given n the best b is found by dynamic programming over the places where a class may begin, with the bits spent by
 slower subgroups as the state: exact for every Z up to `_PLACES`, and beyond over that many places, spread evenly. n
-runs over the subgroup sizes that the other wishes allow. `lower_bound` is the error that no plan of these subgroup
-sizes can beat: every subgroup with the bits it could have if all slower ones had the fewest. Of plans whose errors are
-within a thousandth of the least the one with the fewest bits is taken.
+runs over the subgroup sizes that the other requirements allow. `lower_bound` is the error that no plan of these
+subgroup sizes can beat: every subgroup with the bits it could have if all slower ones had the fewest. Of plans whose
+errors are within a thousandth of the least the one with the fewest bits is taken.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from heterosag.errors import UsageError
 from heterosag.plan import dropout as chances
 from heterosag.plan.design import has_perfect, make
 from heterosag.plan.sharing import majority
-from heterosag.planner.requirements import Wishes
+from heterosag.planner.requirements import Requirements
 
 __all__ = ["MOST_SIZES", "THRIFT", "Model", "Solved", "sizes_for", "solve", "solve_size"]
 
@@ -61,7 +61,7 @@ class Model:
     users: int
     size: int
     subgroups: int
-    wishes: Wishes
+    requirements: Requirements
     careful: bool = False  # room for the last byte of every segment, and for segments of unequal size
 
     @property
@@ -77,7 +77,7 @@ class Model:
     @property
     def elements(self) -> int:
         """Elements of the largest segment."""
-        return -(-self.wishes.dimension // self.segments)
+        return -(-self.requirements.dimension // self.segments)
 
     @property
     def block(self) -> int:
@@ -87,43 +87,45 @@ class Model:
     @property
     def fewest(self) -> int:
         """Bits of a ring with two levels."""
-        return (self.block * self.wishes.weight_bound).bit_length()
+        return (self.block * self.requirements.weight_bound).bit_length()
 
     def level(self, bits: int) -> int:
         """The most levels that a ring of so many bits holds for the largest block."""
-        return int(min((2**bits - 1) // (self.block * self.wishes.weight_bound) + 1, 2**32))
+        return int(min((2**bits - 1) // (self.block * self.requirements.weight_bound) + 1, 2**32))
 
     def starts(self) -> list[int]:
         """The place, in users by rate, at which each subgroup begins."""
         even, more = divmod(self.users, self.subgroups)
         return [place * even + min(place, more) for place in range(self.subgroups)]
 
-    def rooms(self, rates: Sequence[float]) -> list[int]:
+    def budgets(self, rates: Sequence[float]) -> list[int]:
         """For each subgroup, the bits an element's way through all segments may take: its slowest member's budget."""
-        lanes = 3 if self.wishes.weight_bound > 1 else 2
+        lanes = 3 if self.requirements.weight_bound > 1 else 2
         fixed = self.segments * (64 * lanes + (7 if self.careful else 0))
-        elements = self.elements if self.careful else self.wishes.dimension / self.segments
-        return [math.floor((self.wishes.budget(rates[at]) - fixed) / elements) for at in self.starts()]
+        elements = self.elements if self.careful else self.requirements.dimension / self.segments
+        return [math.floor((self.requirements.budget(rates[at]) - fixed) / elements) for at in self.starts()]
 
     def error(self, weighted: float, *, block: float | None = None, elements: float | None = None) -> float:
         """The bound on the error, from the sum over pairs: with blocks and segments of mean size unless given."""
-        width = self.wishes.value_range[1] - self.wishes.value_range[0]
-        share = self.wishes.weight_bound / (self.wishes.weight_bound + self.users - 1)
+        width = self.requirements.value_range[1] - self.requirements.value_range[0]
+        share = self.requirements.weight_bound / (self.requirements.weight_bound + self.users - 1)
         users = 2 * self.users / self.subgroups if block is None else block
-        size = self.wishes.dimension / self.segments if elements is None else elements
+        size = self.requirements.dimension / self.segments if elements is None else elements
         return weighted * users * size * width**2 / 4 * share**2
 
     def lower_bound(self, rates: Sequence[float]) -> float:
         """Less than this no bits can bring: the smallest blocks and segments, slower subgroups with the fewest bits."""
-        wishes = self.wishes
-        smallest, elements = 2 * (self.users // self.subgroups), wishes.dimension // self.segments
-        fewest = (smallest * wishes.weight_bound).bit_length()
+        requirements = self.requirements
+        smallest, elements = 2 * (self.users // self.subgroups), requirements.dimension // self.segments
+        fewest = (smallest * requirements.weight_bound).bit_length()
         total = 0.0
         for place, (at, weight) in enumerate(zip(self.starts(), self.weights(), strict=True)):
             after = self.subgroups - 1 - place + self.star
-            room = (wishes.budget(rates[at]) - 128 * self.segments) / max(elements, 1) - place * fewest + self.star
-            bits = min(63, math.floor(room / after)) if after else 63
-            level = min((2 ** max(bits, fewest) - 1) // (smallest * wishes.weight_bound) + 1, 2**32)
+            budget = (
+                (requirements.budget(rates[at]) - 128 * self.segments) / max(elements, 1) - place * fewest + self.star
+            )
+            bits = min(63, math.floor(budget / after)) if after else 63
+            level = min((2 ** max(bits, fewest) - 1) // (smallest * requirements.weight_bound) + 1, 2**32)
             total += weight / (level - 1) ** 2
         return self.error(total, block=smallest, elements=elements)
 
@@ -133,7 +135,7 @@ class Model:
         if not self.star:
             return paired
         largest = -(-self.users // self.subgroups)
-        return paired + (largest * self.wishes.weight_bound * (self.level(bits) - 1)).bit_length()
+        return paired + (largest * self.requirements.weight_bound * (self.level(bits) - 1)).bit_length()
 
     def weights(self) -> list[float]:
         """In how many pairs each subgroup is the slower one; a star counts half."""
@@ -144,12 +146,14 @@ class Model:
         return 1.0 / (self.level(bits) - 1) ** 2
 
 
-def solve(wishes: Wishes, rates: Sequence[float], *, sizes: int = MOST_SIZES, careful: bool = False) -> Solved | None:
-    """The best bits over all subgroup sizes that the wishes allow, or the first few of them."""
+def solve(
+    requirements: Requirements, rates: Sequence[float], *, sizes: int = MOST_SIZES, careful: bool = False
+) -> Solved | None:
+    """The best bits over all subgroup sizes that the requirements allow, or the first few of them."""
     users = len(rates)
     models = [
-        Model(users=users, size=size, subgroups=users // size, wishes=wishes, careful=careful)
-        for size in sizes_for(wishes)[:sizes]
+        Model(users=users, size=size, subgroups=users // size, requirements=requirements, careful=careful)
+        for size in sizes_for(requirements)[:sizes]
     ]
     found = [solved for model in models if (solved := solve_size(model, rates)) is not None]
     if not found:
@@ -158,40 +162,47 @@ def solve(wishes: Wishes, rates: Sequence[float], *, sizes: int = MOST_SIZES, ca
     return replace(min(found, key=lambda solved: solved.error), lower_bound=bound)
 
 
-def sizes_for(wishes: Wishes) -> list[int]:
+def sizes_for(requirements: Requirements) -> list[int]:
     """Subgroup sizes to try: the smallest that are allowed, and some larger ones, whose segments are fewer."""
-    users = len(wishes.rates)
-    least = max(-(-users // wishes.most_subgroups), -(-wishes.floor // 2), 1)
-    if wishes.corrupt > 0:
+    users = len(requirements.rates)
+    least = max(-(-users // requirements.most_subgroups), -(-requirements.floor // 2), 1)
+    if requirements.corrupt > 0:
         try:
             needed = chances.least_subgroup_size(
-                users, corrupt=wishes.corrupt, dropout=wishes.dropout, honest=wishes.floor, bits=wishes.privacy_bits
+                users,
+                corrupt=requirements.corrupt,
+                dropout=requirements.dropout,
+                honest=requirements.floor,
+                bits=requirements.privacy_bits,
             )
         except UsageError:
             return []
         least = max(least, needed)
-    fitting = [size for size in range(least, users // 2 + 1) if _fits(wishes, users // size)]
+    fitting = [size for size in range(least, users // 2 + 1) if _fits(requirements, users // size)]
     allowed: list[int] = []
     for size in fitting:
-        if len(allowed) < MOST_SIZES and (len(allowed) < 3 or size >= 1.4 * allowed[-1]) and _lasts(wishes, size):
+        if len(allowed) < MOST_SIZES and (len(allowed) < 3 or size >= 1.4 * allowed[-1]) and _lasts(requirements, size):
             allowed.append(size)
     return allowed
 
 
-def _fits(wishes: Wishes, subgroups: int) -> bool:
-    """Whether `perfect` has so many subgroups, and the median bears the attackers among them."""
+def _fits(requirements: Requirements, subgroups: int) -> bool:
+    """Whether `perfect` has so many subgroups, and the median tolerates the attackers among them."""
     return (
         has_perfect(subgroups)
-        and -(-subgroups // 4) - 1 >= wishes.attackers
-        and subgroups <= min(wishes.dimension, wishes.most_subgroups)
+        and -(-subgroups // 4) - 1 >= requirements.attackers
+        and subgroups <= min(requirements.dimension, requirements.most_subgroups)
     )
 
 
-def _lasts(wishes: Wishes, size: int) -> bool:
-    """Whether rounds end for lack of survivors as seldom as wished."""
-    alone, users = wishes.weight_bound > 1, len(wishes.rates)
-    needed = majority(users, wishes.colluders)
-    return _failure(users, size, wishes.dropout, wishes.floor, alone, needed, wishes.failure) <= wishes.failure
+def _lasts(requirements: Requirements, size: int) -> bool:
+    """Whether rounds end for lack of survivors as seldom as required."""
+    alone, users = requirements.weight_bound > 1, len(requirements.rates)
+    needed = majority(users, requirements.colluders)
+    return (
+        _failure(users, size, requirements.dropout, requirements.floor, alone, needed, requirements.failure)
+        <= requirements.failure
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -223,26 +234,26 @@ def _failure(users: int, size: int, dropout: float, floor: int, alone: bool, nee
 
 
 def solve_size(model: Model, rates: Sequence[float]) -> Solved | None:
-    """The best bits of one subgroup size, in at most as many classes as wished."""
-    rooms = model.rooms(rates)
-    if rooms[0] < model.spends(0, model.fewest):
+    """The best bits of one subgroup size, in at most as many classes as required."""
+    budgets = model.budgets(rates)
+    if budgets[0] < model.spends(0, model.fewest):
         return None
-    bits = _spend(model, rooms, min(_PLACES, model.subgroups))
-    if len(set(bits)) > model.wishes.most_classes:
-        bits = _spend(model, rooms, model.wishes.most_classes)
+    bits = _spend(model, budgets, min(_PLACES, model.subgroups))
+    if len(set(bits)) > model.requirements.most_classes:
+        bits = _spend(model, budgets, model.requirements.most_classes)
     spent = math.fsum(weight * model.cost(width) for weight, width in zip(model.weights(), bits, strict=True))
     return Solved(size=model.size, bits=tuple(bits), error=model.error(spent), lower_bound=model.lower_bound(rates))
 
 
-def _spend(model: Model, rooms: Sequence[int], most_places: int) -> list[int]:
+def _spend(model: Model, budgets: Sequence[int], most_places: int) -> list[int]:
     """Bits for every subgroup, by dynamic programming over widths from the fewest up: each is one run of subgroups.
 
     `error[k, t]` is the least error of the subgroups before the k-th place when they have t bits together. A run that
-    begins at a place must fit that subgroup's room: the bits before it, and its own width for everybody from there on.
-    Two levels suffice for everybody (the caller has seen to it), so there always is an answer.
+    begins at a place must fit that subgroup's budget: the bits before it, and its own width for everybody from there
+    on. Two levels suffice for everybody (the caller has seen to it), so there always is an answer.
     """
     count = model.subgroups
-    places = _places(rooms, most_places)
+    places = _places(budgets, most_places)
     ends = [*places, count]
     weights = model.weights()
     ahead = [math.fsum(weights[:place]) for place in ends]
@@ -255,12 +266,12 @@ def _spend(model: Model, rooms: Sequence[int], most_places: int) -> list[int]:
         cost = model.cost(width)
         before, origin = error.copy(), np.full(error.shape, -1, dtype=np.int16)
         for start, place in enumerate(places):
-            room = min(rooms[place] - model.spends(place, width), limit)
-            if room < 0 or not np.isfinite(before[start, : room + 1]).any():
+            budget = min(budgets[place] - model.spends(place, width), limit)
+            if budget < 0 or not np.isfinite(before[start, : budget + 1]).any():
                 continue
             for stop in range(start + 1, len(ends)):
                 shift = (ends[stop] - place) * width
-                reach = min(room, limit - shift)
+                reach = min(budget, limit - shift)
                 found = before[start, : reach + 1] + cost * (ahead[stop] - ahead[start])
                 window = slice(shift, shift + reach + 1)
                 better = found < error[stop, window]
@@ -284,13 +295,13 @@ def _trace(ends: Sequence[int], total: int, begun: Mapping[int, npt.NDArray[np.i
     return bits
 
 
-def _places(rooms: Sequence[int], most: int) -> list[int]:
-    """Where a class may begin: where room grows by most, and spread evenly."""
-    count = len(rooms)
+def _places(budgets: Sequence[int], most: int) -> list[int]:
+    """Where a class may begin: where the budget grows by most, and spread evenly."""
+    count = len(budgets)
     if count <= most:
         return list(range(count))
-    jumps = sorted(range(1, count), key=lambda place: rooms[place - 1] - rooms[place])[: most // 2]
-    chosen = {0, *(place for place in jumps if rooms[place] > rooms[place - 1])}
+    jumps = sorted(range(1, count), key=lambda place: budgets[place - 1] - budgets[place])[: most // 2]
+    chosen = {0, *(place for place in jumps if budgets[place] > budgets[place - 1])}
     spread = iter(sorted(range(count), key=lambda place: (place * most % count, place)))
     while len(chosen) < most:
         chosen.add(next(spread))

@@ -1,7 +1,7 @@
 """The client of a round: a user's side of the protocol as a machine without I/O, clock or threads.
 
 It takes the steps of steps.py in order: it answers an identical message with the identical reply, refuses a different
-one for a step it has taken, and dies, forgetting its secrets, on a message that only a lying server sends.
+one for a step it has taken, and dies, forgetting its secrets, on a message that only a malicious server sends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heterosag.errors import ExposedUsersError, FaultyServerError, UsageError, W
 from heterosag.plan import Plan, User
 from heterosag.protocol import client_state, encoding, steps
 from heterosag.protocol.context import RoundId
-from heterosag.protocol.encoding import CellLanes, Rounding, Spread
+from heterosag.protocol.encoding import CellLanes, ParallelMap, Rounding
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
@@ -47,8 +47,8 @@ class Client(Secret):
     - `guard`: refuses survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from
       round to round.
 
-    A message that only a lying server sends raises `FaultyServerError`, and the client is dead: it has forgotten its
-    secrets. One that merely comes out of order raises it too and changes nothing; bytes that do not decode raise
+    A message that only a malicious server sends raises `FaultyServerError`, and the client is dead: it has forgotten
+    its secrets. One that merely comes out of order raises it too and changes nothing; bytes that do not decode raise
     `WireError` and change nothing. An identical message gets the identical answer.
     """
 
@@ -70,7 +70,7 @@ class Client(Secret):
             raise UsageError("an identity needs the directory of everybody's public keys, and the other way round")
         if identity is None and not trust_server:
             raise UsageError(
-                "without identities nothing protects against a server that lies: give identity and directory, or "
+                "without identities nothing protects against a malicious server: give identity and directory, or "
                 "say trust_server=True"
             )
         known = None if directory is None else _directory(plan, directory)
@@ -87,7 +87,7 @@ class Client(Secret):
         self._masked: tuple[Any, ...] | None = None  # a checksum against mistakes of this user's own program
 
     def save(self) -> bytes:
-        """This client as bytes, secrets in clear: for a program that ends between messages.
+        """This client as bytes, secrets in plaintext: for a program that ends between messages.
 
         Whoever uses it gives a release log that outlives the program, and erases the bytes after the round.
         """
@@ -127,12 +127,12 @@ class Client(Secret):
         metrics: Mapping[str, float] | None = None,
         rounding: Rounding | None = None,
         clip: bool = True,
-        spread: Spread = map,
+        parallel_map: ParallelMap = map,
     ) -> bytes:
         """Phase 2: answer the inbox with the masked vector. One vector a round.
 
-        `vector` has the plan's dimension; `weight` is a whole number up to its weight bound; `metrics` has its metrics.
-        `spread` runs the pieces of a large vector: `heterosag.simulation.workers.all_cores()` for every core.
+        `vector` has the plan's dimension; `weight` is an integer up to its weight bound; `metrics` has its metrics.
+        `parallel_map` runs the pieces of a large vector: `heterosag.simulation.workers.all_cores()` for every core.
         `rounding` is for simulations and test vectors, `clip=False` for playing a malicious user; a deployment gives
         neither.
         """
@@ -146,10 +146,10 @@ class Client(Secret):
             update = encoding.check_update(plan, vector, weight=weight, metrics=metrics)
 
             def fill() -> list[CellLanes]:
-                seat = plan.seats[state.base.user]
-                return encoding.fill_cells(plan, seat, update, rounding, clip=clip, spread=spread)
+                seat = plan.assignment[state.base.user]
+                return encoding.fill_cells(plan, seat, update, rounding, clip=clip, parallel_map=parallel_map)
 
-            return steps.mask(state, message, fill, self._log, spread=spread)
+            return steps.mask(state, message, fill, self._log, parallel_map=parallel_map)
 
         reply = self._step("mask", message, step)
         self._masked = fingerprint

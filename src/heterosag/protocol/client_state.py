@@ -1,7 +1,7 @@
 """A client's state as bytes, for a program that does not live from one message to the next.
 
-A saved client holds its secrets in clear, since nothing else could go on with them: keep it where only this user reads,
-and erase it when the round is over. It is explicit on purpose; pickling a client stays refused.
+A saved client holds its secrets in plaintext, since nothing else could go on with them: keep it where only this user
+reads, and erase it when the round is over. It is explicit on purpose; pickling a client stays refused.
 
 Guarantees: a client restored from its saved state answers as the saved one would have; bytes that do not belong to this
 plan, user and round, or were cut or changed, are refused. What was released is not decided by this state alone: a log

@@ -31,7 +31,7 @@ __all__ = [
     "PIECE_SIZE",
     "CellLanes",
     "Rounding",
-    "Spread",
+    "ParallelMap",
     "Update",
     "check_update",
     "decode",
@@ -45,7 +45,7 @@ METRIC_LIMIT = 2**28
 PIECE_SIZE = 1 << 20
 """Elements of a piece of a large vector: pieces are encoded and masked apart from one another."""
 
-Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """Runs a function over independent pieces: `map` itself, or that of a pool of threads."""
 
 _METRIC_SCALE = 2.0**20
@@ -141,11 +141,11 @@ def fill_cells(
     rounding: Rounding | None = None,
     *,
     clip: bool = True,
-    spread: Spread = map,
+    parallel_map: ParallelMap = map,
 ) -> list[CellLanes]:
     """A user's cells, not yet masked: weight * level of every element in its block's ring, then auxiliary lanes.
 
-    A large vector is quantized in pieces, which `spread` runs; the result does not depend on it.
+    A large vector is quantized in pieces, which `parallel_map` runs; the result does not depend on it.
 
     Guarantees: every element is within 0 .. weight*(level-1), so a block of honest users cannot overflow. With
     `clip=False` elements wrap in the ring instead, as those of a malicious user may.
@@ -158,12 +158,12 @@ def fill_cells(
         update = replace(update, vector=rotated, extent=check_finite(rotated))
     filled = []
     for _, run in groupby(cells, key=lambda cell: (cell.block.level, cell.bits, cell.segment == len(plan.segments))):
-        filled += _fill_run(plan, list(run), update, rounding, clip, spread)
+        filled += _fill_run(plan, list(run), update, rounding, clip, parallel_map)
     return filled
 
 
 def _fill_run(
-    plan: Plan, cells: list[Cell], update: Update, rounding: Rounding, clip: bool, spread: Spread
+    plan: Plan, cells: list[Cell], update: Update, rounding: Rounding, clip: bool, parallel_map: ParallelMap
 ) -> list[CellLanes]:
     """Neighbouring cells of one level and ring, quantized together: many small segments cost as much as a large one."""
     first, last = cells[0], cells[-1]
@@ -189,7 +189,7 @@ def _fill_run(
             start = part.stop
         return clipped
 
-    clipped = sum(spread(fill, range(0, elements.size, PIECE_SIZE)))
+    clipped = sum(parallel_map(fill, range(0, elements.size, PIECE_SIZE)))
     found = []
     for cell in cells:
         part = slice(cell.start - first.start, cell.stop - first.start)

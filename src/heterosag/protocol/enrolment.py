@@ -129,7 +129,7 @@ class Enrolling(Secret):
             raise UsageError(f"the directory's key of {user!r} is not the one of the identity given")
         if after is not None and not set(plan.users) < set(after.plan.users):
             raise FaultyServerError("after a failed enrolment the next charter has fewer users, all of the one before")
-        if level is not None and plan.levels[plan.subgroups[plan.seats[index]].user_class] != level:
+        if level is not None and plan.levels[plan.subgroups[plan.assignment[index]].user_class] != level:
             raise FaultyServerError(f"the charter puts this user into a class of another level than {level}")
         self.user = user
         self._charter = charter
@@ -208,7 +208,7 @@ class Enrolling(Secret):
             raise FaultyServerError(f"{count} users are shown, the charter has {len(self._charter.plan.users)}")
 
     def _answer(self, step: str, after: str, answer: Callable[[], T], message: bytes | None = None) -> T:
-        """Take a step, or answer the same message alike; a server that lies ends this, and the nonce is forgotten."""
+        """Take a step, or answer the same message alike; a malicious server ends this, and the nonce is forgotten."""
         if message is not None and self._answered.get(step, (None,))[0] == message:
             again: T = self._answered[step][1]
             return again

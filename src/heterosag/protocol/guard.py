@@ -1,6 +1,6 @@
-"""A guard over rounds: what a party refuses because of rounds before, though this round by itself is legal.
+"""A guard over rounds: what a party refuses because of rounds before, though this round by itself is admissible.
 
-The ledger is one. It sits above the protocol; clients and servers only know this shape.
+The ledger is one. It is above the protocol; clients and servers only know this shape.
 """
 
 from __future__ import annotations

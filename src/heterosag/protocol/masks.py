@@ -18,7 +18,7 @@ import numpy.typing as npt
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.crypto.secret import Secret
 from heterosag.plan import Plan
-from heterosag.protocol.encoding import PIECE_SIZE, CellLanes, Spread
+from heterosag.protocol.encoding import PIECE_SIZE, CellLanes, ParallelMap
 from heterosag.vector.ring import Lanes
 
 __all__ = ["Mask", "apply", "apply_all", "shared_cells"]
@@ -39,16 +39,15 @@ def shared_cells(plan: Plan, mine: int, theirs: int) -> tuple[int, ...]:
     return tuple(place for place, cell in enumerate(cells) if mine == theirs or theirs in cell.block.subgroups)
 
 
-def apply(lanes: Sequence[CellLanes], masks: Iterable[Mask], *, spread: Spread = map) -> None:
+def apply(lanes: Sequence[CellLanes], masks: Iterable[Mask], *, parallel_map: ParallelMap = map) -> None:
     """Add every mask to the cells it covers, chunk by chunk so that a chunk stays in the cache for all of them."""
-    apply_all([(lanes, masks)], spread=spread)
+    apply_all([(lanes, masks)], parallel_map=parallel_map)
 
 
-def apply_all(work: Iterable[tuple[Sequence[CellLanes], Iterable[Mask]]], *, spread: Spread = map) -> None:
-    """`apply` for several vectors. They, and the pieces of a large one, have nothing to do with one another: `spread`
-    runs them."""
+def apply_all(work: Iterable[tuple[Sequence[CellLanes], Iterable[Mask]]], *, parallel_map: ParallelMap = map) -> None:
+    """`apply` for several vectors; they and the pieces of a large one are independent: `parallel_map` runs them."""
     pieces = [piece for lanes, masks in work for piece in _cut(lanes, masks)]
-    for _ in spread(_Piece.add, pieces):
+    for _ in parallel_map(_Piece.add, pieces):
         pass
 
 

@@ -38,7 +38,7 @@ from heterosag.protocol import messages as wire
 from heterosag.protocol import unmasking
 from heterosag.protocol.cells import check_packed_cells, empty_cells, unpack_cells
 from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
-from heterosag.protocol.encoding import Spread
+from heterosag.protocol.encoding import ParallelMap
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.survivors import make_admissible
 from heterosag.protocol.transitions import SERVER_TRANSITIONS, ServerPhase, next_phase
@@ -83,7 +83,7 @@ class _Round:
     context: bytes
     directory: Mapping[User, bytes] | None
     guard: Guard | None = None
-    spread: Spread = map
+    parallel_map: ParallelMap = map
 
     def verify(self, user: User, signature: bytes, label: str, *parts: bytes) -> None:
         try:
@@ -188,8 +188,8 @@ class _Masking(_State):
         self.arrived: set[int] = set()
         self.signatures: dict[int, bytes] = {}
         self.disputes: set[tuple[int, int]] = set()
-        seats = {self.plan.seats[index] for index in self.members}
-        self.sums = {subgroup: empty_cells(self.plan.cells(subgroup)) for subgroup in seats}
+        occupied = {self.plan.assignment[index] for index in self.members}
+        self.sums = {subgroup: empty_cells(self.plan.cells(subgroup)) for subgroup in occupied}
 
     def take(self, user: User, index: int, message: wire.MaskedVector) -> None:
         if self.base.directory is not None:
@@ -199,7 +199,7 @@ class _Masking(_State):
         check_indices(message.complaints, len(self.plan.users), "complaints", sender=user)
         if not self.members.intersection(self.plan.sharing.holders(index)).issuperset(message.complaints):
             raise FaultyUserError(user, "complained about users who are no dealers of it")
-        subgroup = self.plan.seats[index]
+        subgroup = self.plan.assignment[index]
         size = wire.vector_size(self.plan, subgroup)
         if len(message.vector) != size:
             raise WireError(f"a masked vector of {len(message.vector)} bytes, not {size}", sender=user)
@@ -219,7 +219,7 @@ class _Masking(_State):
         survivors = sorted(make_admissible(self.plan, self.arrived, dealers=self.members))
         if self.base.guard is not None:
             self.base.guard.check(frozenset(survivors))
-        kept = {self.plan.seats[index] for index in survivors}
+        kept = {self.plan.assignment[index] for index in survivors}
         self.sums = {subgroup: sums for subgroup, sums in self.sums.items() if subgroup in kept}
         if self.base.directory is None:
             request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, survivors, [])
@@ -288,7 +288,7 @@ class _Unmasking(_State):
             secrets=secrets,
             mask_keys=masked.mask_keys,
             sums=masked.sums,
-            spread=self.base.spread,
+            parallel_map=self.base.parallel_map,
         )
         segments, metrics = unmasking.join_blocks(self.plan, self.survivors, masked.sums)
         names = tuple(self.plan.users[index] for index in self.survivors)
@@ -303,7 +303,7 @@ class Server:
 
     - `directory`: users' public keys, where identities are in use.
     - `guard`: ends a round before anything is asked for if, with rounds before, it would show too few users.
-    - `spread`: runs the pieces of unmasking: `heterosag.simulation.workers.all_cores()` for every core.
+    - `parallel_map`: runs the pieces of unmasking: `heterosag.simulation.workers.all_cores()` for every core.
 
     `phase` says what it is waiting for, `refusals` which messages were refused and why, `decoded` what it has learned.
     """
@@ -315,13 +315,15 @@ class Server:
         *,
         directory: Mapping[User, bytes] | None = None,
         guard: Guard | None = None,
-        spread: Spread = map,
+        parallel_map: ParallelMap = map,
     ) -> None:
         self.plan = plan
         self.phase = ServerPhase.ADVERTISE
         self.refusals: list[Refusal] = []
         self._state: _State | Decoded | None = _Advertising(
-            _Round(plan=plan, context=round_id.context(plan), directory=directory, guard=guard, spread=spread)
+            _Round(
+                plan=plan, context=round_id.context(plan), directory=directory, guard=guard, parallel_map=parallel_map
+            )
         )
         self._seen: dict[int, bytes] = {}
         self._seal = token_bytes(32)  # known to nobody, so nobody makes two messages look alike
@@ -376,7 +378,7 @@ class Server:
     def close(self) -> dict[User, bytes]:
         """End the phase with what has arrived, and return the next messages by user (none when the round is done).
 
-        Raises and fails the round, by name, when no legal set of users is left or a fault cannot be worked around.
+        Raises and fails the round, by name, when no admissible set of users is left or a fault cannot be worked around.
         """
         state = self._state
         if not isinstance(state, _State):

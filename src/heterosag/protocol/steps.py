@@ -28,7 +28,7 @@ from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import pack_cells, reduce_cells
 from heterosag.protocol.context import check_indices, roster_context, sharers_context, survivors_bytes
-from heterosag.protocol.encoding import CellLanes, Spread
+from heterosag.protocol.encoding import CellLanes, ParallelMap
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.release_log import ReleaseLog
@@ -183,7 +183,7 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials, log: Release
 
 
 def mask(
-    state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog, *, spread: Spread = map
+    state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog, *, parallel_map: ParallelMap = map
 ) -> tuple[Masked, bytes]:
     """Phase 2: check who shared and what they sealed, then mask what `fill` encodes and send it packed.
 
@@ -200,9 +200,9 @@ def mask(
     sharers = _check_set(base, inbox.sharers, state.roster, "the list of users who shared")
     held, complaints = _open_shares(state, inbox, sharers)
     context = sharers_context(state.context, inbox.sharers)
-    cells = base.plan.cells(base.plan.seats[base.user])
+    cells = base.plan.cells(base.plan.assignment[base.user])
     lanes = fill()
-    masks.apply(lanes, _masks_of(state, sharers, context), spread=spread)
+    masks.apply(lanes, _masks_of(state, sharers, context), parallel_map=parallel_map)
     reduce_cells(lanes, cells)
     message = wire.encode(
         wire.MaskedVector(
@@ -309,7 +309,7 @@ def _check_roster(state: Advertised, advertised: Sequence[wire.Advertised]) -> N
 
 
 def _check_set(base: Fresh, indices: Sequence[int], known: frozenset[int], what: str) -> frozenset[int]:
-    """A list of users as a set, if it is in order, holds this user, known ones only, and is legal."""
+    """A list of users as a set, if it is in order, holds this user, known ones only, and is admissible."""
     try:
         check_indices(indices, len(base.plan.users), what)
     except WireError as error:
@@ -322,7 +322,7 @@ def _check_set(base: Fresh, indices: Sequence[int], known: frozenset[int], what:
     try:
         check_admissible(base.plan, chosen, dealers=(base.user,))
     except TooFewSurvivorsError as error:
-        raise FaultyServerError(f"{what} is not legal: {error}") from None
+        raise FaultyServerError(f"{what} is not admissible: {error}") from None
     return chosen
 
 
@@ -368,20 +368,20 @@ def _agree_on_masks(base: Fresh, mine: X25519PrivateKey, present: Mapping[int, w
 def mask_partners(base: Fresh, users: Iterable[int]) -> list[int]:
     """Those of these users with whom this one codes something."""
     plan = base.plan
-    together = {subgroup for cell in plan.cells(plan.seats[base.user]) for subgroup in cell.block.subgroups}
-    return [user for user in users if user != base.user and plan.seats[user] in together]
+    together = {subgroup for cell in plan.cells(plan.assignment[base.user]) for subgroup in cell.block.subgroups}
+    return [user for user in users if user != base.user and plan.assignment[user] in together]
 
 
 def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Mask]:
     """This user's own mask, and one for every listed user that it codes something with."""
     base = state.base
     plan, me = base.plan, base.user
-    seat = plan.seats[me]
-    everything = tuple(range(len(plan.cells(seat))))
+    mine = plan.assignment[me]
+    everything = tuple(range(len(plan.cells(mine))))
     found = [Mask(self_mask_key(state.secrets.self_secret, context, me), True, everything)]
-    shared = {subgroup: masks.shared_cells(plan, seat, subgroup) for subgroup in range(len(plan.subgroups))}
+    shared = {subgroup: masks.shared_cells(plan, mine, subgroup) for subgroup in range(len(plan.subgroups))}
     for other in sorted(sharers - {me}):
-        cells = shared[plan.seats[other]]
+        cells = shared[plan.assignment[other]]
         if cells:
             found.append(Mask(pair_mask_key(state.pairs[other], context, me, other), me < other, cells))
     return found

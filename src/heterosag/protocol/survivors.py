@@ -26,7 +26,7 @@ _ORDER = list(Phase)
 
 def too_small_blocks(plan: Plan, survivors: Iterable[int]) -> Iterator[tuple[int, ...]]:
     """The blocks, as tuples of subgroups, whose survivors are fewer than the floor but not none."""
-    alive = Counter(plan.seats[user] for user in survivors)
+    alive = Counter(plan.assignment[user] for user in survivors)
     if len(alive) == len(plan.subgroups) and min(alive.values()) >= plan.floor:
         return
     for block in plan.guarded_blocks():
@@ -45,7 +45,7 @@ def check_admissible(plan: Plan, survivors: frozenset[int], *, dealers: Iterable
     block = next(too_small_blocks(plan, survivors), None)
     if block is not None:
         raise TooFewSurvivorsError("floor", f"subgroups {list(block)} have fewer than {plan.floor} survivors")
-    _check_robustness(plan, frozenset(range(len(plan.subgroups))) - {plan.seats[user] for user in survivors})
+    _check_robustness(plan, frozenset(range(len(plan.subgroups))) - {plan.assignment[user] for user in survivors})
     if not plan.sharing.complete:
         _check_holders(plan, survivors, survivors if dealers is None else dealers)
 
@@ -84,7 +84,7 @@ def make_admissible(plan: Plan, alive: Iterable[int], *, dealers: Iterable[int] 
         dropped = {subgroup for block in too_small_blocks(plan, left) for subgroup in block}
         if not dropped:
             break
-        left = frozenset(user for user in left if plan.seats[user] not in dropped)
+        left = frozenset(user for user in left if plan.assignment[user] not in dropped)
     check_admissible(plan, left, dealers=dealers)
     return left
 

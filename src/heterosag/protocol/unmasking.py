@@ -21,7 +21,7 @@ from heterosag.plan import Plan
 from heterosag.plan.layout import PlannedBlock
 from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.encoding import CellLanes, Spread, decode_metric
+from heterosag.protocol.encoding import CellLanes, ParallelMap, decode_metric
 from heterosag.protocol.masks import Mask
 from heterosag.vector import ring
 from heterosag.vector.ring import Lanes
@@ -69,8 +69,8 @@ def find_fault(
 ) -> str | None:
     """Why honest users cannot have made a block of a segment.
 
-    The constant lane must decode to the number of survivors (masks that did not cancel, or a liar, fail here), the
-    weight must be one that so many users can have, no element may exceed what that weight allows.
+    The constant lane must decode to the number of survivors (masks that did not cancel, or a malicious user, fail
+    here), the weight must be one that so many users can have, no element may exceed what that weight allows.
     """
     weight = auxiliary.get("weight", auxiliary["count"])
     if auxiliary["count"] != survivors:
@@ -174,24 +174,24 @@ def remove_masks(
     secrets: Mapping[int, int],
     mask_keys: Mapping[int, bytes],
     sums: Mapping[int, list[CellLanes]],
-    spread: Spread = map,
+    parallel_map: ParallelMap = map,
 ) -> None:
     """Take away, in place, every survivor's own mask and its pair masks with those who shared but did not survive."""
     members: dict[int, list[int]] = {}
     for user in survivors:
-        members.setdefault(plan.seats[user], []).append(user)
+        members.setdefault(plan.assignment[user], []).append(user)
     dropped = {user: mask_private_key(secrets[user]) for user in secrets if user not in set(survivors)}
     work = []
     for subgroup, users in members.items():
         everything = tuple(range(len(plan.cells(subgroup))))
         removed = [Mask(self_mask_key(secrets[user], context, user), False, everything) for user in users]
         for gone, private in dropped.items():
-            cells = masks.shared_cells(plan, subgroup, plan.seats[gone])
+            cells = masks.shared_cells(plan, subgroup, plan.assignment[gone])
             for user in users if cells else ():
                 key = pair_mask_key(agree(private, mask_keys[user]), context, user, gone)
                 removed.append(Mask(key, user > gone, cells))
         work.append((sums[subgroup], removed))
-    masks.apply_all(work, spread=spread)
+    masks.apply_all(work, parallel_map=parallel_map)
 
 
 def join_blocks(
@@ -200,7 +200,7 @@ def join_blocks(
     """Add up the subgroups of every block with survivors, in place of the first one's accumulator."""
     alive = dict.fromkeys(sums, 0)
     for user in survivors:
-        alive[plan.seats[user]] += 1
+        alive[plan.assignment[user]] += 1
 
     def join(place: int, block: PlannedBlock, lanes: tuple[str, ...]) -> DecodedBlock | None:
         present = [subgroup for subgroup in block.subgroups if alive.get(subgroup)]

@@ -188,7 +188,7 @@ def _guarantees(run: RunRecord) -> list[str]:
         f"The server learns, of any set of subgroups, at most {1 - plan['inference_robustness']:.1%} of the segments "
         "of their sum (inference robustness "
         f"{plan['inference_robustness']:.4f}{'' if plan['inference_robustness_exact'] else ', a lower bound'}).",
-        f"The median bears {plan['byzantine_tolerance']} faulty users wherever they sit.",
+        f"The median tolerates {plan['byzantine_tolerance']} faulty users wherever they are.",
         f"A block with fewer than {plan['floor']} survivors is never unmasked; without that rule some user's segment "
         f"would show in {leak['block']:.2g} of the rounds at {plan['dropout']:.0%} dropout.",
         f"A round fails for lack of survivors with probability {plan['failure_probability']:.2g}.",

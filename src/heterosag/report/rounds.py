@@ -26,7 +26,7 @@ def run(
     *,
     rule: str = "mean",
     drop: Mapping[str, int] | None = None,
-    liars: int = 0,
+    malicious: int = 0,
     identities: bool = False,
     seed: int = 0,
     secure: bool = True,
@@ -37,7 +37,7 @@ def run(
     its half width is three standard deviations of their elements.
     """
     rng = np.random.default_rng(seed)
-    dropped, cheating = _cast(plan, drop or {}, liars, rng)
+    dropped, cheating = _cast(plan, drop or {}, malicious, rng)
     low, high = plan.value_range
     common = rng.normal(0.0, _COMMON, plan.dimension)
     shape = (len(plan.users), plan.dimension)
@@ -49,7 +49,7 @@ def run(
         "rule": rule,
         "dropped": dropped,
         "identities": identities,
-        "liars": cheating,
+        "malicious": cheating,
         "rounding_seed": seed,
     }
     summary: dict[str, Any] = {
@@ -62,7 +62,7 @@ def run(
         "identities": identities,
         "seed": seed,
         "dropped": {phase.value: [u for u, p in dropped.items() if p == phase.value] for phase in Phase},
-        "liars": cheating,
+        "malicious": cheating,
         "error": None,
     }
     try:
@@ -85,21 +85,23 @@ def run(
 
 
 def _cast(
-    plan: Plan, drop: Mapping[str, int], liars: int, rng: np.random.Generator
+    plan: Plan, drop: Mapping[str, int], malicious: int, rng: np.random.Generator
 ) -> tuple[dict[User, str], list[User]]:
-    """Who vanishes when, and who lies, drawn without overlap."""
+    """Who drops out when, and who lies, drawn without overlap."""
     names = [phase.value for phase in Phase]
     unknown = sorted(drop.keys() - set(names))
     if unknown:
-        raise UsageError(f"users vanish before one of the phases {', '.join(names)}, not {unknown[0]!r}")
-    if liars < 0 or sum(drop.values()) + liars > len(plan.users):
-        raise UsageError(f"{len(plan.users)} users cannot hold {sum(drop.values())} who vanish and {liars} who lie")
+        raise UsageError(f"users drop out before one of the phases {', '.join(names)}, not {unknown[0]!r}")
+    if malicious < 0 or sum(drop.values()) + malicious > len(plan.users):
+        raise UsageError(
+            f"{len(plan.users)} users cannot hold {sum(drop.values())} dropouts and {malicious} malicious users"
+        )
     order = [plan.users[int(index)] for index in rng.permutation(len(plan.users))]
     dropped: dict[User, str] = {}
     for phase, count in drop.items():
         for user in order[len(dropped) : len(dropped) + count]:
             dropped[user] = phase
-    return dropped, sorted(order[len(dropped) : len(dropped) + liars], key=plan.index)
+    return dropped, sorted(order[len(dropped) : len(dropped) + malicious], key=plan.index)
 
 
 def _same_sums(result: Result, plain: Result) -> bool:
@@ -145,7 +147,7 @@ def show(summary: dict[str, Any]) -> RenderableType:
         f"{how if summary['secure'] else 'no cryptography'}"
     )
     gone = ", ".join(f"{len(users)} before {phase}" for phase, users in summary["dropped"].items() if users) or "nobody"
-    lines = [Text(title, style="bold"), Text(f"vanished: {gone}; liars: {summary['liars'] or 'none'}")]
+    lines = [Text(title, style="bold"), Text(f"dropped out: {gone}; malicious: {summary['malicious'] or 'none'}")]
     if summary["error"] is not None:
         return Group(*lines, Text(f"{summary['error']['kind']}: {summary['error']['message']}", style="red"))
     parts: list[RenderableType] = [*lines]
@@ -164,7 +166,7 @@ def show(summary: dict[str, Any]) -> RenderableType:
     parts.append(
         Text(
             f"{summary['survivors']} survivors; inference robustness {summary['inference_robustness']:.4f}, the median "
-            f"bears {summary['byzantine_tolerance']} faulty users"
+            f"tolerates {summary['byzantine_tolerance']} faulty users"
         )
     )
     if summary["faulty_blocks"]:

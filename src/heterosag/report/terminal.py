@@ -95,7 +95,7 @@ def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     rate = f"{summary['dropout']:.0%} dropout"
     leak = summary["leak_probability"]
     yield "inference robustness", f"{bound}{summary['inference_robustness']:.4f}"
-    yield "faulty users the median bears", str(summary["byzantine_tolerance"])
+    yield "faulty users the median tolerates", str(summary["byzantine_tolerance"])
     yield f"lone survivor in one subgroup, {rate}", f"{leak['one']:.2g}"
     yield f"lone survivor in any subgroup, {rate}", f"{leak['any']:.2g}"
     yield "a lone survivor's segment leaks, without floor", f"{leak['block']:.2g}"

@@ -32,7 +32,7 @@ from heterosag.protocol.server import Decoded, Refusal, Server
 from heterosag.protocol.survivors import outcome
 from heterosag.protocol.transitions import Phase
 from heterosag.protocol.unmasking import join_blocks
-from heterosag.simulation.workers import Crew, CrewSettings, assemble
+from heterosag.simulation.workers import Workers, WorkerSettings, assemble
 from heterosag.vector.arrays import Layout
 
 __all__ = ["Result", "Traffic", "aggregate"]
@@ -99,7 +99,7 @@ def aggregate(
     secure: bool = True,
     rounding_seed: int | None = None,
     metrics: Mapping[User, Mapping[str, float]] | None = None,
-    liars: Collection[User] = (),
+    malicious: Collection[User] = (),
     round_id: RoundId | None = None,
     workers: int = 1,
     guard: Guard | None = None,
@@ -109,13 +109,13 @@ def aggregate(
     - `updates`: a mapping of user to vector, array, or dict or list of arrays; or a 2-D array, one row a user in roster
       order.
     - `rule`: mean, median, trimmed_mean, or a `robust.Rule`.
-    - `weights`: whole numbers up to the plan's weight bound.
-    - `dropped`: users who vanish before sending a phase's message (advertise, share, mask, agree, unmask).
+    - `weights`: integers up to the plan's weight bound.
+    - `dropped`: users who drop out before sending a phase's message (advertise, share, mask, agree, unmask).
     - `identities`: sign and agree (True makes fresh ones).
     - `secure`: False skips the cryptography.
     - `rounding_seed`: reproducible rounding.
     - `metrics`: each user's values of the plan's metrics.
-    - `liars`: users who skip the clip and wrap in the ring.
+    - `malicious`: users who skip the clip and wrap in the ring.
     - `round_id`: which round this is; a session of its own unless given.
     - `workers`: processes for the users' cryptography, and threads for the server's.
     - `guard`: keeps the books over rounds, and may refuse one: a `ledger.Ledger`.
@@ -126,11 +126,11 @@ def aggregate(
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
     if not isinstance(dropped or {}, Mapping):
         raise UsageError(
-            f"dropped maps users to the phase before which they vanish, like {{3: 'mask'}}, not {dropped!r}"
+            f"dropped maps users to the phase before which they drop out, like {{3: 'mask'}}, not {dropped!r}"
         )
     absent = {user: Phase(phase) for user, phase in (dropped or {}).items() if _is_phase(phase)}
     layout, inputs = _collect(plan, updates, weights, metrics, absent)
-    liars = {plan.users[plan.index(user)] for user in liars}
+    malicious = {plan.users[plan.index(user)] for user in malicious}
     rounding = {
         user: Rounding.from_seed(rounding_seed, plan.index(user), round_id.number)
         if rounding_seed is not None
@@ -142,20 +142,20 @@ def aggregate(
     if secure:
         keys = _identities(plan, identities)
         directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
-        settings = CrewSettings(
-            plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, liars=liars
+        settings = WorkerSettings(
+            plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, malicious=malicious
         )
-        crew = assemble(settings, workers)
+        clients = assemble(settings, workers)
         try:
-            with ThreadPoolExecutor(workers) as threads:  # which it starts when it unmasks, long after the crew forked
-                spread = threads.map if workers > 1 else map
-                server = Server(plan, round_id, directory=directory, guard=guard, spread=spread)
-                decoded = _secure_round(server, crew, absent, traffic, signed=keys is not None)
+            with ThreadPoolExecutor(workers) as threads:  # started when it unmasks, long after the fork
+                parallel_map = threads.map if workers > 1 else map
+                server = Server(plan, round_id, directory=directory, guard=guard, parallel_map=parallel_map)
+                decoded = _secure_round(server, clients, absent, traffic, signed=keys is not None)
         finally:
-            crew.dismiss()
+            clients.dismiss()
         refusals = tuple(server.refusals)
     else:
-        decoded = _plain_round(plan, inputs, rounding, liars, absent, guard, signed=bool(identities))
+        decoded = _plain_round(plan, inputs, rounding, malicious, absent, guard, signed=bool(identities))
     combined = combine(plan, decoded, chosen)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
@@ -164,7 +164,7 @@ def aggregate(
 def _is_phase(phase: str) -> bool:
     if phase not in {known.value for known in Phase}:
         names = ", ".join(known.value for known in Phase)
-        raise UsageError(f"users vanish before one of the phases {names}, not {phase!r}")
+        raise UsageError(f"users drop out before one of the phases {names}, not {phase!r}")
     return True
 
 
@@ -175,7 +175,7 @@ def _collect(
     metrics: Mapping[User, Mapping[str, float]] | None,
     absent: Mapping[User, Phase],
 ) -> tuple[Layout, dict[User, Update]]:
-    """Everybody's update as a checked vector; users who vanish before masking need none."""
+    """Everybody's update as a checked vector; users who drop out before masking need none."""
     given: dict[User, Any]
     if isinstance(updates, Mapping):
         given = dict(updates)
@@ -220,7 +220,7 @@ def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> 
     try:
         return {plan.users[plan.index(user)]: operator.index(weight) for user, weight in weights.items()}
     except TypeError as error:
-        raise UsageError(f"weights are whole numbers: {error}") from None
+        raise UsageError(f"weights are integers: {error}") from None
 
 
 def _identities(plan: Plan, identities: Mapping[User, Identity] | bool | None) -> dict[User, Identity] | None:
@@ -235,9 +235,9 @@ def _identities(plan: Plan, identities: Mapping[User, Identity] | bool | None) -
 
 
 def _secure_round(
-    server: Server, crew: Crew, absent: Mapping[User, Phase], traffic: Traffic, *, signed: bool
+    server: Server, clients: Workers, absent: Mapping[User, Phase], traffic: Traffic, *, signed: bool
 ) -> Decoded:
-    """Drive crew and server through the phases, and count what crosses between them."""
+    """Drive clients and server through the phases, and count what crosses between them."""
     order = list(Phase)
     messages: dict[User, bytes] = dict.fromkeys(server.plan.users, b"")
     for phase in order if signed else [phase for phase in order if phase is not Phase.AGREE]:
@@ -248,7 +248,7 @@ def _secure_round(
             for user, message in messages.items()
             if user not in absent or order.index(absent[user]) > order.index(phase)
         }
-        answers = crew.answer(phase, present)
+        answers = clients.answer(phase, present)
         traffic.sent[name] = {user: len(reply) for user, (reply, _) in answers.items()}
         traffic.user_seconds[name] = sum(seconds for _, seconds in answers.values())
         start = time.perf_counter()
@@ -263,7 +263,7 @@ def _plain_round(
     plan: Plan,
     inputs: Mapping[User, Update],
     rounding: Mapping[User, Rounding | None],
-    liars: Collection[User],
+    malicious: Collection[User],
     absent: Mapping[User, Phase],
     guard: Guard | None,
     *,
@@ -278,7 +278,7 @@ def _plain_round(
     sums: dict[int, list[CellLanes]] = {}
     for user in survivors:
         subgroup = plan.subgroup_of(user)
-        cells = encoding.fill_cells(plan, subgroup, inputs[user], rounding[user], clip=user not in liars)
+        cells = encoding.fill_cells(plan, subgroup, inputs[user], rounding[user], clip=user not in malicious)
         totals = sums.setdefault(subgroup, empty_cells(plan.cells(subgroup)))
         for total, cell in zip(totals, cells, strict=True):
             total.elements[:] += cell.elements

@@ -1,6 +1,6 @@
 """The users of an embedded round: in this process, or in processes of their own.
 
-Key agreement takes most of a round's time and gains nothing from threads, so a crew can be spread over processes, this
+Key agreement takes most of a round's time and gains nothing from threads, so users can be spread over processes, this
 one among them. The others are forked after the updates are there, so that no update and no secret is ever pickled: only
 messages, which would cross a network anyway, go through the pipes. Every user computes its own side; nothing is
 computed once for both ends.
@@ -24,10 +24,10 @@ from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol.client import Client
 from heterosag.protocol.context import RoundId
-from heterosag.protocol.encoding import Rounding, Spread, Update
+from heterosag.protocol.encoding import ParallelMap, Rounding, Update
 from heterosag.protocol.transitions import Phase
 
-__all__ = ["Crew", "CrewSettings", "ForkedCrew", "LocalCrew", "all_cores", "assemble"]
+__all__ = ["Workers", "WorkerSettings", "ForkedWorkers", "LocalWorkers", "all_cores", "assemble"]
 
 _PATIENCE = 5.0  # seconds that a process gets to end by itself
 
@@ -35,7 +35,7 @@ Answers = dict[User, tuple[bytes, float]]
 """Each user's reply, and the seconds it took."""
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     """Users who answer the server's messages."""
 
     def answer(self, phase: Phase, messages: Mapping[User, bytes]) -> Answers:
@@ -46,7 +46,7 @@ class Crew(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrewSettings:
+class WorkerSettings:
     """What the users of a round need to know."""
 
     plan: Plan
@@ -54,13 +54,13 @@ class CrewSettings:
     identities: Mapping[User, Identity] | None
     inputs: Mapping[User, Update]
     rounding: Mapping[User, Rounding | None]
-    liars: Collection[User]
+    malicious: Collection[User]
 
 
-class LocalCrew:
+class LocalWorkers:
     """Some users in this process."""
 
-    def __init__(self, settings: CrewSettings, users: Sequence[User]) -> None:
+    def __init__(self, settings: WorkerSettings, users: Sequence[User]) -> None:
         self._settings = settings
         identities = settings.identities
         directory = None if identities is None else {user: one.public for user, one in identities.items()}
@@ -106,14 +106,14 @@ class LocalCrew:
             weight=update.weight,
             metrics=update.metrics,
             rounding=self._settings.rounding[user],
-            clip=user not in self._settings.liars,
+            clip=user not in self._settings.malicious,
         )
 
 
-class ForkedCrew:
+class ForkedWorkers:
     """Users spread over processes: some here, the others in local crews behind pipes."""
 
-    def __init__(self, settings: CrewSettings, workers: int) -> None:
+    def __init__(self, settings: WorkerSettings, workers: int) -> None:
         context = multiprocessing.get_context("fork")
         users = settings.plan.users
         self._home: dict[User, int] = {user: index % workers for index, user in enumerate(users)}
@@ -127,7 +127,7 @@ class ForkedCrew:
             there.close()
             self._pipes.append(here)
             self._processes.append(process)
-        self._here = LocalCrew(settings, own[0])
+        self._here = LocalWorkers(settings, own[0])
 
     def answer(self, phase: Phase, messages: Mapping[User, bytes]) -> Answers:
         """Every addressed user's reply in a phase, all processes at work at once."""
@@ -165,15 +165,15 @@ class ForkedCrew:
             pipe.close()
 
 
-def _serve(pipe: Connection, settings: CrewSettings, users: Sequence[User]) -> None:
+def _serve(pipe: Connection, settings: WorkerSettings, users: Sequence[User]) -> None:
     """A process's life: answer until told to stop."""
-    crew = LocalCrew(settings, users)
+    workers = LocalWorkers(settings, users)
     while True:
         try:
             work = pipe.recv()
             if work is None:
                 return
-            pipe.send(crew.answer(*work))
+            pipe.send(workers.answer(*work))
         except (EOFError, KeyboardInterrupt):
             return
         except HeteroSagError as error:
@@ -181,7 +181,7 @@ def _serve(pipe: Connection, settings: CrewSettings, users: Sequence[User]) -> N
             return
 
 
-def all_cores() -> Spread:
+def all_cores() -> ParallelMap:
     """The `map` of a pool of threads, one for each core: for what releases the interpreter's lock, as masking does."""
     return _pool(os.getpid()).map
 
@@ -192,12 +192,12 @@ def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix=f"heterosag-{process}")
 
 
-def assemble(settings: CrewSettings, workers: int) -> Crew:
-    """A crew in this process, or spread over so many."""
+def assemble(settings: WorkerSettings, workers: int) -> Workers:
+    """A workers in this process, or spread over so many."""
     if workers < 1:
         raise UsageError(f"a round needs at least one worker, not {workers}")
     if workers == 1:
-        return LocalCrew(settings, settings.plan.users)
+        return LocalWorkers(settings, settings.plan.users)
     if sys.platform == "win32":
         raise UsageError("several workers need a system that can fork: use workers=1")
-    return ForkedCrew(settings, workers)
+    return ForkedWorkers(settings, workers)

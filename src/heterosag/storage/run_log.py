@@ -20,9 +20,9 @@ from heterosag.aggregation.clipping import clipped_share
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
-from heterosag.planner import Wishes
+from heterosag.planner import Requirements
 
-__all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "learn_wishes", "read_run"]
+__all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "learn_requirements", "read_run"]
 
 RECORD = "record.jsonl"
 """The record's file in a run's folder."""
@@ -102,9 +102,13 @@ class RunWriter:
 
 
 def describe_round(
-    plan: Plan, combined: Combined, sent: Mapping[str, Mapping[User, int]], seats: Mapping[User, int], classes: int
+    plan: Plan,
+    combined: Combined,
+    sent: Mapping[str, Mapping[User, int]],
+    user_classes: Mapping[User, int],
+    classes: int,
 ) -> dict[str, Any]:
-    """What every engine says of a round that ended well. `seats` are the survivors' classes, `sent` bytes by phase."""
+    """What every engine says of a round that ended well: `user_classes` of the survivors, `sent` bytes by phase."""
     return {
         "survivors": len(combined.survivors),
         "inference_robustness": combined.inference_robustness,
@@ -112,7 +116,10 @@ def describe_round(
         "faulty_blocks": len(combined.faulty_blocks),
         "clipped_share": clipped_share(plan, combined),
         "sent_bytes": {
-            phase: [_mean([size for user, size in by.items() if seats.get(user) == index]) for index in range(classes)]
+            phase: [
+                _mean([size for user, size in by.items() if user_classes.get(user) == index])
+                for index in range(classes)
+            ]
             for phase, by in sent.items()
         },
     }
@@ -143,7 +150,7 @@ def read_run(folder: Path) -> RunRecord:
     )
 
 
-def learn_wishes(run: RunRecord, **changes: Any) -> Wishes:
+def learn_requirements(run: RunRecord, **changes: Any) -> Requirements:
     """What a run has shown of its users: rates and dropout, and the deadline that it kept.
 
     A class's rate is that of its slowest survivor: what it sent over the seconds that took, the median over the rounds.
@@ -177,7 +184,7 @@ def learn_wishes(run: RunRecord, **changes: Any) -> Wishes:
     }
     if changes.get("bits") is not None:
         known["deadline"] = None
-    return Wishes(**known | changes)
+    return Requirements(**known | changes)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -18,13 +18,13 @@ def attack(plan: Plan, form: Form) -> dict[str, Any]:
     lost = form.places("lost", count)
     if len(lost) == count:
         raise PlanError("lost", "somebody must be left")
-    liars = form.places("liars", count)
+    malicious = form.places("malicious", count)
     worst = form.whole("worst", 0, 0, count)
     if worst:
-        liars = place_worst(plan.design, worst, lost)
+        malicious = place_worst(plan.design, worst, lost)
     return {
         "decoded": _decode(plan, form.places("subgroups", count), lost),
-        "spoiled": _spoil(plan, liars - lost, lost),
+        "spoiled": _spoil(plan, malicious - lost, lost),
     }
 
 
@@ -47,33 +47,33 @@ def _decode(plan: Plan, wanted: frozenset[int], lost: frozenset[int]) -> dict[st
     return {"segments": sorted(shown), "share": len(shown) / segments, "proper": proper, "words": words}
 
 
-def _spoil(plan: Plan, liars: frozenset[int], lost: frozenset[int]) -> dict[str, Any]:
-    """The blocks with a liar in them; the median of a segment holds while sound blocks are more than half."""
+def _spoil(plan: Plan, malicious: frozenset[int], lost: frozenset[int]) -> dict[str, Any]:
+    """The blocks with a malicious user in them; the median of a segment holds while sound blocks are more than half."""
     rows = []
     for segment in plan.design.surviving(lost):
-        spoiled = [list(block) for block in segment if not liars.isdisjoint(block)]
+        spoiled = [list(block) for block in segment if not malicious.isdisjoint(block)]
         rows.append({"blocks": len(segment), "spoiled": spoiled, "holds": 2 * len(spoiled) < len(segment)})
     broken = [index for index, row in enumerate(rows) if not row["holds"]]
-    bears = plan.design.byzantine_tolerance(lost)
-    if not liars:
-        words = f"Pick subgroups with an attacker in them. The median bears {bears}, wherever they sit."
+    tolerates = plan.design.byzantine_tolerance(lost)
+    if not malicious:
+        words = f"Pick subgroups with an attacker in them. The median tolerates {tolerates}, wherever they are."
     elif broken:
         words = (
-            f"{_count(liars)} take the median of {len(broken)} of {len(rows)} segments: there at least half of the "
-            f"blocks are spoiled. The plan promises {bears}."
+            f"{_count(malicious)} take the median of {len(broken)} of {len(rows)} segments: there at least half of the "
+            f"blocks are spoiled. The plan promises {tolerates}."
         )
     else:
-        words = f"{_count(liars)} spoil blocks in every segment, yet sound blocks are the majority everywhere."
-    return {"liars": sorted(liars), "segments": rows, "broken": broken, "bears": bears, "words": words}
+        words = f"{_count(malicious)} spoil blocks in every segment, yet sound blocks are the majority everywhere."
+    return {"malicious": sorted(malicious), "segments": rows, "broken": broken, "tolerates": tolerates, "words": words}
 
 
-def place_worst(design: Design, liars: int, lost: frozenset[int]) -> frozenset[int]:
+def place_worst(design: Design, malicious: int, lost: frozenset[int]) -> frozenset[int]:
     """Where so many attackers do most: in as many blocks as possible of a segment with the fewest blocks."""
     segments = design.surviving(lost)
     weakest = min(segments, key=len)
     first = [block[0] for block in weakest]
     others = [subgroup for block in weakest for subgroup in block[1:]]
-    return frozenset((first + others)[:liars])
+    return frozenset((first + others)[:malicious])
 
 
 def _named(subgroups: frozenset[int]) -> str:
@@ -81,5 +81,5 @@ def _named(subgroups: frozenset[int]) -> str:
     return f"subgroup {listed}" if len(subgroups) == 1 else f"subgroups {listed}"
 
 
-def _count(liars: frozenset[int]) -> str:
-    return "One attacker" if len(liars) == 1 else f"{len(liars)} attackers"
+def _count(malicious: frozenset[int]) -> str:
+    return "One attacker" if len(malicious) == 1 else f"{len(malicious)} attackers"

@@ -50,12 +50,12 @@ class Form:
         return Form(values)
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number."""
+        """An integer."""
         value = self._values.get(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise PlanError(name, f"must be a whole number from {least:,} to {most:,}, not {_short(value)}")
+            raise PlanError(name, f"must be an integer from {least:,} to {most:,}, not {_short(value)}")
         return value
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
@@ -87,24 +87,22 @@ class Form:
         return value
 
     def places(self, name: str, below: int) -> frozenset[int]:
-        """A list of distinct whole numbers from 0 on; none unless given."""
+        """A list of distinct integers from 0 on; none unless given."""
         values = self._values.get(name, [])
         if not isinstance(values, list) or len(values) > below:
-            raise PlanError(name, f"must be a list of at most {below} whole numbers")
+            raise PlanError(name, f"must be a list of at most {below} integers")
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
-                raise PlanError(name, f"holds whole numbers from 0 to {below - 1}, not {_short(value)}")
+                raise PlanError(name, f"holds integers from 0 to {below - 1}, not {_short(value)}")
         return frozenset(values)
 
     def whole_numbers(self, name: str, default: str, *, most: int) -> list[int]:
-        """Whole numbers with commas between them, each at most `most`."""
+        """Integers with commas between them, each at most `most`."""
         found = []
         for part in self.text(name, default).split(","):
             word = part.strip()
             if not (word.isascii() and word.isdigit() and len(word) < 12 and int(word) <= most):
-                raise PlanError(
-                    name, f"must be whole numbers up to {most:,} with commas between them, not {_short(part)}"
-                )
+                raise PlanError(name, f"must be integers up to {most:,} with commas between them, not {_short(part)}")
             found.append(int(word))
         return found
 
@@ -133,7 +131,7 @@ def _float(word: str) -> float | None:
 
 
 def _short(value: Any) -> str:
-    """What was given, short enough for a message; a whole number beyond a float's range has no repr worth showing."""
+    """What was given, short enough for a message; an integer beyond a float's range has no repr worth showing."""
     if isinstance(value, int) and abs(value) > 10**15:
         return "a number this large" if value > 0 else "a number this small"
     words = repr(value)

@@ -41,20 +41,20 @@ _LIKELY_FAILURE = 0.01  # from here on the page warns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A plan, the wishes it is judged by, and where the planner made it, its proposal.
+    """A plan, the requirements it is judged by, and where the planner made it, its proposal.
 
-    rates: Mb/s of the slowest user of each class. problem: why this is only the nearest plan to the wishes.
+    rates: Mb/s of the slowest user of each class. problem: why this is only the nearest plan to the requirements.
     """
 
     plan: Plan
-    wishes: planner.Wishes
+    requirements: planner.Requirements
     rates: tuple[float, ...]
     proposal: planner.Proposal | None
     problem: str | None = None
 
 
 def choose(form: Form) -> Choice:
-    """The plan that a form asks for: the best for its wishes, or the one given by hand."""
+    """The plan that a form asks for: the best for its requirements, or the one given by hand."""
     return _choose(form.key())
 
 
@@ -62,24 +62,24 @@ def choose(form: Form) -> Choice:
 def _choose(key: str) -> Choice:
     """Kept for a while: the tabs ask for the same plan again and again."""
     form = Form(json.loads(key))
-    return _by_hand(form) if form.choice("mode", ("wishes", "hand")) == "hand" else _by_wishes(form)
+    return _by_hand(form) if form.choice("mode", ("requirements", "hand")) == "hand" else _by_wishes(form)
 
 
 # --- from the form to a plan --------------------------------------------------------------------------------------
 
 
 def _by_wishes(form: Form) -> Choice:
-    wishes = _wishes(form, tuple(_rates(form)))
+    requirements = _wishes(form, tuple(_rates(form)))
     problem = None
     try:
-        proposal = planner.best(wishes)
+        proposal = planner.best(requirements)
     except planner.InfeasibleError as error:
         if not isinstance(error.nearest, planner.Proposal):
             raise
         proposal, problem = error.nearest, str(error)
     firsts = [sum(proposal.plan.classes[:at]) for at in range(len(proposal.plan.classes))]
-    rates = tuple(wishes.rates[proposal.order[first]] for first in firsts)
-    return Choice(plan=proposal.plan, wishes=wishes, rates=rates, proposal=proposal, problem=problem)
+    rates = tuple(requirements.rates[proposal.order[first]] for first in firsts)
+    return Choice(plan=proposal.plan, requirements=requirements, rates=rates, proposal=proposal, problem=problem)
 
 
 def _by_hand(form: Form) -> Choice:
@@ -96,27 +96,27 @@ def _by_hand(form: Form) -> Choice:
     if len(rates) != len(classes):
         raise PlanError("class_rates", f"{len(classes)} classes need {len(classes)} rates, not {len(rates)}")
     everybody = tuple(rate for rate, users in zip(rates, classes, strict=True) for _ in range(users))
-    wishes = _wishes(form, everybody, MOST_SUBGROUPS)
+    requirements = _wishes(form, everybody, MOST_SUBGROUPS)
     plan = Plan.build(
         classes,
         levels,
-        wishes.dimension,
+        requirements.dimension,
         design=form.choice("design", tuple(DESIGNS)),
-        value_range=wishes.value_range,
+        value_range=requirements.value_range,
         subgroup_size=size,
-        floor=wishes.floor,
-        weight_bound=wishes.weight_bound,
+        floor=requirements.floor,
+        weight_bound=requirements.weight_bound,
         colluders=form.whole("colluders", 0, 0, MOST_USERS),
-        dropout=wishes.dropout,
+        dropout=requirements.dropout,
         fill_levels=form.flag("fill_levels"),
     )
-    return Choice(plan=plan, wishes=wishes, rates=tuple(rates), proposal=None)
+    return Choice(plan=plan, requirements=requirements, rates=tuple(rates), proposal=None)
 
 
-def _wishes(form: Form, rates: tuple[float, ...], most_subgroups: int = 16) -> planner.Wishes:
+def _wishes(form: Form, rates: tuple[float, ...], most_subgroups: int = 16) -> planner.Requirements:
     in_bits = form.choice("limit", ("deadline", "bits")) == "bits"
     half_width = form.number("value_range", 1.0, 1e-9, 1e9)
-    return planner.Wishes(
+    return planner.Requirements(
         rates=rates,
         dimension=form.whole("dimension", 79_510, 1, MOST_ELEMENTS),
         deadline=None if in_bits else form.number("deadline", 0.8, 1e-6, _LONGEST),
@@ -170,8 +170,8 @@ def describe(choice: Choice) -> dict[str, Any]:
         ],
         "segments": _segments(plan),
         "classes": _classes(choice),
-        "deadline": choice.wishes.deadline,
-        "attackers": {"wanted": choice.wishes.attackers, "borne": summary["byzantine_tolerance"]},
+        "deadline": choice.requirements.deadline,
+        "attackers": {"wanted": choice.requirements.attackers, "tolerated": summary["byzantine_tolerance"]},
         "problem": choice.problem,
         "guarantees": list(_guarantees(plan, summary)),
         "warnings": list(_warnings(choice, summary)),
@@ -221,7 +221,7 @@ def _classes(choice: Choice) -> list[dict[str, Any]]:
 
 
 def _span(members: tuple[int, ...]) -> str:
-    """Who sits in a subgroup, by place on the roster."""
+    """Who is assigned to a subgroup, by place on the roster."""
     whole = members[-1] - members[0] == len(members) - 1
     return f"users {members[0]} to {members[-1]}" if whole and len(members) > 1 else f"users {_some(members)}"
 
@@ -244,14 +244,14 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
         claim,
         holds,
     )
-    bears = plan.byzantine_tolerance()
+    tolerates = plan.byzantine_tolerance()
     claimed = max(0, -(-count // 4) - 1)
     yield _guarantee(
-        "Attackers the median bears",
-        str(bears),
-        f"With {bears} lying users, wherever they sit, sound blocks are the majority in every segment.",
+        "Attackers the median tolerates",
+        str(tolerates),
+        f"With {tolerates} malicious users, wherever they are, sound blocks are the majority in every segment.",
         f"ceil(Z/4) - 1 = {claimed} for Z = {count} subgroups" if paired else None,
-        claimed == bears if paired else None,
+        claimed == tolerates if paired else None,
     )
     yield _guarantee(
         "A lone survivor shows",
@@ -300,24 +300,25 @@ def _robustness_claim(count: int) -> tuple[str, bool]:
 
 
 def _warnings(choice: Choice, summary: dict[str, Any]) -> Iterator[str]:
-    """What speaks against the plan, as far as the form's own wishes go."""
-    plan, wishes = choice.plan, choice.wishes
-    bears = summary["byzantine_tolerance"]
-    if bears < wishes.attackers:
-        yield f"The median bears {bears} attackers, not the {wishes.attackers} you want to tolerate."
+    """What speaks against the plan, as far as the form's own requirements go."""
+    plan, requirements = choice.plan, choice.requirements
+    tolerates = summary["byzantine_tolerance"]
+    if tolerates < requirements.attackers:
+        yield f"The median tolerates {tolerates} attackers, not the {requirements.attackers} you want to tolerate."
     if summary["failure_probability"] > _LIKELY_FAILURE:
         yield f"{summary['failure_probability']:.1%} of the rounds fail for lack of survivors."
     if float(plan.robustness()) == 0 and len(plan.subgroups) > 1:
         yield "The server learns some set of subgroups' whole sum."
     rows = _classes(choice)
-    late = [index for index, row in enumerate(rows) if row["seconds"] > (wishes.deadline or math.inf)]
-    large = [index for index, row in enumerate(rows) if row["bytes"] * 8 > (wishes.bits or math.inf)]
+    late = [index for index, row in enumerate(rows) if row["seconds"] > (requirements.deadline or math.inf)]
+    large = [index for index, row in enumerate(rows) if row["bytes"] * 8 > (requirements.bits or math.inf)]
     if late:
         most = max(rows[index]["seconds"] for index in late)
-        yield f"{_named(late)} up to {most:.3g} s for the upload, more than the deadline of {wishes.deadline:g} s."
+        limit = requirements.deadline
+        yield f"{_named(late)} up to {most:.3g} s for the upload, more than the deadline of {limit:g} s."
     if large:
         most = max(rows[index]["bytes"] * 8 for index in large)
-        yield f"{_named(large)} up to {most:,} bits for the upload, more than the {wishes.bits:,} allowed."
+        yield f"{_named(large)} up to {most:,} bits for the upload, more than the {requirements.bits:,} allowed."
 
 
 def _named(classes: list[int]) -> str:
@@ -336,12 +337,12 @@ def spread_deadlines(choice: Choice) -> list[float]:
 
 def trace(choice: Choice, deadline: float) -> tuple[float, float | None]:
     """The planner's error bound at one deadline."""
-    return planner.trade_off(choice.wishes, [deadline])[0]
+    return planner.trade_off(choice.requirements, [deadline])[0]
 
 
 def choose_point(choice: Choice) -> tuple[float, float]:
     """Where the plan stands: the deadline it was made for, or the seconds that it takes, and its error bound."""
-    met = choice.wishes.deadline if choice.proposal is not None and choice.problem is None else None
+    met = choice.requirements.deadline if choice.proposal is not None and choice.problem is None else None
     return met or max(row["seconds"] for row in _classes(choice)), choice.plan.quantization_error()
 
 

@@ -46,7 +46,7 @@ _WHAT = {
     "the result.",
     Phase.AGREE: "The server says who survived; every survivor signs that one set, once.",
     Phase.UNMASK: "Every survivor releases one share for each user: of the self mask of those who survived, of the "
-    "pair masks of those who vanished. Never both.",
+    "pair masks of those who dropped out. Never both.",
 }
 
 
@@ -69,15 +69,15 @@ def step_through(form: Form) -> dict[str, Any]:
     """A whole round as a list of steps, and its result or the error it ended with."""
     watched = form.whole("watched", 0, 0, USERS - 1)
     signed = form.flag("identities")
-    vanish = {phase: form.places(f"gone_{phase.value}", USERS) for phase in Phase}
-    if any(watched in users for users in vanish.values()):
+    leaving = {phase: form.places(f"gone_{phase.value}", USERS) for phase in Phase}
+    if any(watched in users for users in leaving.values()):
         raise PlanError("watched", "is gone before the end: watch a user who stays, or let this one stay")
     told = _begin(form.whole("seed", 0, 0, 2**32), watched, signed)
     error = None
     try:
         for phase in Phase:
             if phase is not Phase.AGREE or signed:
-                told.gone |= vanish[phase]
+                told.gone |= leaving[phase]
                 _take(told, phase)
         result = _result(told)
     except HeteroSagError as problem:
@@ -204,7 +204,7 @@ def _in_release(told: _Told, data: bytes) -> list[_Row]:
     return [
         ("context c2", len(message.context), _hex(message.context)),
         ("shares of survivors' self-mask secrets", own, _hex(message.shares[0][1])),
-        ("shares of vanished users' mask secrets", pair, "none vanished" if not pair else f"{pair} bytes"),
+        ("shares of dropped out users' mask secrets", pair, "none dropped out" if not pair else f"{pair} bytes"),
     ]
 
 
@@ -219,7 +219,7 @@ _DISSECT = {
 
 def _vectors(told: _Told, sent: Mapping[Any, bytes], rounding: Rounding) -> list[dict[str, Any]]:
     """The watched user's first elements of every segment: true, as levels, and as the server sees them."""
-    plan, seat = told.plan, told.plan.seats[told.watched]
+    plan, seat = told.plan, told.plan.assignment[told.watched]
     cells = plan.cells(seat)
     update = told.updates[told.watched]
     plain = fill_cells(plan, seat, check_update(plan, update), rounding)
@@ -242,7 +242,7 @@ def _vectors(told: _Told, sent: Mapping[Any, bytes], rounding: Rounding) -> list
 
 
 def _server_knows(told: _Told, phase: Phase, sent: Mapping[Any, bytes]) -> list[str]:
-    count, vanished = len(sent), len(told.gone)
+    count, dropped = len(sent), len(told.gone)
     if phase is Phase.ADVERTISE:
         return [f"{2 * count} public keys of {count} users.", "No secret, no share, no vector."]
     if phase is Phase.SHARE:
@@ -250,7 +250,7 @@ def _server_knows(told: _Told, phase: Phase, sent: Mapping[Any, bytes]) -> list[
     if phase is Phase.MASK:
         return [
             f"{count} masked vectors, added up by subgroup and segment as they came; each looks like noise.",
-            f"Who vanished: {vanished} so far.",
+            f"Who dropped out: {dropped} so far.",
         ]
     if phase is Phase.AGREE:
         return [f"{count} signatures on one survivor set, {told.plan.agree_quorum} are needed."]
@@ -258,7 +258,7 @@ def _server_knows(told: _Told, phase: Phase, sent: Mapping[Any, bytes]) -> list[
     return [
         f"The exact sums of {blocks} blocks of one or two subgroups.",
         f"{told.plan.share_threshold} shares rebuilt one secret of each user: the self mask of survivors, the pair "
-        "masks of the vanished.",
+        "masks of the dropped out.",
         "No user's vector.",
     ]
 
@@ -309,7 +309,7 @@ def _setting(plan: Plan) -> dict[str, Any]:
         "users": len(plan.users),
         "dimension": plan.dimension,
         "segments": len(plan.segments),
-        "seats": list(plan.seats),
+        "assignment": list(plan.assignment),
         "levels": list(plan.levels),
         "threshold": plan.share_threshold,
     }

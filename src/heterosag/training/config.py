@@ -48,7 +48,9 @@ class TrainConfig:
     design: str = _setting("perfect", "perfect, paper, paper-composite, secagg or multigroup")
     subgroup_size: int = _setting(8, "users a subgroup should have at least")
     floor: int = _setting(3, "least survivors of a block whose sum may be unmasked")
-    min_robustness: float = _setting(-1.0, "least inference robustness of a legal survivor set; -1: the plan's own")
+    min_robustness: float = _setting(
+        -1.0, "least inference robustness of an admissible survivor set; -1: the plan's own"
+    )
     hide_sets_below: int = _setting(0, "refuse rounds that, with those before, show fewer users than this; 0: none")
     sharing: str = _setting("auto", "who holds shares: auto (neighbours beyond 256 users), complete or sparse")
     fill_levels: bool = _setting(False, "raise levels as far as their rings hold, at no cost")
@@ -61,15 +63,15 @@ class TrainConfig:
     decay_start: int = _setting(0, "round from which the learning rate falls; 0: never")
     decay: float = _setting(0.0, "the learning rate falls as 1 / (1 + decay * round)")
     participation: float = _setting(1.0, "share of the users, class by class, that takes part in a round")
-    dropout: float = _setting(0.0, "probability that a user vanishes in a round")
-    dropout_phases: tuple[str, ...] = _setting(("mask",), "phases before which users vanish, equally likely")
+    dropout: float = _setting(0.0, "probability that a user drops out in a round")
+    dropout_phases: tuple[str, ...] = _setting(("mask",), "phases before which users drop out, equally likely")
 
     attack: str = _setting("none", "none, gaussian, sign-flip, label-flip or little")
     attackers: int = _setting(0, "how many users attack")
     attack_strength: float = _setting(0.0, "the attack's factor or standard deviation; 0: the paper's")
     placement: str = _setting("spread", "attackers spread one a subgroup, or random")
 
-    range_rule: str = _setting("adaptive", "how the value range is set: fixed, minmax (in clear) or adaptive")
+    range_rule: str = _setting("adaptive", "how the value range is set: fixed, minmax (in plaintext) or adaptive")
     value_range: float = _setting(0.2, "half width of the (first) value range")
     quantile: float = _setting(0.999, "share of elements that the adaptive range should hold")
 
@@ -119,7 +121,7 @@ class TrainConfig:
         if not 0 < self.quantile < 1:
             raise UsageError(f"quantile is a share between 0 and 1, not {self.quantile!r}")
         if self.batch_size > 1 and self.batch_size != int(self.batch_size):
-            raise UsageError(f"batch_size is a whole number, or a share below 1, not {self.batch_size!r}")
+            raise UsageError(f"batch_size is an integer, or a share below 1, not {self.batch_size!r}")
         if len(self.levels) != len(self.classes):
             raise PlanError(
                 "levels", f"{len(self.classes)} classes need {len(self.classes)} levels, not {len(self.levels)}"

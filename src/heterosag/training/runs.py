@@ -182,7 +182,7 @@ class Run:
             "diverged": len(diverged),
             "error": None,
         }
-        liars = [user for user in self.attackers if user in set(members)]
+        malicious = [user for user in self.attackers if user in set(members)]
         ledger = self._books(plan)
         try:
             if not whole:
@@ -195,7 +195,7 @@ class Run:
                 identities=self._identities,
                 secure=self.config.secure,
                 rounding_seed=self.config.seed,
-                liars=liars,
+                malicious=malicious,
                 workers=self.config.workers,
                 guard=ledger,
                 round_id=RoundId(session=self._session, number=number, model=_fingerprint(self._state)),
@@ -206,7 +206,7 @@ class Run:
             after = replace(self._state, round=number)
         else:
             line |= self._describe(plan, result)
-            honest = [place for place, user in enumerate(members) if user in set(result.survivors) - set(liars)]
+            honest = [place for place, user in enumerate(members) if user in set(result.survivors) - set(malicious)]
             line["aggregate_error"] = float(np.sqrt(np.mean((result.vector - updates[honest].mean(axis=0)) ** 2)))
             after = _State(
                 round=number,
@@ -270,7 +270,7 @@ class Run:
         return updates
 
     def _range(self, updates: npt.NDArray[np.float32], members: list[int]) -> tuple[float, float]:
-        """The value range of a round: the state's, or for `minmax` that of the honest updates, seen in clear."""
+        """The value range of a round: the state's, or for `minmax` that of the honest updates, seen in plaintext."""
         if self.config.range_rule == "minmax":
             honest = updates[[place for place, user in enumerate(members) if user not in set(self.attackers)]]
             if honest.size:
@@ -285,7 +285,7 @@ class Run:
         return follow(self._state.half_width, clipped, self.config.quantile)
 
     def _dropouts(self, number: int, plan: Plan, members: list[int]) -> tuple[dict[User, str], int]:
-        """Who vanishes before which phase, and how many of them because their upload misses the deadline."""
+        """Who drops out before which phase, and how many of them because their upload misses the deadline."""
         rng = self._rng("dropout", number)
         dropped: dict[User, str] = {}
         missed = 0
@@ -295,8 +295,8 @@ class Run:
             if chance < self.config.dropout:
                 dropped[user] = self.config.dropout_phases[int(which)]
             elif self.config.deadline:
-                seat = plan.subgroup_of(user)
-                seconds = sizes[seat] * 8 / (self._rate(user, plan.subgroups[seat].user_class) * 1e6)
+                subgroup = plan.subgroup_of(user)
+                seconds = sizes[subgroup] * 8 / (self._rate(user, plan.subgroups[subgroup].user_class) * 1e6)
                 if seconds > self.config.deadline:
                     dropped[user] = Phase.MASK.value
                     missed += 1
@@ -308,19 +308,19 @@ class Run:
     def _describe(self, plan: Plan, result: Result) -> dict[str, Any]:
         """The measured part of a round's line."""
         upload, download = _bytes(plan, result)
-        seat = {user: plan.subgroups[plan.subgroup_of(user)].user_class for user in result.survivors}
+        class_of = {user: plan.subgroups[plan.subgroup_of(user)].user_class for user in result.survivors}
         model = plan.dimension * _FLOAT_SIZE
-        up = {user: upload[user] * 8 / (self._rate(int(user), seat[user]) * 1e6) for user in result.survivors}
+        up = {user: upload[user] * 8 / (self._rate(int(user), class_of[user]) * 1e6) for user in result.survivors}
         down = {
-            user: (download[user] + model) * 8 / (self._rate(int(user), seat[user], download=True) * 1e6)
+            user: (download[user] + model) * 8 / (self._rate(int(user), class_of[user], download=True) * 1e6)
             for user in result.survivors
         }
         classes = range(len(self.config.classes))
         phases = result.traffic.sent or {"mask": {user: upload[user] for user in result.survivors}}
         return {
-            **describe_round(plan, result.combined, phases, seat, len(classes)),
+            **describe_round(plan, result.combined, phases, class_of, len(classes)),
             "refusals": len(result.refusals),
-            "upload_seconds": [max((up[u] for u in up if seat[u] == index), default=0.0) for index in classes],
+            "upload_seconds": [max((up[u] for u in up if class_of[u] == index), default=0.0) for index in classes],
             "round_seconds": max(up[user] + down[user] for user in up),
             "user_seconds": result.traffic.user_seconds,
             "server_seconds": result.traffic.server_seconds,

@@ -8,7 +8,7 @@ it can do.
 Rules for what is not a plain float array:
 
 - float16, bfloat16, float32 and float64 are carried exactly; the vector is float32 when all of them fit, else float64.
-- Integers and booleans travel as floats and come back rounded to the nearest whole number (halves to even) and
+- Integers and booleans travel as floats and come back rounded to the nearest integer (halves to even) and
   limited to what their type holds. An integer beyond 2^53, which a float cannot carry, is refused.
 - Parameters tied to one another (the same memory under two names) are sent once and come back under both names.
 - Complex numbers, strings and objects are refused.
@@ -47,7 +47,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where each array of an update sits in the vector, and how it comes back."""
+    """Where each array of an update is in the vector, and how it comes back."""
 
     kind: str
     slots: tuple[Slot, ...]

@@ -121,7 +121,7 @@ def quantize(
     else:
         _round_chunks(values, low, scale, words, out, None)
     if weight != 1:
-        out *= out.dtype.type(weight)  # in whole numbers: a product may exceed what a float holds exactly
+        out *= out.dtype.type(weight)  # in integers: a product may exceed what a float holds exactly
     if wrap_bits is not None:
         reduce(out, wrap_bits)
     return clipped

@@ -28,15 +28,15 @@ async function ask(path, form, signal) {
 
 // --- the form -------------------------------------------------------------------------------------------------------
 
-const wished = (form) => form.mode === "wishes";
+const required = (form) => form.mode === "requirements";
 const byHand = (form) => form.mode === "hand";
-const spread = (kind) => (form) => wished(form) && (kind === "range" ? ["log-even", "even"].includes(form.rates_kind) : form.rates_kind === kind);
+const spread = (kind) => (form) => required(form) && (kind === "range" ? ["log-even", "even"].includes(form.rates_kind) : form.rates_kind === kind);
 
 const FIELDS = [
-  { group: "Who", name: "mode", label: "Choose by", kind: "select", value: "wishes", options: { wishes: "wishes: find the best plan", hand: "hand: classes and levels" } },
-  { group: "Who", name: "rates_kind", label: "Upload rates", kind: "select", value: "log-even", when: wished,
+  { group: "Who", name: "mode", label: "Choose by", kind: "select", value: "requirements", options: { requirements: "requirements: find the best plan", hand: "hand: classes and levels" } },
+  { group: "Who", name: "rates_kind", label: "Upload rates", kind: "select", value: "log-even", when: required,
     options: { "log-even": "spread evenly, by factors", even: "spread evenly", lognormal: "log-normal", list: "a list" } },
-  { group: "Who", name: "users", label: "Users", value: 96, least: 4, most: 10000, log: true, whole: true, when: (form) => wished(form) && form.rates_kind !== "list" },
+  { group: "Who", name: "users", label: "Users", value: 96, least: 4, most: 10000, log: true, whole: true, when: (form) => required(form) && form.rates_kind !== "list" },
   { group: "Who", name: "slowest", label: "Slowest", unit: "Mb/s", value: 1, least: 0.1, most: 100, log: true, when: spread("range") },
   { group: "Who", name: "fastest", label: "Fastest", unit: "Mb/s", value: 20, least: 0.1, most: 1000, log: true, when: spread("range") },
   { group: "Who", name: "median", label: "Median", unit: "Mb/s", value: 4, least: 0.1, most: 100, log: true, when: spread("lognormal") },
@@ -54,12 +54,12 @@ const FIELDS = [
   { group: "Upload", name: "deadline", label: "Deadline", unit: "s", value: 0.8, least: 0.05, most: 100, log: true, when: (form) => form.limit === "deadline" },
   { group: "Upload", name: "bits", label: "Bits of an upload", value: 800000, least: 1000, most: 1e10, log: true, whole: true, when: (form) => form.limit === "bits" },
   { group: "What may go wrong", name: "dropout", label: "Dropout", unit: "share of users", value: 0.1, least: 0, most: 0.49 },
-  { group: "What may go wrong", name: "corrupt", label: "Corrupt users", unit: "share of users", value: 0, least: 0, most: 0.49, when: wished },
+  { group: "What may go wrong", name: "corrupt", label: "Corrupt users", unit: "share of users", value: 0, least: 0, most: 0.49, when: required },
   { group: "What may go wrong", name: "attackers", label: "Attackers to tolerate", value: 2, least: 0, most: 15, whole: true },
   { group: "What may go wrong", name: "colluders", label: "Colluders with the server", value: 0, least: 0, most: 50, whole: true, when: byHand },
   { group: "What may go wrong", name: "floor", label: "Floor", unit: "survivors of a block", value: 3, least: 2, most: 50, whole: true },
-  { group: "More", name: "most_subgroups", label: "Subgroups, at most", value: 16, least: 2, most: 64, whole: true, when: wished },
-  { group: "More", name: "most_classes", label: "Classes, at most", value: 6, least: 1, most: 20, whole: true, when: wished },
+  { group: "More", name: "most_subgroups", label: "Subgroups, at most", value: 16, least: 2, most: 64, whole: true, when: required },
+  { group: "More", name: "most_classes", label: "Classes, at most", value: 6, least: 1, most: 20, whole: true, when: required },
   { group: "More", name: "value_range", label: "Largest magnitude of a value", value: 1, least: 0.001, most: 100, log: true },
   { group: "More", name: "weight_bound", label: "Largest weight of a user", value: 1, least: 1, most: 1000, log: true, whole: true },
 ];
@@ -176,10 +176,10 @@ function showPlan() {
   const numbers = {
     Users: plan.users.toLocaleString("en"), Subgroups: plan.subgroups.length, Segments: plan.segments.length,
     "Largest upload": `${shorten(large / 1000)} kB`, "Slowest upload": `${shorten(slow)} s`, "Error bound": shorten(plan.error),
-    Robustness: plan.guarantees[0].value, "Attackers borne": `${plan.attackers.borne} (want ${plan.attackers.wanted})`,
+    Robustness: plan.guarantees[0].value, "Attackers tolerated": `${plan.attackers.tolerated} (want ${plan.attackers.wanted})`,
   };
   find("figures").replaceChildren(...Object.entries(numbers).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)))));
-  const said = [...(plan.problem ? [`No plan meets all wishes: ${plan.problem}. This is the nearest one.`] : []), ...warnings];
+  const said = [...(plan.problem ? [`No plan meets all requirements: ${plan.problem}. This is the nearest one.`] : []), ...warnings];
   find("warnings").replaceChildren(...said.map((words) => make("p", { class: "warning" }, words)));
   find("notes").replaceChildren(...plan.notes.map((note) => make("li", {}, note)));
   showMatrix();
@@ -187,7 +187,7 @@ function showPlan() {
   showCurve();
   showGuarantees();
   showExport();
-  picked.clear(); liars.clear(); lost.clear();
+  picked.clear(); malicious.clear(); lost.clear();
   if (current() === "attack") showAttack();
 }
 
@@ -257,7 +257,7 @@ function showBars() {
   const xLabel = plan.classes.length > 7 ? "class" : "class: Mb/s of its slowest user";
   drawBars(find("bytes"), names, [
     { label: "masked", colour: 0, values: plan.classes.map((one) => one.bytes / 1000) },
-    { label: "levels in clear", colour: 6, values: plan.classes.map((one) => one.clear_bytes / 1000) },
+    { label: "levels in plaintext", colour: 6, values: plan.classes.map((one) => one.clear_bytes / 1000) },
   ], { title: "Upload of a user by class", xLabel, yLabel: "kB a round", unit: "kB" });
   const guide = plan.deadline ? { value: plan.deadline, label: `deadline ${shorten(plan.deadline)} s` } : null;
   drawBars(find("seconds"), names, [{ label: "", colour: 2, values: plan.classes.map((one) => one.seconds) }],
@@ -298,7 +298,7 @@ function showExport() {
 
 // --- attacks --------------------------------------------------------------------------------------------------------
 
-const picked = new Set(), liars = new Set(), lost = new Set();
+const picked = new Set(), malicious = new Set(), lost = new Set();
 let attacking = null;
 
 const toggle = (set, value) => (set.has(value) ? set.delete(value) : set.add(value));
@@ -309,9 +309,9 @@ async function showAttack(worst = 0) {
   attacking = new AbortController();
   try {
     const found = await ask("/api/attack", {
-      plan: planForm, subgroups: [...picked], liars: [...liars], lost: [...lost], worst,
+      plan: planForm, subgroups: [...picked], malicious: [...malicious], lost: [...lost], worst,
     }, attacking.signal);
-    if (worst) { liars.clear(); found.spoiled.liars.forEach((liar) => liars.add(liar)); }
+    if (worst) { malicious.clear(); found.spoiled.malicious.forEach((one) => malicious.add(one)); }
     drawAttack(found);
   } catch (error) {
     if (error.name !== "AbortError") find("decode-words").textContent = error.message;
@@ -321,7 +321,7 @@ async function showAttack(worst = 0) {
 function drawAttack({ decoded, spoiled }) {
   const shown = new Set(decoded.segments);
   const gone = (subgroup) => (lost.has(subgroup) ? "gone" : "");
-  const chips = plan.subgroups.map((_, subgroup) => chip(lost, subgroup, `subgroup ${subgroup} vanished`));
+  const chips = plan.subgroups.map((_, subgroup) => chip(lost, subgroup, `subgroup ${subgroup} dropped out`));
   find("lost").replaceChildren(...chips);
   replaceTable("decode", attackTable("A curious server", picked, (row) => ({
     faint: decoded.proper && !shown.has(row),
@@ -329,7 +329,7 @@ function drawAttack({ decoded, spoiled }) {
     decorate: (subgroup) => `${gone(subgroup)} ${picked.has(subgroup) ? "picked" : ""}`,
   })));
   find("decode-words").textContent = decoded.words;
-  replaceTable("spoil", attackTable("Lying users", liars, (row) => {
+  replaceTable("spoil", attackTable("Malicious users", malicious, (row) => {
     const { blocks, spoiled: bad, holds } = spoiled.segments[row];
     const hit = new Set(bad.flat());
     return {
@@ -458,9 +458,9 @@ async function showCompared(names) {
 let told = null, place = 0;
 
 async function runRound() {
-  const phase = find("vanish-phase").value;
+  const phase = find("drop-phase").value;
   const body = { watched: Number(find("watched").value), identities: find("identities").checked };
-  if (phase) body[`gone_${phase}`] = [Number(find("vanishing").value)];
+  if (phase) body[`gone_${phase}`] = [Number(find("dropping").value)];
   try {
     told = await ask("/api/round", body);
     find("round-problem").hidden = told.error === null;
@@ -525,7 +525,7 @@ function resultParts(result) {
     make("article", {}, make("h3", {}, "What came out"),
       make("p", {}, `${result.survivors.length} survivors. The mean that the server decoded is at most ${shorten(result.largest_distance)} from the true mean of their updates: that is rounding to levels, the sums themselves are exact.`),
       table(["", "first elements"], [["decoded mean", result.mean.slice(0, 8).join("  ")], ["true mean", result.true.slice(0, 8).join("  ")]])),
-    make("article", {}, make("h3", {}, "All that the server has seen in clear"),
+    make("article", {}, make("h3", {}, "All that the server has seen in plaintext"),
       table(["segment", "subgroups", "survivors", "sum of levels, first elements"], result.blocks.map((block) => [block.segment, block.subgroups.join(" + "), block.survivors, block.sums.join("  ")]))),
   ];
 }
@@ -549,8 +549,8 @@ function showTab() {
 
 function start() {
   makeForm();
-  for (const id of ["watched", "vanishing"]) find(id).append(...Array.from({ length: 12 }, (_, user) => make("option", { value: user }, String(user))));
-  find("vanishing").value = "5";
+  for (const id of ["watched", "dropping"]) find(id).append(...Array.from({ length: 12 }, (_, user) => make("option", { value: user }, String(user))));
+  find("dropping").value = "5";
   for (const button of document.querySelectorAll("[data-export]")) button.addEventListener("click", () => { exported = button.dataset.export; showExport(); });
   find("copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(find("export").textContent);
