@@ -96,8 +96,8 @@ def _server_step() -> Iterator[Row]:
     survivors = [user for user in range(80) if user % 10]
     rebuilt = {u: s.self_secret if u % 10 else s.mask_secret for u, s in secret.items()}
     mask_keys = {user: public_bytes(s.mask_key) for user, s in secret.items()}
-    seats = {plan.assignment[user] for user in survivors}
-    sums = {g: empty_cells(plan.cells(g)) for g in seats}
+    occupied = {plan.assignment[user] for user in survivors}
+    sums = {g: empty_cells(plan.cells(g)) for g in occupied}
     sizes = []
     pairs = []
     for user in survivors:

@@ -50,10 +50,10 @@ def rows() -> Iterator[Row]:
     user_bytes = sum(stream_size(plan, mine, part) for part in (tuple(range(len(plan.cells(mine)))), *streams))
     server_bytes = 0
     for user in range(case.lost, USERS):
-        seat = plan.assignment[user]
-        server_bytes += stream_size(plan, seat, tuple(range(len(plan.cells(seat)))))
+        subgroup = plan.assignment[user]
+        server_bytes += stream_size(plan, subgroup, tuple(range(len(plan.cells(subgroup)))))
         for gone in range(case.lost):
-            server_bytes += stream_size(plan, seat, masks.shared_cells(plan, seat, plan.assignment[gone]))
+            server_bytes += stream_size(plan, subgroup, masks.shared_cells(plan, subgroup, plan.assignment[gone]))
     steps: dict[str, tuple[float, dict[str, tuple[float, str]]]] = {
         "user: share": (
             cost.user_seconds["share"],

@@ -415,7 +415,7 @@ class Plan:
             return "floor"
         return "robustness" if self.robustness(users) < self.least else ""
 
-    def legal_part(self, users: list[int]) -> list[int]:
+    def admissible_part(self, users: list[int]) -> list[int]:
         """Leave out whole subgroups until every guarded set keeps the floor; nobody if nothing admissible is left."""
         while low := self.below_floor(users):
             users = [user for user in users if self.subgroup[user] not in low]
@@ -550,7 +550,7 @@ class Server:
 
     def admissible(self, taken: dict[int, list[Any]]) -> list[int]:
         """Leave out whole subgroups until the users who answered are admissible, or end the round."""
-        kept = self.plan.legal_part(list(taken))
+        kept = self.plan.admissible_part(list(taken))
         require(len(kept) > 0, "no admissible set is left")
         return kept
 
@@ -771,9 +771,9 @@ CASES: dict[str, Check] = {  # for a file and function: what is computed for a c
         [Plan(c["encoding"]).digest, [list(block) for block in Plan(c["encoding"]).guarded()]],
         [c["digest"], c["guarded_blocks"]],
     ),
-    "legality": lambda c: (
-        [Plan(c["plan"]).broken_rule(c["users"], c["users"]), Plan(c["plan"]).legal_part(c["users"])],
-        [c.get("reason", ""), c["made_legal"] or []],
+    "admissibility": lambda c: (
+        [Plan(c["plan"]).broken_rule(c["users"], c["users"]), Plan(c["plan"]).admissible_part(c["users"])],
+        [c.get("reason", ""), c["made_admissible"] or []],
     ),
 }
 REFUSALS: dict[str, Check] = {  # for a file and step: what must refuse a must-fail case
@@ -794,7 +794,7 @@ SEAL = ("shared", "kind", "context", "dealer", "holder")
 def check_file(path: Path) -> None:
     """Compute the cases of a vector file, and refuse its must-fail cases, as far as the tables above know them."""
     name, vectors, counts = path.stem, load(json.loads(path.read_text())), [0, 0]
-    for case in vectors["cases"] + vectors["must_fail"] * (name == "legality"):
+    for case in vectors["cases"] + vectors["must_fail"] * (name == "admissibility"):
         compute = CASES.get(f"{name} {case.get('function', '')}".strip())
         if compute:
             same(f"{name}: {case}", *compute(case))

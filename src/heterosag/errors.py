@@ -7,7 +7,7 @@ is whose fault it is, and the tree answers that:
 - `WireError`: bytes that no honest sender produces, from the sender named.
 - `FaultyUserError`: the user named broke the protocol, provably.
 - `FaultyBlockError`: somebody in the blocks named did; masks hide who.
-- `DisputedShareError`: dealer or holder of each pair named did; their word stands against each other.
+- `DisputedShareError`: dealer or holder of each pair named did; which of the two cannot be told.
 - `FaultyServerError`: the server asked a client for what it must not have. The client released nothing.
 - `TooFewSurvivorsError`: nobody's fault; the round cannot go on without exposing somebody.
 - `ExposedUsersError`: nobody's fault; with the rounds before, this one would show the sum of the few users named.
@@ -123,8 +123,8 @@ class DisputedShareError(HeteroSagError):
 class FaultyServerError(HeteroSagError):
     """The server's message must not be answered.
 
-    Proves that the server lied, that the plan differs, or, where the message says that a step is not possible now, that
-    one before it was lost on its way.
+    Proves that the server is malicious, that the plan differs, or, where the message says that a step is not possible
+    now, that one before it was lost on its way.
     """
 
 

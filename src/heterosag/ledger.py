@@ -43,7 +43,7 @@ class Exposure:
 def epoch_of(plan: Plan) -> bytes:
     """What names an epoch: who is assigned to which subgroup, and which subgroups code which elements together.
 
-    Nothing else of a plan: ranges follow the updates, and a change of levels or thresholds must not begin new books.
+    Nothing else of a plan: ranges follow the updates, and a change of levels or thresholds must not begin a new ledger.
     """
     blocks = [(at.start, at.stop, [block.subgroups for block in at.blocks]) for at in plan.segments]
     return digest("epoch", repr((plan.users, plan.assignment, blocks)).encode())
@@ -125,7 +125,7 @@ class Ledger:
     """What has been learned of the users of one plan. As a guard it refuses rounds that would show a small set.
 
     Give it to `Server` and `Client` as `guard`. A round that would newly show a set of fewer than `sets_below` users is
-    refused (0: refuse nothing, only keep the books).
+    refused (0: refuse nothing, only keep count).
     """
 
     def __init__(self, plan: Plan, *, sets_below: int = 0) -> None:
@@ -139,7 +139,7 @@ class Ledger:
             for block in segment.blocks:
                 segments.setdefault(block.subgroups, []).append(at)
         self._blocks = [
-            _Block(tuple(user for user, seat in enumerate(plan.assignment) if seat in subgroups), tuple(at))
+            _Block(tuple(user for user, own in enumerate(plan.assignment) if own in subgroups), tuple(at))
             for subgroups, at in segments.items()
         ]
         self._rounds: list[tuple[int, ...]] = []
@@ -184,7 +184,7 @@ class Ledger:
         )
 
     def summary(self) -> dict[str, Any]:
-        """The books in JSON types, for a run's record."""
+        """The ledger in JSON types, for a run's record."""
         found = self.exposures(below=3)
         differences = [block.smallest for block in self._blocks if block.smallest is not None]
         return {

@@ -45,7 +45,7 @@ def test_the_diagram_names_every_phase() -> None:
     assert all(f"server_{phase.value}" in text for phase in ServerPhase)
 
 
-def test_legality_names_the_rule() -> None:
+def test_admissibility_names_the_rule() -> None:
     plan = small_plan(floor=3)
     check_admissible(plan, frozenset(range(12)))
     for survivors, reason in (

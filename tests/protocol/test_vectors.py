@@ -385,7 +385,7 @@ def test_plans_that_must_be_refused(bad: Case) -> None:
     raises(bad, lambda: Plan.decode(unhex(bad["bytes"])))
 
 
-def made_legal(plan: Plan, users: list[int]) -> list[int] | None:
+def made_admissible(plan: Plan, users: list[int]) -> list[int] | None:
     try:
         return sorted(make_admissible(plan, users))
     except errors.TooFewSurvivorsError:
@@ -393,17 +393,17 @@ def made_legal(plan: Plan, users: list[int]) -> list[int] | None:
 
 
 def test_legal_sets() -> None:
-    for case in cases("legality"):
+    for case in cases("admissibility"):
         plan = Plan.decode(unhex(case["plan"]))
         check_admissible(plan, frozenset(case["users"]))
-        assert made_legal(plan, case["users"]) == case["made_legal"] == case["users"]
+        assert made_admissible(plan, case["users"]) == case["made_admissible"] == case["users"]
 
 
-@must_fail("legality")
+@must_fail("admissibility")
 def test_sets_that_are_not_legal(bad: Case) -> None:
     plan = Plan.decode(unhex(bad["plan"]))
     assert raises(bad, lambda: check_admissible(plan, frozenset(bad["users"]))).reason == bad["reason"]
-    assert made_legal(plan, bad["users"]) == bad["made_legal"]
+    assert made_admissible(plan, bad["users"]) == bad["made_admissible"]
 
 
 def test_contexts() -> None:

@@ -633,7 +633,7 @@ def test_the_plan_is_shown_and_taken_away(studio: Studio, browser: Browser) -> N
     browser.open(f"{studio.base}/#plan")
     browser.wait("document.querySelector('#curve .point')")
     assert browser.run("document.querySelectorAll('#bytes rect.box').length") > 2
-    assert "falls short" in browser.run("document.querySelector('#guarantees').textContent")
+    assert "does not hold" in browser.run("document.querySelector('#guarantees').textContent")
     browser.run("document.querySelector('#matrix td[data-row=\"1\"][data-column=\"2\"]').dispatchEvent("
                 "new MouseEvent('mouseover', { bubbles: true }))")  # fmt: skip
     words = browser.run("document.querySelector('#cell').textContent")

@@ -32,7 +32,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "assignment": plans.assignment,
     "sharing": plans.sharing,
     "plan": plans.encoded,
-    "legality": plans.admissibility,
+    "admissibility": plans.admissibility,
     "contexts": plans.contexts,
     "enrolment": enrolments.enrolled,
     "keystream": lanes.keystreams,

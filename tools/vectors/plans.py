@@ -286,7 +286,7 @@ def _bad_plans() -> list[Document]:
 
 
 def admissibility() -> Document:
-    """legality.json."""
+    """admissibility.json."""
     sets: dict[str, list[list[int]]] = {
         "plain": [
             [*range(9)],
@@ -307,7 +307,7 @@ def admissibility() -> Document:
         plan = plan_of(name)
         for users in found:
             entry: Document = {"plan": plan.encode().hex(), "name": name, "users": users}
-            entry["made_legal"] = _made_legal(plan, users)
+            entry["made_admissible"] = _made_admissible(plan, users)
             try:
                 check_admissible(plan, frozenset(users))
                 cases.append(entry)
@@ -315,7 +315,7 @@ def admissibility() -> Document:
                 must_fail.append({**entry, "error": "TooFewSurvivorsError", "reason": error.reason})
     about = (
         "Sets of users that are admissible under a plan, and sets that are not, with the rule they break. "
-        "made_legal is what a server keeps of the set by leaving out whole subgroups, null where nothing is left."
+        "made_admissible is what a server keeps of the set by leaving out whole subgroups, null where nothing is left."
     )
     return document(about, cases, must_fail)
 
@@ -326,7 +326,7 @@ def _without_holders(name: str, user: int) -> list[int]:
     return sorted(set(range(len(plan.users))) - set(plan.sharing.holders(user)))
 
 
-def _made_legal(plan: Plan, users: list[int]) -> list[int] | None:
+def _made_admissible(plan: Plan, users: list[int]) -> list[int] | None:
     try:
         return sorted(make_admissible(plan, users))
     except TooFewSurvivorsError:

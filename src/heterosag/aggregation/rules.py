@@ -1,7 +1,7 @@
 """Rules that combine the decoded means of a segment's blocks into one vector.
 
 A rule sees, for one segment, the mean of every sound block and the block's total weight. The weighted mean gives the
-mean over all survivors. The coordinate-wise median and the trimmed mean tolerate blocks that lie: with the median fewer
+mean over all survivors. The coordinate-wise median and the trimmed mean tolerate faulty blocks: with the median fewer
 than half of the blocks may (Yin et al. 2018). `unchecked_mean` is the mean of a server that does not look for
 impossible sums, as federated averaging over plain secure aggregation does not: for comparison only.
 """

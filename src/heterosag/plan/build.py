@@ -29,7 +29,7 @@ LEAST_CORRUPT = 0.05
 """The share of users that a sparse sharing graph always provides for, whether colluders were planned or not."""
 
 MOST_USERS_WITH_METRICS = 2**14
-"""A metric lane of 64 bits holds the sum of so many users' values at their limit, with room to see a false one."""
+"""A metric lane of 64 bits holds the sum of so many users' values at their limit, with space to tell a false one."""
 
 MOST_USERS = 2**20 - 2
 """A share is taken at a roster index + 1, below 2^20."""

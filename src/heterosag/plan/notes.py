@@ -40,7 +40,7 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
         raised = [_filled(plan, g) for g in range(len(plan.levels))]
         if any(more > level for more, level in zip(raised, plan.levels, strict=True)):
             yield (
-                f"the rings have room to spare: levels up to {','.join(map(str, raised))} cost the same bits "
+                f"the rings have bits to spare: levels up to {','.join(map(str, raised))} cost the same bits "
                 "(fill_levels raises each block's)"
             )
     yield (
@@ -78,6 +78,6 @@ def _paper_notes(plan: Plan) -> Iterator[str]:
                 f"of {subgroups} it is {leak.any:.2g}, which is why no block below the floor is ever unmasked"
             )
         if not plan.byzantine_tolerance():
-            yield f"{subgroups} subgroups leave no room for the median against even one faulty user"
+            yield f"{subgroups} subgroups are too few for the median to tolerate even one faulty user"
     if plan.design.name == "secagg":
         yield "one block of everybody at the slowest class's level: no robust rule can be used"

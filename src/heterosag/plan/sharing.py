@@ -89,7 +89,7 @@ def sparse_graph(order: Sequence[int], neighbours: int, threshold: int) -> Shari
 
 
 def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_server: bool = False) -> tuple[int, int]:
-    """The smallest even k, and t, for N users of whom the shares `corrupt` lie and `dropped` drop out.
+    """The smallest even k, and t, for N users of whom the fractions `corrupt` are malicious and `dropped` drop out.
 
     Guarantees: except with probability 2^-40 the honest survivors stay connected and no user has t corrupt holders;
     except with 2^-20 every user keeps t holders who answer. `malicious_server` asks for the threshold that a server

@@ -17,7 +17,7 @@ __all__ = ["Proposal", "Relaxation", "best", "trade_off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaxation:
-    """What giving way on one wish would buy: the error bound with it."""
+    """What relaxing one requirement would buy: the error bound with it."""
 
     what: str
     error: float
@@ -30,7 +30,7 @@ class Proposal:
     - `plan`: the plan itself; `order`: users by rate, which are the plan's.
     - `seconds`, `bytes`: of the masked vector, of each class's slowest user.
     - `error`: the plan's bound on the quantization error; no plan of these subgroup sizes has less than `lower_bound`.
-    - `binding`: which wish costs most; `relaxing`: what giving way on each would buy.
+    - `binding`: which requirement costs most; `relaxing`: what relaxing each would buy.
     """
 
     plan: Plan
@@ -44,7 +44,7 @@ class Proposal:
 
 
 def best(requirements: Requirements) -> Proposal:
-    """The plan with the least error bound that meets every wish, or an `InfeasibleError` that says which two clash."""
+    """The plan with the least error bound that meets every requirement, or an `InfeasibleError` that names two."""
     order = tuple(sorted(range(len(requirements.rates)), key=lambda user: (requirements.rates[user], user)))
     rates = [requirements.rates[user] for user in order]
     solved = solve(requirements, rates)
@@ -122,7 +122,7 @@ def _build(requirements: Requirements, order: tuple[int, ...], solved: Solved) -
 
 
 def _relax(requirements: Requirements, rates: Sequence[float], modelled: float, error: float) -> Iterable[Relaxation]:
-    """What each wish costs: the error if it were a little less, where that is less by more than a hundredth."""
+    """What each requirement costs: the error if it were a little less, where that is less by more than a hundredth."""
     changes: dict[str, dict[str, Any]] = {}
     if requirements.deadline is not None:
         changes["a deadline a quarter longer"] = {"deadline": 1.25 * requirements.deadline}
@@ -191,7 +191,7 @@ def _clash(requirements: Requirements) -> InfeasibleError:
 
 
 def _tighten(requirements: Requirements, easier: Requirements) -> Requirements:
-    """As many attackers as there is room for, if they were what was given up."""
+    """As many attackers as are possible, if they were what was given up."""
     for attackers in range(requirements.attackers - 1, easier.attackers, -1):
         if sizes_for(replace(easier, attackers=attackers)):
             return replace(easier, attackers=attackers)

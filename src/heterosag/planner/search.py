@@ -62,7 +62,7 @@ class Model:
     size: int
     subgroups: int
     requirements: Requirements
-    careful: bool = False  # room for the last byte of every segment, and for segments of unequal size
+    careful: bool = False  # space for the last byte of every segment, and for segments of unequal size
 
     @property
     def star(self) -> int:

@@ -146,8 +146,8 @@ class Client(Secret):
             update = encoding.check_update(plan, vector, weight=weight, metrics=metrics)
 
             def fill() -> list[CellLanes]:
-                seat = plan.assignment[state.base.user]
-                return encoding.fill_cells(plan, seat, update, rounding, clip=clip, parallel_map=parallel_map)
+                subgroup = plan.assignment[state.base.user]
+                return encoding.fill_cells(plan, subgroup, update, rounding, clip=clip, parallel_map=parallel_map)
 
             return steps.mask(state, message, fill, self._log, parallel_map=parallel_map)
 

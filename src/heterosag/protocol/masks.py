@@ -101,18 +101,18 @@ def _cut(lanes: Sequence[CellLanes], masks: Iterable[Mask]) -> list[_Piece]:
         for place in mask.cells:
             covering.setdefault(place, []).append(mask)
     spans: list[list[_Span]] = [[]]
-    room = PIECE_SIZE
+    left = PIECE_SIZE
     for place in sorted(covering):
         size, stop = lanes[place].elements.size, -1
         while stop < size:  # at least once: an empty cell has auxiliary lanes
-            if not room:
+            if not left:
                 spans.append([])
-                room = PIECE_SIZE
+                left = PIECE_SIZE
             start = max(stop, 0)
-            stop = min(size, start + room)
+            stop = min(size, start + left)
             spans[-1].append(_Span(place, start, stop))
-            room -= stop - start
-        room -= room % BLOCK_SIZE  # so that a piece that begins within a cell begins at a block of the stream
+            left -= stop - start
+        left -= left % BLOCK_SIZE  # so that a piece that begins within a cell begins at a block of the stream
     return [_Piece(lanes, part, covering, starts) for part in spans]
 
 

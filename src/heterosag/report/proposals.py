@@ -1,4 +1,4 @@
-"""The planner's answers for people and scripts: what was found, what it costs, which wish binds."""
+"""The planner's answers for people and scripts: what was found, what it costs, which requirement binds."""
 
 from __future__ import annotations
 

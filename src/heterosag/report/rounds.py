@@ -87,7 +87,7 @@ def run(
 def _cast(
     plan: Plan, drop: Mapping[str, int], malicious: int, rng: np.random.Generator
 ) -> tuple[dict[User, str], list[User]]:
-    """Who drops out when, and who lies, drawn without overlap."""
+    """Who drops out when, and who is malicious, drawn without overlap."""
     names = [phase.value for phase in Phase]
     unknown = sorted(drop.keys() - set(names))
     if unknown:

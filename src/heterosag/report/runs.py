@@ -146,12 +146,12 @@ def _number(value: float | None) -> str:
 
 def _shown(summary: dict[str, Any]) -> str:
     """What the server could work out of an epoch's sums, if updates were the same in every round."""
-    books = summary["ledger"]
-    if books is None:
+    ledger = summary["ledger"]
+    if ledger is None:
         return "not kept"
-    if not books["shown_users"] and not books["shown_pairs"]:
+    if not ledger["shown_users"] and not ledger["shown_pairs"]:
         return "no user, no pair"
-    return f"{books['shown_users']} users, {books['shown_pairs']} pairs"
+    return f"{ledger['shown_users']} users, {ledger['shown_pairs']} pairs"
 
 
 def _attack(summary: dict[str, Any]) -> str:

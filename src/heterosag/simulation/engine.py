@@ -118,7 +118,7 @@ def aggregate(
     - `malicious`: users who skip the clip and wrap in the ring.
     - `round_id`: which round this is; a session of its own unless given.
     - `workers`: processes for the users' cryptography, and threads for the server's.
-    - `guard`: keeps the books over rounds, and may refuse one: a `ledger.Ledger`.
+    - `guard`: keeps the ledger over rounds, and may refuse one: a `ledger.Ledger`.
 
     Guarantees: the aggregate is that of the exact integer sums of the survivors' quantized vectors, or a named error.
     """

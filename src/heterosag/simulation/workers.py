@@ -111,7 +111,7 @@ class LocalWorkers:
 
 
 class ForkedWorkers:
-    """Users spread over processes: some here, the others in local crews behind pipes."""
+    """Users spread over processes: some here, the others in processes behind pipes."""
 
     def __init__(self, settings: WorkerSettings, workers: int) -> None:
         context = multiprocessing.get_context("fork")

@@ -1,4 +1,4 @@
-"""A release log in a folder, for clients that must keep their word across restarts.
+"""A release log in a folder, for clients that must do each thing once, across restarts too.
 
 Every claim is a file of its own, named by the digest of context and kind and made only if it does not exist, so that of
 two programs with the same folder one wins. The claim is on the disk before `claim` returns: what the client then gives

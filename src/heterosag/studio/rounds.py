@@ -219,10 +219,10 @@ _DISSECT = {
 
 def _vectors(told: _Told, sent: Mapping[Any, bytes], rounding: Rounding) -> list[dict[str, Any]]:
     """The watched user's first elements of every segment: true, as levels, and as the server sees them."""
-    plan, seat = told.plan, told.plan.assignment[told.watched]
-    cells = plan.cells(seat)
+    plan, subgroup = told.plan, told.plan.assignment[told.watched]
+    cells = plan.cells(subgroup)
     update = told.updates[told.watched]
-    plain = fill_cells(plan, seat, check_update(plan, update), rounding)
+    plain = fill_cells(plan, subgroup, check_update(plan, update), rounding)
     message = wire.decode(wire.MaskedVector, sent[told.watched], plan=plan)
     return [
         {

@@ -356,8 +356,8 @@ class Run:
             found = load_file(path)
             vector = found["vector"]
             state = _State(round=int(found["round"]), vector=vector, half_width=float(found["half_width"]))
-            books = [np.flatnonzero(row).tolist() for row in found["ledger"]]
-            self._ledger = Ledger.from_rounds(self.plan, books, sets_below=self.config.hide_sets_below)
+            rounds = [np.flatnonzero(row).tolist() for row in found["ledger"]]
+            self._ledger = Ledger.from_rounds(self.plan, rounds, sets_below=self.config.hide_sets_below)
         except (OSError, KeyError, ValueError, SafetensorError) as error:
             raise UsageError(f"cannot go on from {path}: {error}") from None
         if vector.shape != self._state.vector.shape:

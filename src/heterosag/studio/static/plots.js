@@ -51,13 +51,13 @@ function scaleOf(low, high, from, to, log) {
 function frame(place, options, series) {
   const width = Math.max(280, Math.min(place.clientWidth || 480, 1000));
   const legend = series.filter((one) => one.label);
-  const room = Math.max(1, Math.floor((width - 60) / 150));
-  const rows = legend.length > 1 ? Math.ceil(legend.length / room) : 0;
+  const columns = Math.max(1, Math.floor((width - 60) / 150));
+  const rows = legend.length > 1 ? Math.ceil(legend.length / columns) : 0;
   const height = (options.height || 240) + rows * 18;
   const box = { left: 62, right: width - 14, top: 12 + rows * 18, bottom: height - 44 };
   const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.title });
   legend.slice(0, rows ? undefined : 0).forEach((one, at) => {
-    const x = box.left + (at % room) * 150, y = 12 + Math.floor(at / room) * 18;
+    const x = box.left + (at % columns) * 150, y = 12 + Math.floor(at / columns) * 18;
     svg.append(make("rect", { x, y: y - 8, width: 12, height: 8, class: `box s${one.colour}` }));
     svg.append(make("text", { x: x + 17, y }, one.label.length > 20 ? `${one.label.slice(0, 19)}…` : one.label));
   });

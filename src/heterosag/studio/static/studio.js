@@ -283,7 +283,7 @@ function showGuarantees() {
   const rows = plan.guarantees.map((one) => make("tr", {},
     make("th", { scope: "row" }, one.name), make("td", {}, make("strong", {}, one.value)), make("td", {}, one.words),
     make("td", {}, one.claim === null ? "nothing" : make("span", {},
-      make("span", { class: `mark ${one.holds ? "holds" : "fails"}` }, one.holds ? "holds. " : "falls short. "), one.claim))));
+      make("span", { class: `mark ${one.holds ? "holds" : "fails"}` }, one.holds ? "holds. " : "does not hold. "), one.claim))));
   find("guarantees").tBodies[0].replaceChildren(...rows);
 }
 
