@@ -31,13 +31,8 @@ for phase in ("advertise", "share", "mask", "unmask"):
     for user, client in clients.items():
         if user == 5 and phase in ("mask", "unmask"):
             continue  # this user dropped out
-        if phase == "advertise":
-            reply = client.advertise()
-        elif phase == "mask":
-            reply = client.mask(to_user[user].get(), updates[user])
-        else:
-            reply = getattr(client, phase)(to_user[user].get())
-        to_server.put((user, reply))
+        message = b"" if phase == "advertise" else to_user[user].get()
+        to_server.put((user, client.answer(phase, message, updates[user])))
     while not to_server.empty():
         server.receive(*to_server.get())
     for user, message in server.close().items():

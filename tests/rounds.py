@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,8 @@ class World:
         return Client(plan or self.plan, user, round_id, **chosen)
 
     def answer(self, phase: str, user: Any, message: bytes | None = None) -> bytes:
-        client, message = self.clients[user], self.waiting[user] if message is None else message
-        if phase == "advertise":
-            return client.advertise()
-        if phase == "mask":
-            return client.mask(message, self.updates[self.plan.index(user)])
-        step: Callable[[bytes], bytes] = getattr(client, phase)
-        return step(message)
+        given = self.waiting[user] if message is None else message
+        return self.clients[user].answer(phase, given, self.updates[self.plan.index(user)])
 
     def run(self, *phases: str, without: Collection[Any] = ()) -> dict[Any, bytes]:
         """Run whole phases; users in `without` stay silent. Returns what the server sends last."""

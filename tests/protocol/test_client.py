@@ -749,3 +749,15 @@ def test_a_client_keeps_nothing_of_the_vector() -> None:
     assert kept
     world.clients[0]._die()
     assert world.clients[0]._masked is None
+
+
+def test_a_phase_is_answered_by_its_name_or_refused() -> None:
+    world = World(small_plan())
+    client = world.clients[0]
+    assert client.plan is world.plan
+    with pytest.raises(UsageError, match="the phases are advertise, share, mask, agree, unmask, not 'lunch'"):
+        client.answer("lunch", b"")
+    world.run("advertise", "share")
+    with pytest.raises(UsageError, match="needs the update"):
+        client.answer("mask", world.waiting[0])
+    assert client.answer("mask", world.waiting[0], world.updates[0], weight=1)

@@ -104,13 +104,7 @@ for phase in ("advertise", "share", "mask", "unmask"):
     for user, message in messages.items():
         if (user == 3 and phase in ("mask", "unmask")) or (user == 17 and phase == "unmask"):
             continue
-        client = clients[user]
-        if phase == "advertise":
-            reply = client.advertise()
-        elif phase == "mask":
-            reply = client.mask(message, updates[int(user)], rounding=Rounding.from_seed(0, int(user)))
-        else:
-            reply = getattr(client, phase)(message)
+        reply = clients[user].answer(phase, message, updates[int(user)], rounding=Rounding.from_seed(0, int(user)))
         sent[phase][user] = reply
         server.receive(user, reply)
     messages = server.close()

@@ -157,7 +157,7 @@ class _Node:
         if phase is Phase.MASK:
             reply, extra = self._mask(client, data, message, context, call_next, kept)
         else:
-            reply = {Phase.SHARE: client.share, Phase.AGREE: client.agree, Phase.UNMASK: client.unmask}[phase](data)
+            reply = client.answer(phase, data)
         if phase is Phase.UNMASK:
             _erase(context)
         else:

@@ -25,7 +25,7 @@ from heterosag.protocol.guard import Guard
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Polynomials, Shared
-from heterosag.protocol.transitions import CLIENT_TRANSITIONS, ClientPhase
+from heterosag.protocol.transitions import CLIENT_TRANSITIONS, ClientPhase, Phase
 
 __all__ = ["Client", "Directory", "Polynomials"]
 
@@ -98,6 +98,42 @@ class Client(Secret):
         if self.phase is not ClientPhase.FRESH or self._replies:
             raise UsageError("only a fresh client can take the place of a saved one")
         self._state, self.phase, self._replies = client_state.load(data, self._base)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the round."""
+        return self._base.plan
+
+    def answer(
+        self, phase: Phase | str, message: bytes, vector: npt.NDArray[np.floating[Any]] | None = None, **update: Any
+    ) -> bytes:
+        """This user's reply in any phase: what a transport calls when a message arrives.
+
+        Args:
+            phase: The phase that the server's message asks for; the transport says it beside the message.
+            message: The server's message; what it holds in the advertise phase does not matter.
+            vector: The update, in the mask phase.
+            update: What else `mask` takes: weight, metrics, rounding.
+
+        Returns:
+            The message to send back.
+
+        Raises:
+            UsageError: There is no such phase, or the mask phase was given no vector.
+            FaultyServerError, WireError: As the step itself raises them.
+        """
+        names = [known.value for known in Phase]
+        if phase not in names and phase not in list(Phase):
+            raise UsageError(f"the phases are {', '.join(names)}, not {phase!r}")
+        chosen = Phase(phase)
+        if chosen is Phase.ADVERTISE:
+            return self.advertise()
+        if chosen is Phase.MASK:
+            if vector is None:
+                raise UsageError("the mask phase needs the update: give its vector")
+            return self.mask(message, vector, **update)
+        steps = {Phase.SHARE: self.share, Phase.AGREE: self.agree, Phase.UNMASK: self.unmask}
+        return steps[chosen](message)
 
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
         """Phase 0: this round's public keys, signed with an identity.

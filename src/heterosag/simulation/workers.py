@@ -91,16 +91,11 @@ class LocalWorkers:
 
     def _reply(self, phase: Phase, user: User, message: bytes) -> bytes:
         client = self._clients[user]
-        if phase is Phase.ADVERTISE:
-            return client.advertise()
-        if phase is Phase.SHARE:
-            return client.share(message)
-        if phase is Phase.AGREE:
-            return client.agree(message)
-        if phase is Phase.UNMASK:
-            return client.unmask(message)
+        if phase is not Phase.MASK:
+            return client.answer(phase, message)
         update = self._settings.inputs[user]
-        return client.mask(
+        return client.answer(
+            phase,
             message,
             update.vector,
             weight=update.weight,

@@ -129,14 +129,8 @@ def _take(told: _Told, phase: Phase) -> None:
 
 
 def _answer(told: _Told, phase: Phase, user: Any, rounding: Rounding) -> bytes:
-    client = told.clients[user]
-    message = told.waiting[user]
-    if phase is Phase.ADVERTISE:
-        return client.advertise()
-    if phase is Phase.MASK:
-        return client.mask(message, told.updates[told.plan.index(user)], rounding=rounding)
-    steps = {Phase.SHARE: client.share, Phase.AGREE: client.agree, Phase.UNMASK: client.unmask}
-    return steps[phase](message)
+    update = told.updates[told.plan.index(user)]
+    return told.clients[user].answer(phase, told.waiting[user], update, rounding=rounding)
 
 
 # --- what crosses -------------------------------------------------------------------------------------------------
