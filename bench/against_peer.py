@@ -57,7 +57,7 @@ class Case:
             value_range=(-half, half),
             sharing=self.graph,
             dropout=DROPOUT,
-            floor=2,
+            min_survivors=2,
             min_robustness=0.0,
         )
 

@@ -108,7 +108,7 @@ def _ours(updates: npt.NDArray[np.float32], level: int, half: float) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         homes = [_Home(_FIRST + place, update, Path(folder)) for place, update in enumerate(updates)]
         inside = _Grid(homes, {_FIRST + place for place in range(LOST)})
-        options = {"subgroup_size": 6, "floor": 2, "min_robustness": 0.0}
+        options = {"subgroup_size": 6, "min_survivors": 2, "min_robustness": 0.0}
         fine: Any = inside  # all that a round needs of a Grid
         grid = SecureGrid(fine, levels=[level], value_range=half, options=options)
         arrays = ArrayRecord({"w": Array(np.zeros(updates.shape[1], dtype=np.float32))})

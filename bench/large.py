@@ -89,7 +89,7 @@ def _once(elements: int, *, threaded: bool) -> float:
 
 def server(elements: int) -> dict[str, float]:
     """Vectors of four subgroups of three, added up as they arrive: accumulators, and what a vector takes on top."""
-    plan = Plan.build([12], [12], elements, value_range=1.0, subgroup_size=3, floor=2, min_robustness=0.0)
+    plan = Plan.build([12], [12], elements, value_range=1.0, subgroup_size=3, min_survivors=2, min_robustness=0.0)
     round_id = RoundId(session=secrets.token_bytes(16))
     machine = Server(plan, round_id)
     clients = {name: Client(plan, name, round_id, trust_server=True) for name in plan.users}

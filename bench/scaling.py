@@ -183,7 +183,9 @@ def _with_segments(prices: dict[str, float]) -> Iterator[Row]:
     """A million elements of 96 users, in ever smaller subgroups: the fewer code together, the less keystream."""
     segments, measured, counted = [], [], []
     for size in (32, 16, 12, 8, 6, 4):
-        plan = Plan.build([96], [12], 1_000_000, value_range=1.0, subgroup_size=size, floor=2, min_robustness=0.0)
+        plan = Plan.build(
+            [96], [12], 1_000_000, value_range=1.0, subgroup_size=size, min_survivors=2, min_robustness=0.0
+        )
         cost = play(plan, np.zeros((96, plan.dimension), dtype=np.float32), 0)
         mine = plan.assignment[0]
         cells = [masks.shared_cells(plan, mine, plan.assignment[other]) for other in range(1, 96)]
@@ -198,7 +200,7 @@ def _with_segments(prices: dict[str, float]) -> Iterator[Row]:
 
 def _with_dropout(prices: dict[str, float]) -> Iterator[Row]:
     shares, measured, counted = [], [], []
-    plan = Plan.build([100], [12], 100_000, value_range=1.0, subgroup_size=10, floor=2, min_robustness=0.0)
+    plan = Plan.build([100], [12], 100_000, value_range=1.0, subgroup_size=10, min_survivors=2, min_robustness=0.0)
     updates = np.zeros((100, plan.dimension), dtype=np.float32)
     for lost in (1, 5, 10, 20, 30):
         cost = play(plan, updates, lost)

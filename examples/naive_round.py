@@ -357,9 +357,9 @@ class Plan:
 
     def __init__(self, encoding: bytes) -> None:
         version, recipe, structure = unpack(encoding)
-        require(version == 1, "another plan version")
+        require(version == 2, "another plan version")
         self.digest = digest("plan", encoding)
-        self.span, self.floor, self.bound, self.least = recipe[4], recipe[6], recipe[7], recipe[8]
+        self.span, self.min_survivors, self.bound, self.least = recipe[4], recipe[6], recipe[7], recipe[8]
         self.metrics, self.rotates = recipe[15], recipe[16]
         users, subgroups, segments, self.lanes, (self.neighbours, self.threshold, self.ring), self.quorum = structure
         self.users, self.segments = range(len(users)), len(segments)
@@ -389,14 +389,14 @@ class Plan:
         return sorted(self.ring[(place + step) % len(self.ring)] for step in range(-half, half + 1) if step)
 
     def guarded(self) -> list[tuple[int, ...]]:
-        """List the sets of subgroups of which nobody or at least `floor` users may be left."""
+        """List the sets of subgroups of which nobody or at least `min_survivors` users may be left."""
         alone = range(len(self.members)) if self.bound > 1 and len(self.rows[0]) > 1 else []
         return sorted({cell.block for row in self.rows[: self.segments] for cell in row} | {(g,) for g in alone})
 
     def below_floor(self, users: list[int]) -> set[int]:
         """Collect the subgroups of guarded sets that are below the floor."""
         counts = {block: sum(self.subgroup[user] in block for user in users) for block in self.guarded()}
-        return {g for block, count in counts.items() if 0 < count < self.floor for g in block}
+        return {g for block, count in counts.items() if 0 < count < self.min_survivors for g in block}
 
     def robustness(self, users: list[int]) -> float:
         """Try every proper set of the surviving subgroups: in how many segments is it a union of blocks at most?"""
@@ -412,7 +412,7 @@ class Plan:
         if len(users) < self.quorum or min(reach) < self.threshold:
             return "thresholds"
         if self.below_floor(users):
-            return "floor"
+            return "min_survivors"
         return "robustness" if self.robustness(users) < self.least else ""
 
     def admissible_part(self, users: list[int]) -> list[int]:

@@ -37,7 +37,7 @@ def _round(design: str, users: int, size: int, job: Job) -> dict[str, Any]:
         value_range=1.0,
         design=design,
         subgroup_size=8,
-        floor=2,
+        min_survivors=2,
         sharing="complete",
         min_robustness=0.0,
     )

@@ -319,7 +319,7 @@ def remark_5(job: Job) -> Outcome:
         rate_spread=0.2,
         deadline=0.09,
         subgroup_size=12,
-        floor=2,
+        min_survivors=2,
         min_robustness=0.0,
         rounds=4 if job.scale is Scale.TINY else 20,
         local_epochs=2,

@@ -250,7 +250,7 @@ def _with_floor(job: Job, rng: np.random.Generator) -> tuple[int, int, float]:
         value_range=1.0,
         subgroup_size=4,
         design="paper-composite",
-        floor=3,
+        min_survivors=3,
         dropout=0.3,
         min_robustness=0.0,
     )
@@ -292,7 +292,7 @@ def remarks(job: Job) -> Outcome:
             value_range=1.0,
             subgroup_size=20 // count,
             design="paper-composite" if count > 1 else "paper",
-            floor=2,
+            min_survivors=2,
         )
         for count in (1, 2, 4)
     }

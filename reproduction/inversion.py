@@ -181,7 +181,7 @@ def _views(name: str, updates: npt.NDArray[np.float32], size: int, seed: int) ->
         updates.shape[1],
         design=name,
         subgroup_size=size,
-        floor=2,
+        min_survivors=2,
         min_robustness=0.0,
         value_range=(-widest, widest),
     )

@@ -77,7 +77,7 @@ def lemmas(job: Job) -> Outcome:
     formulas = all(abs(bound - formula) < 1e-9 * bound for bound, formula, _ in measured.values())
     splits = [
         Plan.build([40] * 5, LEVELS, 1000, value_range=1.0, design="paper" if n == 40 else "paper-composite",
-                   subgroup_size=n, floor=2, min_robustness=0.0).quantization_error()
+                   subgroup_size=n, min_survivors=2, min_robustness=0.0).quantization_error()
         for n in (40, 20, 10)
     ]  # fmt: skip
     counts = _count(plans["equal classes 5 x 5"])

@@ -53,7 +53,7 @@ def small_plan(**changes: Any) -> Plan:
         "dimension": 40,
         "value_range": 1.0,
         "subgroup_size": 3,
-        "floor": 2,
+        "min_survivors": 2,
         **changes,
     }
     return Plan.build(**requirements)

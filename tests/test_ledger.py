@@ -59,7 +59,7 @@ PLANS = [
     small_plan(),
     small_plan(design="multigroup"),
     small_plan(design="secagg"),
-    Plan.build([10], [4], 12, value_range=1.0, subgroup_size=2, floor=2),
+    Plan.build([10], [4], 12, value_range=1.0, subgroup_size=2, min_survivors=2),
 ]
 
 
@@ -188,7 +188,7 @@ def test_books_are_kept_over_programs() -> None:
 def test_an_epoch_is_who_sits_where_and_codes_what_with_whom() -> None:
     plan = small_plan()
     assert epoch_of(plan) == epoch_of(plan.with_value_range((-3.0, 2.0)))
-    same = [small_plan(floor=3), small_plan(levels=[2, 7]), small_plan(min_robustness=0.0)]
+    same = [small_plan(min_survivors=3), small_plan(levels=[2, 7]), small_plan(min_robustness=0.0)]
     assert {epoch_of(plan), *map(epoch_of, same)} == {epoch_of(plan)}  # cosmetics begin no new books
     others = [small_plan(assignment_seed=1), small_plan(dimension=41), small_plan(subgroup_size=6)]
     assert len({epoch_of(plan), *map(epoch_of, others)}) == 4

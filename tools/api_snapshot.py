@@ -188,7 +188,7 @@ def describe_json() -> dict[str, Any]:
         raise FileNotFoundError("tools/documents/reference_pages.py")
     pages = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(pages)
-    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, min_survivors=2)
     done = rounds.run(plan, drop={"mask": 1}, secure=False)
     found = {form: sorted(keys) for form, keys in pages.JSON.items() if form != "round"}
     return found | {"plan": keys_of(summarise(plan)), "round": keys_of(done)}
@@ -209,7 +209,7 @@ def describe_toml() -> dict[str, list[str]]:
     from heterosag.plan import Plan
     from heterosag.training.config import TrainConfig
 
-    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, min_survivors=2)
     return {"plan": sorted(tomllib.loads(plan.to_toml())), "train": sorted(tomllib.loads(TrainConfig().to_toml()))}
 
 
@@ -220,7 +220,7 @@ def describe_records() -> dict[str, Any]:
     from heterosag.training.runs import Run
 
     small = TrainConfig(
-        classes=(6, 6), levels=(2, 4), subgroup_size=3, floor=2, rounds=1, train_samples=120, secure=False
+        classes=(6, 6), levels=(2, 4), subgroup_size=3, min_survivors=2, rounds=1, train_samples=120, secure=False
     )
     with tempfile.TemporaryDirectory() as folder:
         Run(small, Path(folder) / "run").train()

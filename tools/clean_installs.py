@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 RUN = ROOT / "tests" / "formats" / "run-1"
 
-SMALL = "--classes 9,9 --levels 2,5 --subgroup-size 6 --floor 2"
+SMALL = "--classes 9,9 --levels 2,5 --subgroup-size 6 --min-survivors 2"
 
 # --- what is run in them ------------------------------------------------------------------------------------------
 

@@ -47,8 +47,8 @@ _Range = Annotated[
         "--range", help="Largest magnitude of a value, or least and largest: 0.1 or -1,1. What lies outside is clipped."
     ),
 ]
-_Floor = Annotated[int, typer.Option(help="Least survivors of a block whose sum may be unmasked.")]
-_WeightBound = Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.")]
+_MinSurvivors = Annotated[int, typer.Option(help="Least survivors of a block whose sum may be unmasked.")]
+_MaxWeight = Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.")]
 _MinRobustness = Annotated[float | None, typer.Option(help="Least inference robustness of an admissible survivor set.")]
 _Colluders = Annotated[int, typer.Option(help="Users who may collude with the server.")]
 _AssignmentSeed = Annotated[
@@ -136,9 +136,9 @@ def plan(
     design: _Design = "perfect",
     subgroup_size: _SubgroupSize = 5,
     value_range: _Range = "-1,1",
-    floor: _Floor = 3,
+    min_survivors: _MinSurvivors = 3,
     dropout: Annotated[float | None, typer.Option(help="Share of users expected to drop out in a round.")] = None,
-    weight_bound: _WeightBound = 1,
+    max_weight: _MaxWeight = 1,
     min_robustness: _MinRobustness = None,
     colluders: _Colluders = 0,
     assignment_seed: _AssignmentSeed = None,
@@ -190,8 +190,8 @@ def run_round(
     design: _Design = "perfect",
     subgroup_size: _SubgroupSize = 8,
     value_range: _Range = "-1,1",
-    floor: _Floor = 3,
-    weight_bound: _WeightBound = 1,
+    min_survivors: _MinSurvivors = 3,
+    max_weight: _MaxWeight = 1,
     min_robustness: _MinRobustness = None,
     colluders: _Colluders = 0,
     assignment_seed: _AssignmentSeed = None,
@@ -374,10 +374,10 @@ def _optimise(
     if from_run is not None:
         run = read_run(from_run)
         before = float(run.plan["quantization_error"])
-        required = ("corrupt", "attackers", "failure", "dropout", "floor", "weight_bound")
+        required = ("corrupt", "attackers", "failure", "dropout", "min_survivors", "max_weight")
         requirements = learn_requirements(run, **limits, **{name: flags[name] for name in required if name in given})
     else:
-        same = ("dimension", "floor", "weight_bound", "corrupt", "attackers", "failure")
+        same = ("dimension", "min_survivors", "max_weight", "corrupt", "attackers", "failure")
         if not flags["rates"]:
             raise UsageError("--optimise needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
         requirements = Requirements(
@@ -404,7 +404,7 @@ def _optimise(
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `Plan.build` from a command's flags."""
     sizes = _integers("classes", flags["classes"])
-    same = ("dimension", "design", "subgroup_size", "floor", "weight_bound", "min_robustness", "colluders")
+    same = ("dimension", "design", "subgroup_size", "min_survivors", "max_weight", "min_robustness", "colluders")
     return {
         **{name: flags[name] for name in (*same, "assignment_seed", "sharing", "fill_levels")},
         "classes": sizes,

@@ -129,7 +129,7 @@ class FaultyServerError(HeteroSagError):
 
 
 class TooFewSurvivorsError(HeteroSagError):
-    """No admissible set of survivors is left. `reason` is thresholds, floor or robustness."""
+    """No admissible set of survivors is left. `reason` is thresholds, min_survivors or robustness."""
 
     def __init__(self, reason: str, problem: str) -> None:
         super().__init__(problem)

@@ -34,7 +34,7 @@ def test_rules_are_found_by_name_or_given() -> None:
             trimmed_mean(share)
 
 
-PLAN = Plan.build([18], [4], 5, value_range=1.0, subgroup_size=3, floor=2, weight_bound=7)
+PLAN = Plan.build([18], [4], 5, value_range=1.0, subgroup_size=3, min_survivors=2, max_weight=7)
 
 
 def decoded(**tampering: int) -> Decoded:

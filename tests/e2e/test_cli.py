@@ -41,7 +41,7 @@ def test_plan_in_json_has_every_key() -> None:
 def test_every_flag_arrives() -> None:
     words = (
         "plan --json --classes 12,15 --levels 3,9 --dimension 1000 --design paper-composite --subgroup-size 4 "
-        "--range -0.5,2 --floor 2 --dropout 0.25 --weight-bound 3 --min-robustness 0.25 --colluders 1 "
+        "--range -0.5,2 --min-survivors 2 --dropout 0.25 --max-weight 3 --min-robustness 0.25 --colluders 1 "
         "--assignment-seed 9 --sharing complete"
     )
     summary = json.loads(run(*words.split()).stdout)
@@ -51,9 +51,9 @@ def test_every_flag_arrives() -> None:
     assert summary["dimension"] == 1000
     assert len(summary["subgroups"]) == 6
     assert summary["value_range"] == [-0.5, 2.0]
-    assert summary["floor"] == 2
+    assert summary["min_survivors"] == 2
     assert summary["dropout"] == 0.25
-    assert summary["weight_bound"] == 3
+    assert summary["max_weight"] == 3
     assert summary["min_robustness"] == 0.25
     assert summary["colluders"] == 1
     assert summary["subgroups"][0]["users"] != [0, 1, 2, 3]
@@ -86,7 +86,7 @@ def test_compare_shows_designs_side_by_side() -> None:
     [
         ("plan --classes 5,x", "classes: must be integers"),
         ("plan --range a,b", "range: must be numbers"),
-        ("plan --floor 9", "floor: 9 is more than the 5 users"),
+        ("plan --min-survivors 9", "min_survivors: 9 is more than the 5 users"),
         ("plan --design paper --classes 5,5,5,5,5,5", "ask for design='paper-composite' by name"),
         ("plan --plan /no/such/file.toml", "cannot read /no/such/file.toml"),
         ("plan --save /no/such/dir/plan.toml", "save: cannot write"),
@@ -104,8 +104,8 @@ def test_mistakes_get_one_line_that_says_what_to_do(words: str, complaint: str) 
 def test_flags_beside_a_plan_file_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     run("plan", "--save", str(file))
-    done = run("plan", "--plan", str(file), "--floor", "2", expect=2)
-    assert "--floor cannot be given with --plan" in done.stderr
+    done = run("plan", "--plan", str(file), "--min-survivors", "2", expect=2)
+    assert "--min-survivors cannot be given with --plan" in done.stderr
 
 
 ROUND = "round --classes 12,12 --levels 4,16 --dimension 500 --subgroup-size 4"
@@ -153,8 +153,8 @@ def test_a_round_from_a_plan_file(tmp_path: Path) -> None:
     summary = json.loads(run("round", "--plan", str(file), "--drop", "mask=1", "--json").stdout)
     assert summary["users"] == 16
     assert summary["exact"] is True
-    done = run("round", "--plan", str(file), "--floor", "2", expect=2)
-    assert "--floor cannot be given with --plan" in done.stderr
+    done = run("round", "--plan", str(file), "--min-survivors", "2", expect=2)
+    assert "--min-survivors cannot be given with --plan" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,10 @@ def test_wishes_that_cannot_be_met_say_why(words: str, says: str) -> None:
 
 def test_a_better_plan_from_a_run(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    words = "train --classes 8,8 --levels 2,4 --rates 0.2,2 --subgroup-size 4 --rounds 2 --no-secure --quiet --floor 2"
+    words = (
+        "train --classes 8,8 --levels 2,4 --rates 0.2,2 --subgroup-size 4 --min-survivors 2 --rounds 2 --no-secure "
+        "--quiet"
+    )
     run(*words.split(), "--out", str(tmp_path / "run"))
     found = json.loads(run("plan", "--from", str(tmp_path / "run"), "--json").stdout)
     assert found["error"] < found["error_before"]

@@ -35,7 +35,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a weight of nothing": (lambda: aggregate(plan(), updates(), weights=[0] * 16), "from 1 to 1, not 0$"),
     "too few users": (
         lambda: plan(classes=[2], levels=[4]),
-        "3 is more than the 2 users there are: add users, or lower the floor",
+        "3 is more than the 2 users there are: add users, or lower it",
     ),
     "a design that is not": (lambda: plan(design="best"), "is not one of perfect, paper"),
     "updates of another model": (lambda: aggregate(plan(), updates(count=50)), "build it with dimension=50"),
@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "keys as text": (lambda: aggregate(plan(), {"0": updates()[0]}), "16 users: 0, 1, 2, ..."),
     "somebody forgotten": (lambda: aggregate(plan(), {0: updates()[0]}), "give one, or name it in dropped"),
-    "unplanned weights": (lambda: aggregate(plan(), updates(), weights=[2] * 16), "with a larger weight_bound"),
+    "unplanned weights": (lambda: aggregate(plan(), updates(), weights=[2] * 16), "with a larger max_weight"),
     "unplanned metrics": (
         lambda: aggregate(plan(), updates(), metrics={user: {"loss": 1.0} for user in range(16)}),
         "build it with the metrics you give",

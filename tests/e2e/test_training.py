@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
     "classes": (24, 24),
     "levels": (8, 16),
     "subgroup_size": 4,
-    "floor": 2,
+    "min_survivors": 2,
     "rounds": 12,
     "local_epochs": 3,
     "learning_rate": 0.5,
@@ -137,7 +137,7 @@ def test_partial_participation_draws_cohorts(tmp_path: Path) -> None:
 
 
 def test_rounds_that_fail_are_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
-    train(tmp_path / "run", dropout=0.45, rounds=6, floor=3)
+    train(tmp_path / "run", dropout=0.45, rounds=6, min_survivors=3)
     rounds = read_run(tmp_path / "run").rounds
     failed = [line for line in rounds if line["error"] is not None]
     assert failed
@@ -187,7 +187,7 @@ def test_liars_do_not_move_the_range_far(tmp_path: Path) -> None:
 def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     train(tmp_path / "one", rounds=3)
-    train(tmp_path / "two", rounds=3, dropout=0.45, floor=3, design="secagg")
+    train(tmp_path / "two", rounds=3, dropout=0.45, min_survivors=3, design="secagg")
     page = make_page([read_run(tmp_path / "one"), read_run(tmp_path / "two")])
     assert page.count("<svg") == 7
     for words in (

@@ -69,7 +69,7 @@ def messages(nodes: list[Node], model: dict[str, Any]) -> list[Message]:
     return [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.TRAIN) for node in nodes]
 
 
-OPTIONS: dict[str, Any] = {"subgroup_size": 3, "floor": 2}
+OPTIONS: dict[str, Any] = {"subgroup_size": 3, "min_survivors": 2}
 
 
 def grid_of(nodes: list[Node], fault: Any = None, **changes: Any) -> tuple[SecureGrid, LocalGrid]:
@@ -139,7 +139,7 @@ def test_bit_identical_with_the_embedded_engine(tmp_path: Path) -> None:
 
 def test_weights_and_metrics_are_summed_securely(tmp_path: Path) -> None:
     nodes = make_nodes(9, tmp_path, train, loss=0.25, secret=1.0)
-    grid, _ = grid_of(nodes, weight_bound=8, weight_unit=5, metrics=["loss"])
+    grid, _ = grid_of(nodes, max_weight=8, weight_unit=5, metrics=["loss"])
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     metrics = dict(reply.content.metric_records["metrics"])
     assert metrics == {"num-examples": 90, "loss": pytest.approx(0.25, abs=1e-4)}
@@ -176,7 +176,7 @@ def test_messages_are_at_most_three_percent_above_the_packed_bytes(tmp_path: Pat
         return {"w": before["w"] + np.float32(shift(node))}
 
     nodes = make_nodes(10, tmp_path, ones)
-    grid, _ = grid_of(nodes, levels=[12], options={"subgroup_size": 5, "floor": 2})
+    grid, _ = grid_of(nodes, levels=[12], options={"subgroup_size": 5, "min_survivors": 2})
     list(grid.send_and_receive(messages(nodes, {"w": np.zeros(size, dtype=np.float32)})))
     done = grid.rounds[0]
     assert done.plan is not None
@@ -276,7 +276,7 @@ def test_a_changing_set_of_nodes_gets_a_new_plan(tmp_path: Path) -> None:
 def test_a_plan_given_is_used_or_refused(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path, train)
     users = [str(node.context.node_id) for node in nodes]
-    plan = Plan.build([6], [LEVEL], 36, subgroup_size=3, floor=2, users=users, value_range=(-0.75, 0.75))
+    plan = Plan.build([6], [LEVEL], 36, subgroup_size=3, min_survivors=2, users=users, value_range=(-0.75, 0.75))
     grid = SecureGrid(LocalGrid(nodes), plan=plan, adapt_range=False)
     list(grid.send_and_receive(messages(nodes, arrays())))
     assert grid.rounds[0].plan == plan
@@ -284,7 +284,7 @@ def test_a_plan_given_is_used_or_refused(tmp_path: Path) -> None:
     assert "other nodes" in str(reply.error.reason)
     (reply,) = grid.send_and_receive(messages(nodes, {"w": np.zeros(9, dtype=np.float32)}))
     assert "the plan given is for 36 elements" in str(reply.error.reason) or "36" in str(reply.error.reason)
-    for more in ({"metrics": ["loss"]}, {"weight_bound": 4}, {"options": {"floor": 2}}):
+    for more in ({"metrics": ["loss"]}, {"max_weight": 4}, {"options": {"min_survivors": 2}}):
         with pytest.raises(PlanError, match="a plan given has its own"):
             SecureGrid(LocalGrid(nodes), plan=plan, **more)  # type: ignore[arg-type]
 
@@ -511,7 +511,7 @@ def test_other_terms_for_one_node_are_another_context(tmp_path: Path) -> None:
             message.content["heterosag"] = ConfigRecord({**record, "weight-unit": 1})
         return ""
 
-    grid, _ = grid_of(nodes, change, weight_bound=8, weight_unit=5)
+    grid, _ = grid_of(nodes, change, max_weight=8, weight_unit=5)
     list(grid.send_and_receive(messages(nodes, arrays())))
     assert "model or configuration is not the one" in grid.rounds[0].lost[victim]
     assert victim not in grid.rounds[0].survivors
@@ -578,9 +578,9 @@ def test_clipping_for_differential_privacy_is_refused(tmp_path: Path) -> None:
 
 def test_weights_above_the_bound_are_refused_with_the_remedy(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path, train)
-    grid, _ = grid_of(nodes, weight_bound=4)
+    grid, _ = grid_of(nodes, max_weight=4)
     list(grid.send_and_receive(messages(nodes, arrays())))
-    assert "larger weight_bound or weight_unit" in grid.rounds[0].lost[FIRST_NODE]
+    assert "larger max_weight or weight_unit" in grid.rounds[0].lost[FIRST_NODE]
 
 
 def test_a_metric_that_the_train_function_does_not_give_is_named(tmp_path: Path) -> None:

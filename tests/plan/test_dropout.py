@@ -44,7 +44,9 @@ def is_close(found: float, exact: Fraction) -> bool:
     return abs(Fraction(found) - exact) <= DIGITS * exact
 
 
-def is_legal(design: Design, counts: Counts, floor: int, needed: int, minimum: float, per_subgroup: bool) -> bool:
+def is_legal(
+    design: Design, counts: Counts, min_survivors: int, needed: int, minimum: float, per_subgroup: bool
+) -> bool:
     """The spec's rule for a survivor set, straight from the blocks."""
     lost = [g for g, alive in enumerate(counts) if not alive]
     if sum(counts) < max(needed, 1) or float(design.robustness(lost)) < minimum:
@@ -52,15 +54,15 @@ def is_legal(design: Design, counts: Counts, floor: int, needed: int, minimum: f
     sums = [sum(counts[g] for g in block) for segment in design.segments for block in segment]
     if per_subgroup and len(design.segments[0]) > 1:
         sums += counts
-    return all(total == 0 or total >= floor for total in sums)
+    return all(total == 0 or total >= min_survivors for total in sums)
 
 
 def failing(
-    design: Design, sizes: list[int], floor: int, needed: int, minimum: float, per_subgroup: bool
+    design: Design, sizes: list[int], min_survivors: int, needed: int, minimum: float, per_subgroup: bool
 ) -> list[Counts]:
     """The cases in which no choice of whole subgroups to drop leaves an admissible set."""
     cases = all_counts(sizes)
-    admissible = {counts for counts in cases if is_legal(design, counts, floor, needed, minimum, per_subgroup)}
+    admissible = {counts for counts in cases if is_legal(design, counts, min_survivors, needed, minimum, per_subgroup)}
     drops = list(product((0, 1), repeat=len(sizes)))
     return [
         counts
@@ -74,23 +76,23 @@ def failing(
 @pytest.mark.parametrize("name", ["perfect", "paper-composite", "secagg", "multigroup"])
 def test_failure_equals_enumeration_to_twelve_digits(name: str) -> None:
     """With thresholds of a majority or more, as every plan has them."""
-    for (sizes, floor), extra, per_subgroup in product(SIZES, (0, 2), (False, True)):
+    for (sizes, min_survivors), extra, per_subgroup in product(SIZES, (0, 2), (False, True)):
         needed = majority(sum(sizes)) + extra
         design = make(name, len(sizes))
         minimum = float(design.robustness())
-        cases = failing(design, sizes, floor, needed, minimum, per_subgroup)
+        cases = failing(design, sizes, min_survivors, needed, minimum, per_subgroup)
         for dropout in RATES:
             found = failure_probability(
                 design,
                 sizes,
                 dropout,
-                floor=floor,
+                min_survivors=min_survivors,
                 needed=needed,
                 losses=design.tolerated_losses(minimum),
                 floor_per_subgroup=per_subgroup,
             )
             exact = total(cases, sizes, dropout)
-            assert is_close(found, exact), (sizes, floor, extra, dropout, per_subgroup, found, float(exact))
+            assert is_close(found, exact), (sizes, min_survivors, extra, dropout, per_subgroup, found, float(exact))
 
 
 @pytest.mark.parametrize("losses", [1, 2, 3])
@@ -103,12 +105,14 @@ def test_failure_with_more_losses_allowed_equals_enumeration(losses: int) -> Non
         assert float(design.robustness(lost)) >= minimum
     cases = failing(design, sizes, 3, 8, minimum, False)
     for dropout in (1e-4, 0.3):
-        found = failure_probability(design, sizes, dropout, floor=3, needed=8, losses=losses, floor_per_subgroup=False)
+        found = failure_probability(
+            design, sizes, dropout, min_survivors=3, needed=8, losses=losses, floor_per_subgroup=False
+        )
         assert is_close(found, total(cases, sizes, dropout)), (dropout, found)
 
 
 def test_no_losses_tolerated_at_all_is_certain_failure() -> None:
-    assert failure_probability(make("perfect", 4), [3] * 4, 0.1, floor=3, needed=7, losses=-1,
+    assert failure_probability(make("perfect", 4), [3] * 4, 0.1, min_survivors=3, needed=7, losses=-1,
                                floor_per_subgroup=False) == 1.0  # fmt: skip
 
 

@@ -23,8 +23,8 @@ def test_the_papers_first_experiment() -> None:
         design="perfect",
         value_range=(-1.0, 1.0),
         subgroup_size=5,
-        floor=3,
-        weight_bound=1,
+        min_survivors=3,
+        max_weight=1,
         min_robustness=None,
         colluders=0,
         users=None,
@@ -111,7 +111,7 @@ def test_proposition_1_more_subgroups_do_not_change_the_error(parts: int) -> Non
 
 
 def test_weighted_error_bound_covers_the_worst_weights() -> None:
-    plan = Plan.build([12], [4], 60, value_range=1.0, subgroup_size=3, weight_bound=10)
+    plan = Plan.build([12], [4], 60, value_range=1.0, subgroup_size=3, max_weight=10)
     plain = Plan.build([12], [4], 60, value_range=1.0, subgroup_size=3)
     worst = max((w := np.array([10] + [light] * 11)) @ w / w.sum() ** 2 for light in range(1, 11))
     assert plan.quantization_error() >= plain.quantization_error() * 12 * worst
@@ -210,11 +210,11 @@ def test_sharing_graph_is_complete_for_few_and_sparse_for_many() -> None:
         ({"value_range": (1.0, -1.0)}, "value_range"),
         ({"value_range": (0.0, float("inf"))}, "value_range"),
         ({"subgroup_size": 0}, "subgroup_size"),
-        ({"floor": 6}, "floor"),
-        ({"floor": 1}, "floor"),
-        ({"classes": [1, 1], "levels": [2, 2]}, "floor"),
-        ({"weight_bound": 0}, "weight_bound"),
-        ({"weight_bound": 2**62}, "weight_bound"),
+        ({"min_survivors": 6}, "min_survivors"),
+        ({"min_survivors": 1}, "min_survivors"),
+        ({"classes": [1, 1], "levels": [2, 2]}, "min_survivors"),
+        ({"max_weight": 0}, "max_weight"),
+        ({"max_weight": 2**62}, "max_weight"),
         ({"min_robustness": 0.9}, "min_robustness"),
         ({"min_robustness": -0.1}, "min_robustness"),
         ({"colluders": -1}, "colluders"),
@@ -253,12 +253,12 @@ def test_nonsense_is_refused_by_name(change: dict[str, Any], field: str) -> None
 @each(
     "change, remedy",
     [
-        ({"floor": 6}, {"floor": 5}),
+        ({"min_survivors": 6}, {"min_survivors": 5}),
         ({"levels": [2, 6, 8, 10, 9]}, {"levels": [2, 6, 8, 10, 10]}),
         ({"min_robustness": 0.9}, {"min_robustness": 0.8}),
         ({"dropout": 0.5}, {"dropout": 0.48}),
         ({"design": "paper", "classes": [5] * 6, "levels": [2] * 6}, {"design": "paper-composite"}),
-        ({"weight_bound": 2**62, "levels": [2**20] * 5}, {"weight_bound": 879610141082}),
+        ({"max_weight": 2**62, "levels": [2**20] * 5}, {"max_weight": 879610141082}),
     ],
 )
 def test_the_refusal_names_a_value_that_works(change: dict[str, Any], remedy: dict[str, Any]) -> None:
@@ -276,11 +276,11 @@ def test_weights_put_the_floor_on_subgroups_too() -> None:
         "dimension": 100,
         "value_range": 1.0,
         "subgroup_size": 2,
-        "floor": 3,
+        "min_survivors": 3,
     }
     assert Plan.build(**base).byzantine_tolerance() == 0
     with pytest.raises(PlanError, match="sum of weights"):
-        Plan.build(**base, weight_bound=2)
+        Plan.build(**base, max_weight=2)
 
 
 def test_notes_name_what_the_paper_got_wrong() -> None:
@@ -315,7 +315,7 @@ PLANS: list[dict[str, Any]] = [
         "dimension": 50,
         "value_range": 1.0,
         "design": "multigroup",
-        "weight_bound": 9,
+        "max_weight": 9,
         "subgroup_size": 4,
     },
     {
@@ -356,8 +356,8 @@ def test_every_value_changes_the_digest() -> None:
         {"dimension": 79511},
         {"design": "multigroup"},
         {"value_range": (-1.0, 1.5)},
-        {"floor": 2},
-        {"weight_bound": 2},
+        {"min_survivors": 2},
+        {"max_weight": 2},
         {"min_robustness": 0.5},
         {"colluders": 1},
         {"users": range(1, 26)},
@@ -384,7 +384,7 @@ def test_a_hand_written_toml_needs_no_digest_and_an_edited_one_is_noticed() -> N
         ("classes = [", "toml"),
         ("classes = [5]\nlevels = [2]\n", "dimension"),
         ("classes = [5]\nlevels = [2]\ndimension = 9\nvalue_range = [-1.0, 1.0]\ncolour = 1\n", "colour"),
-        ("version = 2\n", "version"),
+        ("version = 1\n", "version"),
         (
             'classes = [5]\nlevels = [2]\ndimension = 9\nvalue_range = [-1.0, 1.0]\nassignment_seed = "xyz"\n',
             "assignment_seed",
@@ -408,7 +408,7 @@ def test_decode_refuses_anything_that_build_would_not_make() -> None:
         data[:-1],
         data + b"\0",
         msgspec.msgpack.encode([version, recipe, structure]),
-        msgspec.msgpack.encode([2, recipe, structure]),
+        msgspec.msgpack.encode([1, recipe, structure]),
         msgspec.msgpack.encode([version, recipe[:-1], structure]),
         msgspec.msgpack.encode([version, ["x"] * len(recipe), structure]),
         b"\x91" * 100_000,
@@ -445,15 +445,15 @@ def test_a_replaced_value_builds_the_plan_anew() -> None:
     """Parties bind the digest, so no field of a plan may be changed behind it."""
     plan = Plan.build(**PAPER)
     assert plan.digest, plan.vector_sizes()  # known, and not to be kept
-    looser = replace(plan, floor=2)
-    assert looser == Plan.build(**PAPER, floor=2, min_robustness=plan.min_robustness)
+    looser = replace(plan, min_survivors=2)
+    assert looser == Plan.build(**PAPER, min_survivors=2, min_robustness=plan.min_robustness)
     assert looser.digest not in (b"", plan.digest)
-    weighted = replace(plan, weight_bound=4)
-    assert weighted.vector_sizes() == Plan.build(**PAPER, weight_bound=4).vector_sizes() > plan.vector_sizes()
+    weighted = replace(plan, max_weight=4)
+    assert weighted.vector_sizes() == Plan.build(**PAPER, max_weight=4).vector_sizes() > plan.vector_sizes()
     assert replace(plan) == plan
     assert replace(plan).digest == plan.digest
-    with pytest.raises(PlanError, match="floor"):
-        replace(plan, floor=6)
+    with pytest.raises(PlanError, match="min_survivors"):
+        replace(plan, min_survivors=6)
     with pytest.raises(ValueError, match="init=False"):
         replace(plan, agree_quorum=1)
 

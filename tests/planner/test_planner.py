@@ -33,7 +33,7 @@ def check(proposal: Proposal, given_: Requirements) -> None:
         assert bits <= given_.budget(rates[place])
     assert plan.failure_probability() <= given_.failure
     assert plan.byzantine_tolerance() >= given_.attackers
-    assert plan.floor == given_.floor
+    assert plan.min_survivors == given_.min_survivors
     assert len(plan.classes) <= given_.most_classes
     assert proposal.lower_bound <= proposal.error == plan.quantization_error()
     if given_.deadline is not None:
@@ -63,11 +63,11 @@ def test_the_papers_plan_is_beaten_at_no_more_time_for_any_class() -> None:
     st.sampled_from([1, 7]),
 )
 def test_whatever_is_asked_for_is_met_or_refused(
-    rates: list[float], dimension: int, deadline: float, dropout: float, floor: int, attackers: int, weight: int
+    rates: list[float], dimension: int, deadline: float, dropout: float, min_survivors: int, attackers: int, weight: int
 ) -> None:
     asked = Requirements(
-        rates=tuple(rates), dimension=dimension, deadline=deadline, dropout=dropout, floor=floor, attackers=attackers,
-        weight_bound=weight,
+        rates=tuple(rates), dimension=dimension, deadline=deadline, dropout=dropout,
+        min_survivors=min_survivors, attackers=attackers, max_weight=weight,
     )  # fmt: skip
     try:
         found = best(asked)
@@ -85,7 +85,7 @@ def check_clash(error: InfeasibleError) -> None:
 @examples(25)
 @given(st.lists(st.floats(0.2, 10.0), min_size=12, max_size=40), st.floats(0.8, 5.0), st.floats(1.0, 3.0))
 def test_more_time_never_gives_more_error(rates: list[float], deadline: float, more: float) -> None:
-    asked = Requirements(rates=tuple(rates), dimension=20_000, deadline=deadline, dropout=0.0, floor=2)
+    asked = Requirements(rates=tuple(rates), dimension=20_000, deadline=deadline, dropout=0.0, min_survivors=2)
     (_, tight), (_, loose) = trade_off(asked, [deadline, deadline * more])
     if tight is not None:
         assert loose is not None
@@ -98,7 +98,7 @@ def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: fl
     """Every rising list of bits of six subgroups of two, by brute force over the same model."""
     asked = Requirements(
         rates=tuple(sorted(rate for rate in rates for _ in range(2))), dimension=6000, deadline=deadline, dropout=0.0,
-        floor=2,
+        min_survivors=2,
     )  # fmt: skip
     model = Model(users=12, size=2, subgroups=6, requirements=asked)
     budgets, weights = model.budgets(asked.rates), model.weights()
@@ -159,7 +159,7 @@ def test_levels_fill_their_rings() -> None:
         ({"deadline": None, "bits": 1000}, ("1000 bits", "two levels")),
         ({"attackers": 9}, ("9 attackers", "dropout")),
         ({"corrupt": 0.3}, ("30% corrupt", "only 25 users")),
-        ({"rates": (1.0,) * 6, "dropout": 0.45}, ("45% dropout", "floor")),
+        ({"rates": (1.0,) * 6, "dropout": 0.45}, ("45% dropout", "min_survivors")),
     ],
 )
 def test_clashes_are_named_with_the_nearest_plan(changes: dict[str, Any], words: tuple[str, str]) -> None:
@@ -176,7 +176,7 @@ def test_clashes_are_named_with_the_nearest_plan(changes: dict[str, Any], words:
     [
         {"rates": (1.0,) * 3}, {"rates": (0.0,) * 9}, {"rates": (math.nan,) * 9}, {"deadline": None},
         {"bits": 5}, {"deadline": -1.0}, {"deadline": math.inf}, {"dropout": 0.5}, {"corrupt": -0.1},
-        {"attackers": -1}, {"dimension": 0}, {"floor": 1}, {"most_subgroups": 1}, {"failure": 0.0},
+        {"attackers": -1}, {"dimension": 0}, {"min_survivors": 1}, {"most_subgroups": 1}, {"failure": 0.0},
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(changes: dict[str, Any]) -> None:

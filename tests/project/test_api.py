@@ -222,10 +222,16 @@ def test_a_record_of_the_first_format_is_read() -> None:
     assert summary["accuracy"] == pytest.approx(0.16389, abs=1e-5)
 
 
-def test_a_plan_of_the_first_version_is_read_and_has_its_digest() -> None:
+def test_a_plan_of_this_version_is_read_and_has_its_digest() -> None:
     from heterosag import Plan
 
+    text = (ROOT / "tests" / "formats" / "plan-2.toml").read_text(encoding="utf-8")
+    assert Plan.from_toml(text).to_toml() == text
+
+
+def test_a_plan_of_the_first_version_is_refused_with_what_to_do() -> None:
+    from heterosag import Plan, PlanError
+
     text = (ROOT / "tests" / "formats" / "plan-1.toml").read_text(encoding="utf-8")
-    plan = Plan.from_toml(text)
-    assert plan.digest.hex() == "251b839d21298cdc016c5609fcdfdd2c1e1a3bbbb763dbf2c9902d12e4271a8f"
-    assert plan.to_toml() == text
+    with pytest.raises(PlanError, match=r"heterosag plan --save FILE.*`floor` for min_survivors"):
+        Plan.from_toml(text)

@@ -68,12 +68,12 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     from heterosag.storage.run_log import RunRecord
     from heterosag.training.config import TrainConfig
 
-    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, min_survivors=2)
     done = rounds.run(plan, drop={"mask": 1}, secure=False)
     assert list(pages.JSON["round"]) == list(done)
     run = RunRecord(folder=Path("a"), config=TrainConfig().to_dict(), plan={}, rounds=(), end=None)
     assert list(pages.JSON["train"]) == ["run", *summarise_run(run)]
-    found = best(Requirements(rates=(1.0,) * 12, dimension=100, deadline=1.0, floor=2))
+    found = best(Requirements(rates=(1.0,) * 12, dimension=100, deadline=1.0, min_survivors=2))
     assert list(pages.JSON["plan --optimise"]) == list(proposals.describe(found, 1.0))
 
 
@@ -134,7 +134,7 @@ def test_the_page_names_no_error_that_is_not_there_and_every_attribute() -> None
         "FaultyUserError": errors.FaultyUserError(1, "x"),
         "FaultyBlockError": errors.FaultyBlockError([], "x"),
         "DisputedShareError": errors.DisputedShareError([], "x"),
-        "TooFewSurvivorsError": errors.TooFewSurvivorsError("floor", "x"),
+        "TooFewSurvivorsError": errors.TooFewSurvivorsError("min_survivors", "x"),
         "ExposedUsersError": errors.ExposedUsersError([1]),
         "WithheldError": errors.WithheldError([1], "x"),
     }

@@ -171,7 +171,7 @@ COMMANDS = {
     "a round with signed keys": ["round", "--identities", "--json"],
     "a round with dropouts and malicious users": ["round", "--drop", "share=1,mask=1", "--malicious", "1", "--json"],
 }
-SMALL = ["--classes", "9,9", "--levels", "2,5", "--dimension", "40", "--subgroup-size", "6", "--floor", "2"]
+SMALL = ["--classes", "9,9", "--levels", "2,5", "--dimension", "40", "--subgroup-size", "6", "--min-survivors", "2"]
 
 # An audit hook sees every socket call of the process, whoever makes it, and cannot be taken away again. Pipes to
 # forked workers are local sockets, and stay.
@@ -206,7 +206,7 @@ def test_training_and_its_report_need_no_network(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     run, page = str(tmp_path / "run"), str(tmp_path / "page.html")
     start = "from heterosag.cli import main\nmain()"
-    users = ["--classes", "9,9", "--levels", "2,5", "--subgroup-size", "6", "--floor", "2", "--rounds", "1"]
+    users = ["--classes", "9,9", "--levels", "2,5", "--subgroup-size", "6", "--min-survivors", "2", "--rounds", "1"]
     for arguments in (["train", *users, "--out", run], ["report", run, "--out", page]):
         done = run_offline(start, *arguments)
         assert done.returncode == 0, done.stderr

@@ -64,8 +64,8 @@ def requirements(draw: st.DrawFn) -> dict[str, Any]:
         "value_range": 1.0,
         "design": draw(st.sampled_from(["perfect", "paper", "paper-composite", "secagg", "multigroup"])),
         "subgroup_size": draw(st.integers(1, 10)),
-        "floor": draw(st.integers(2, 5)),
-        "weight_bound": draw(st.sampled_from([1, 1, 7])),
+        "min_survivors": draw(st.integers(2, 5)),
+        "max_weight": draw(st.sampled_from([1, 1, 7])),
         "colluders": draw(st.integers(0, 3)),
         "dropout": draw(st.sampled_from([0.0, 0.05, 0.2])),
         "assignment_seed": draw(st.none() | st.integers(0, 99) | st.binary(min_size=1, max_size=8)),
@@ -88,8 +88,8 @@ def test_a_plan_is_whole_or_refused(requirements: dict[str, Any]) -> None:
     for segment in plan.segments:
         assert segment.size >= 1
         for block in segment.blocks:
-            assert block.users >= plan.floor
-            assert block.users * plan.weight_bound * (block.level - 1) < 2**block.bits
+            assert block.users >= plan.min_survivors
+            assert block.users * plan.max_weight * (block.level - 1) < 2**block.bits
             assert block.level >= min(plan.levels[plan.subgroups[g].user_class] for g in block.subgroups)
     assert 0 <= plan.failure_probability() <= 1
     leak = plan.leak_probability()

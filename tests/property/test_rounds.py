@@ -30,8 +30,8 @@ def plans(draw: st.DrawFn) -> Plan:
             value_range=1.0,
             design=draw(st.sampled_from(["perfect", "paper-composite", "secagg", "multigroup"])),
             subgroup_size=draw(st.integers(2, 4)),
-            floor=2,
-            weight_bound=draw(st.sampled_from([1, 1, 9])),
+            min_survivors=2,
+            max_weight=draw(st.sampled_from([1, 1, 9])),
             min_robustness=draw(st.sampled_from([None, 0.0])),
             assignment_seed=draw(st.none() | st.integers(0, 9)),
             fill_levels=draw(st.booleans()),
@@ -67,7 +67,7 @@ def exact_sums(plan: Plan, survivors: tuple[Any, ...], updates: np.ndarray, weig
 def test_the_result_is_the_exact_sum_or_the_error_the_oracle_names(plan: Plan, data: st.DataObject) -> None:
     users = len(plan.users)
     updates = np.random.default_rng(data.draw(st.integers(0, 99))).uniform(-1.5, 1.5, (users, plan.dimension))
-    weights = data.draw(st.lists(st.integers(1, plan.weight_bound), min_size=users, max_size=users))
+    weights = data.draw(st.lists(st.integers(1, plan.max_weight), min_size=users, max_size=users))
     dropped = data.draw(st.dictionaries(st.integers(0, users - 1), st.sampled_from(PHASES), max_size=users // 3))
     signed = data.draw(st.booleans())
     options: dict[str, Any] = {

@@ -161,7 +161,7 @@ class TimidServer(Server):
     def close(self) -> dict[Any, bytes]:
         if self.phase is ServerPhase.MASK:
             self._fail()
-            raise TooFewSurvivorsError("floor", "perhaps too few")
+            raise TooFewSurvivorsError("min_survivors", "perhaps too few")
         return super().close()
 
 

@@ -42,7 +42,7 @@ for users in (9, 24, 96, 300, 1000):
     for design in ("perfect", "secagg", "multigroup"):
         for extra in ({}, {"colluders": users // 20, "sharing": "sparse" if users > 24 else "complete"}):
             plan = Plan.build([users // 3, users - users // 3], [2, 12], 5000, value_range=0.1, design=design,
-                              subgroup_size=max(3, users // 20), assignment_seed=7, weight_bound=3, **extra)
+                              subgroup_size=max(3, users // 20), assignment_seed=7, max_weight=3, **extra)
             print(users, design, plan.digest.hex(), plan.share_threshold, plan.agree_quorum, plan.sharing.neighbours)
 """
 

@@ -72,7 +72,7 @@ def test_identity_and_directory_belong_together() -> None:
 @each(
     "policy, field",
     [
-        (Policy(least_floor=3), "floor"),
+        (Policy(min_survivors=3), "min_survivors"),
         (Policy(least_users=13), "users"),
         (Policy(least_robustness=0.9), "min_robustness"),
     ],
@@ -96,7 +96,7 @@ def test_a_stranger_has_no_client() -> None:
     [
         {"plan": small_plan(levels=[2, 6])},
         {"plan": small_plan(value_range=(-1.0, 2.0))},
-        {"plan": small_plan(floor=3)},
+        {"plan": small_plan(min_survivors=3)},
         {"plan": small_plan(colluders=1)},
         {"round_id": RoundId(session=b"other", number=3)},
         {"round_id": RoundId(session=b"test", number=4)},
@@ -205,7 +205,7 @@ def test_replayed_keys_of_another_round_are_not_signed_for_this_one() -> None:
     ],
 )
 def test_rosters_that_break_a_rule(chosen: list[int], match: str) -> None:
-    world = World(small_plan(floor=3))
+    world = World(small_plan(min_survivors=3))
     world.run("advertise")
     advertised = roster_of(world).advertised
     message = change(wire.Roster, world.waiting[0], world.plan, advertised=[advertised[i] for i in chosen])
@@ -237,7 +237,7 @@ def inbox_of(world: World, user: int = 0) -> wire.Inbox:
 
 def test_a_list_without_this_users_block_peers_is_refused_before_anything_is_encoded() -> None:
     """The attack: forty users, the victim is shown twenty-five, none of its block, and would send in the clear."""
-    plan = Plan.build([40], [4], 60, value_range=1.0, subgroup_size=4, floor=2)
+    plan = Plan.build([40], [4], 60, value_range=1.0, subgroup_size=4, min_survivors=2)
     world = World(plan)
     world.run("advertise", "share")
     inbox = inbox_of(world)
@@ -256,7 +256,7 @@ def test_a_list_without_this_users_block_peers_is_refused_before_anything_is_enc
 
 
 def test_a_list_that_leaves_a_subgroup_alone_in_two_segments_is_refused() -> None:
-    world = masking(subgroup_size=2, classes=[8, 8], floor=2)  # eight subgroups of two
+    world = masking(subgroup_size=2, classes=[8, 8], min_survivors=2)  # eight subgroups of two
     inbox = inbox_of(world)
     shown = [user for user in range(16) if world.plan.assignment[user] not in (1, 2)]
     message = change(
@@ -370,7 +370,7 @@ SETS = [
 
 @each("survivors, match", SETS)
 def test_survivor_sets_that_must_not_be_signed(survivors: list[int], match: str) -> None:
-    world = agreeing(floor=3)
+    world = agreeing(min_survivors=3)
     message = change(wire.SurvivorSet, world.waiting[0], world.plan, survivors=survivors)
     refuses(world, 0, "agree", message, match)
 
@@ -378,7 +378,7 @@ def test_survivor_sets_that_must_not_be_signed(survivors: list[int], match: str)
 @each("signed", [False, True])
 @each("survivors, match", SETS)
 def test_survivor_sets_that_must_not_be_unmasked(signed: bool, survivors: list[int], match: str) -> None:
-    world = unmasking(signed=signed, floor=3)
+    world = unmasking(signed=signed, min_survivors=3)
     message = change(wire.UnmaskRequest, world.waiting[0], world.plan, survivors=survivors)
     refuses(world, 0, "unmask", message, match)
 

@@ -214,7 +214,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_whole_round_with_logs_and_saved_states(tmp_path: Path) -> None:
-    plan = Plan.build([6], [4], 30, value_range=1.0, subgroup_size=3, floor=2, design="secagg")
+    plan = Plan.build([6], [4], 30, value_range=1.0, subgroup_size=3, min_survivors=2, design="secagg")
     world = World(plan)
     for user in plan.users:
         world.clients[user] = Client(

@@ -9,17 +9,17 @@ from heterosag.protocol.encoding import Rounding, check_update, decode, decode_m
 from heterosag.vector import ring
 
 
-def plan_of(weight_bound: int = 1) -> Plan:
-    return Plan.build([6, 6, 9], [2, 5, 12], 1003, value_range=1.0, subgroup_size=3, weight_bound=weight_bound)
+def plan_of(max_weight: int = 1) -> Plan:
+    return Plan.build([6, 6, 9], [2, 5, 12], 1003, value_range=1.0, subgroup_size=3, max_weight=max_weight)
 
 
-@pytest.mark.parametrize("weight_bound", [1, 20])
-def test_block_means_of_all_users_are_the_mean_of_the_updates(weight_bound: int) -> None:
+@pytest.mark.parametrize("max_weight", [1, 20])
+def test_block_means_of_all_users_are_the_mean_of_the_updates(max_weight: int) -> None:
     """The whole way without masks: encode everybody, add in the ring, decode each block."""
-    plan = plan_of(weight_bound)
+    plan = plan_of(max_weight)
     rng = np.random.default_rng(1)
     updates = rng.uniform(-1, 1, size=(21, plan.dimension))
-    weights = [int(w) for w in rng.integers(1, weight_bound, 21, endpoint=True)]
+    weights = [int(w) for w in rng.integers(1, max_weight, 21, endpoint=True)]
     encoded = [
         fill_cells(
             plan, plan.subgroup_of(u), check_update(plan, updates[u], weight=weights[u]), Rounding.from_seed(5, u)

@@ -130,8 +130,8 @@ def test_charters_are_checked() -> None:
         make_user(0, directory={0: DIRECTORY[0]})
     with pytest.raises(UsageError, match="not the one of the identity"):
         make_user(0, identity=IDENTITIES[1])
-    with pytest.raises(PlanError, match="floor"):
-        make_user(0, policy=Policy(least_floor=3))
+    with pytest.raises(PlanError, match="min_survivors"):
+        make_user(0, policy=Policy(min_survivors=3))
     with pytest.raises(FaultyServerError, match="another level"):
         make_user(0, level=5)
     make_user(0, level=2)
@@ -144,7 +144,7 @@ def test_charters_are_checked() -> None:
 def test_contexts_name_the_charter() -> None:
     others = [
         Charter(epoch=b"other", plan=small_plan()),
-        Charter(epoch=b"first", plan=small_plan(floor=3)),
+        Charter(epoch=b"first", plan=small_plan(min_survivors=3)),
         Charter(epoch=b"first", plan=small_plan(levels=[2, 6])),
     ]
     assert len({CHARTER.context, *(other.context for other in others)}) == 4
@@ -380,7 +380,7 @@ def test_an_epoch_has_a_name_of_up_to_64_bytes_and_a_nonce_32() -> None:
 
 
 def test_three_classes_keep_their_order_without_some_users() -> None:
-    plan = Plan.build([4, 4, 4], [2, 3, 5], 40, value_range=1.0, subgroup_size=2, floor=2)
+    plan = Plan.build([4, 4, 4], [2, 3, 5], 40, value_range=1.0, subgroup_size=2, min_survivors=2)
     fewer = Charter(epoch=b"x", plan=plan).without([1, 9], b"y").plan
     assert fewer.users == (0, 2, 3, 4, 5, 6, 7, 8, 10, 11)
     assert fewer.classes == (3, 4, 3)

@@ -29,7 +29,7 @@ LEVEL = 5
 
 def plan_of_forty() -> Plan:
     """40 users in 10 subgroups of 4: blocks of 8, floor 2, threshold 21."""
-    plan = Plan.build([40], [LEVEL], 45, subgroup_size=4, floor=2, value_range=(-1.0, 1.0), min_robustness=0.0)
+    plan = Plan.build([40], [LEVEL], 45, subgroup_size=4, min_survivors=2, value_range=(-1.0, 1.0), min_robustness=0.0)
     assert (len(plan.subgroups), plan.share_threshold, plan.agree_quorum) == (10, 21, 21)
     return plan
 

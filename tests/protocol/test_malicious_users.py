@@ -20,7 +20,7 @@ PHASES = [phase.value for phase in Phase]
 
 def world_of(*, signed: bool = False) -> World:
     """Updates of -1 and 1 only, the ends of the range: on every quantizer's levels, so that sums are certain."""
-    world = World(small_plan(floor=2), signed=signed)
+    world = World(small_plan(min_survivors=2), signed=signed)
     world.updates = np.random.default_rng(3).choice([-1.0, 1.0], world.updates.shape)
     return world
 
@@ -141,7 +141,7 @@ def test_a_dealer_whose_shares_nobody_can_use_is_disputed_with_every_holder() ->
 
 
 def test_nonzero_trailing_bits_blame_the_user() -> None:
-    world = World(small_plan(floor=2, dimension=41))
+    world = World(small_plan(min_survivors=2, dimension=41))
     world.updates = np.random.default_rng(3).choice([-1.0, 1.0], world.updates.shape)
     cell = world.plan.cells(world.plan.assignment[CHEAT])[0]
     packed = -(-cell.size * cell.bits // 8)

@@ -24,7 +24,7 @@ from heterosag.vector import ring
 
 def test_layout_of_a_mask_is_the_specifications() -> None:
     """Cells in order, each on a 16-byte boundary: lanes of the ring's width, then auxiliary lanes of eight bytes."""
-    plan = Plan.build([6, 6], [2, 300], 41, value_range=1.0, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 300], 41, value_range=1.0, subgroup_size=3, min_survivors=2)
     cells = plan.cells(2)
     assert {ring.lane_dtype(cell.bits).itemsize for cell in cells} == {1, 2}
     key = bytes(range(32))
@@ -57,14 +57,14 @@ def test_chunks_join_without_a_seam(dtype: type) -> None:
 
 
 def test_users_of_one_subgroup_share_every_cell_and_of_two_one() -> None:
-    plan = Plan.build([40], [4], 60, value_range=1.0, subgroup_size=4, floor=2)
+    plan = Plan.build([40], [4], 60, value_range=1.0, subgroup_size=4, min_survivors=2)
     assert masks.shared_cells(plan, 3, 3) == tuple(range(9))
     assert all(len(masks.shared_cells(plan, 3, other)) == 1 for other in range(10) if other != 3)
     assert {masks.shared_cells(plan, 3, other) for other in range(10) if other != 3} == {(i,) for i in range(9)}
-    groups = Plan.build([40], [4], 60, design="multigroup", value_range=1.0, subgroup_size=4, floor=2)
+    groups = Plan.build([40], [4], 60, design="multigroup", value_range=1.0, subgroup_size=4, min_survivors=2)
     assert masks.shared_cells(groups, 3, 4) == ()
     metrics = Plan.build(
-        [40], [4], 60, design="multigroup", value_range=1.0, subgroup_size=4, floor=2, metrics=["loss"]
+        [40], [4], 60, design="multigroup", value_range=1.0, subgroup_size=4, min_survivors=2, metrics=["loss"]
     )
     assert masks.shared_cells(metrics, 3, 4) == (1,)
 
@@ -109,7 +109,7 @@ def masked_elements(world: World, user: int) -> list[npt.NDArray[Any]]:
 @each("value", [-1.0, 0.3, 1.0])
 def test_a_masked_vector_is_uniform_whatever_the_input(value: float) -> None:
     """Chi-square over the ring's elements, with a constant input: no value stands out."""
-    plan = Plan.build([6, 6], [2, 5], 30_000, value_range=1.0, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 5], 30_000, value_range=1.0, subgroup_size=3, min_survivors=2)
     world = World(plan)
     world.updates = np.full((12, plan.dimension), value)
     world.run("advertise", "share")
@@ -122,7 +122,7 @@ def test_a_masked_vector_is_uniform_whatever_the_input(value: float) -> None:
 
 
 def test_masked_vectors_of_two_inputs_and_rounds_are_uncorrelated() -> None:
-    plan = Plan.build([6, 6], [2, 5], 30_000, value_range=1.0, subgroup_size=3, floor=2)
+    plan = Plan.build([6, 6], [2, 5], 30_000, value_range=1.0, subgroup_size=3, min_survivors=2)
     found = []
     for seed in range(2):
         world = World(plan)
@@ -172,7 +172,7 @@ def test_packing_of_cells_comes_back() -> None:
 def test_large_and_small_cells_cross_the_wire_alike() -> None:
     """Cells beyond a size are packed one by one, the others together."""
     plan = Plan.build(
-        [4], [5], 20_000, value_range=1.0, subgroup_size=2, design="multigroup", floor=2, metrics=["loss"]
+        [4], [5], 20_000, value_range=1.0, subgroup_size=2, design="multigroup", min_survivors=2, metrics=["loss"]
     )
     cells = plan.cells(0)
     assert {cell.size for cell in cells} == {20_000, 0}
@@ -187,7 +187,7 @@ def test_large_and_small_cells_cross_the_wire_alike() -> None:
 def test_pieces_and_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, piece: int, design: str) -> None:
     """However a vector is cut and whoever runs the pieces: the same levels, the same masks."""
     plan = Plan.build(
-        [6, 6], [2, 300], 1001, design=design, value_range=1.0, subgroup_size=3, floor=2, metrics=["loss"]
+        [6, 6], [2, 300], 1001, design=design, value_range=1.0, subgroup_size=3, min_survivors=2, metrics=["loss"]
     )
     update = check_update(plan, np.linspace(-1.2, 1.2, 1001), metrics={"loss": 1.0})
     rounding = Rounding.from_seed(1, 2)

@@ -321,7 +321,9 @@ def test_a_dealer_whose_shares_do_not_match_their_commitments_is_disputed_by_eve
 
 def test_a_whole_subgroup_can_leave_after_its_vectors_arrived() -> None:
     """Subgroups 0 and 1 keep one survivor each, fewer than the floor together: both leave, the rest is exact."""
-    world = World(small_plan(classes=[9, 9], floor=3, dimension=60, min_robustness=0.3))  # six subgroups of three
+    world = World(
+        small_plan(classes=[9, 9], min_survivors=3, dimension=60, min_robustness=0.3)
+    )  # six subgroups of three
     world.run("advertise", "share")
     world.run("mask", without={1, 2, 4, 5})
     assert set(world.waiting) == set(range(6, 18))
@@ -446,7 +448,9 @@ def test_a_false_metric_is_seen_in_the_decoded_block() -> None:
 
 def test_a_vanished_users_secret_must_stay_within_reach_on_a_sparse_graph() -> None:
     """Every survivor has holders enough; a user who shared and dropped out has not."""
-    plan = Plan.build([40], [4], 80, value_range=1.0, subgroup_size=5, floor=2, sharing="sparse", min_robustness=0.0)
+    plan = Plan.build(
+        [40], [4], 80, value_range=1.0, subgroup_size=5, min_survivors=2, sharing="sparse", min_robustness=0.0
+    )
     holders = plan.sharing.holders(7)
     lost = {7, *holders[: len(holders) - plan.share_threshold + 1]}
     world = World(plan)

@@ -46,11 +46,11 @@ def test_the_diagram_names_every_phase() -> None:
 
 
 def test_admissibility_names_the_rule() -> None:
-    plan = small_plan(floor=3)
+    plan = small_plan(min_survivors=3)
     check_admissible(plan, frozenset(range(12)))
     for survivors, reason in (
         (range(6), "thresholds"),
-        ([0, 1, 2, 3, 6, 7, 8, 9], "floor"),
+        ([0, 1, 2, 3, 6, 7, 8, 9], "min_survivors"),
     ):
         with pytest.raises(TooFewSurvivorsError) as refusal:
             check_admissible(plan, frozenset(survivors))
@@ -64,12 +64,12 @@ def test_admissibility_names_the_rule() -> None:
 
 def test_weights_put_the_floor_on_every_subgroup() -> None:
     survivors = frozenset({0, 1, *range(3, 12)})
-    assert not list(too_small_blocks(small_plan(floor=3), survivors))
-    assert (0,) in set(too_small_blocks(small_plan(floor=3, weight_bound=5), survivors))
+    assert not list(too_small_blocks(small_plan(min_survivors=3), survivors))
+    assert (0,) in set(too_small_blocks(small_plan(min_survivors=3, max_weight=5), survivors))
 
 
 def test_the_server_leaves_out_what_it_must_and_nothing_else() -> None:
-    plan = Plan.build([18], [4], 50, value_range=1.0, subgroup_size=3, floor=3, min_robustness=0.3)
+    plan = Plan.build([18], [4], 50, value_range=1.0, subgroup_size=3, min_survivors=3, min_robustness=0.3)
     alive = set(range(18)) - {1, 2, 4, 5}
     assert make_admissible(plan, alive) == frozenset(range(6, 18))
     assert make_admissible(plan, set(range(18)) - {1, 2}) == frozenset(range(18)) - {1, 2}
@@ -77,7 +77,15 @@ def test_the_server_leaves_out_what_it_must_and_nothing_else() -> None:
 
 def test_sparse_sharing_needs_holders_of_every_dealer() -> None:
     plan = Plan.build(
-        [60], [4], 100, value_range=1.0, subgroup_size=10, floor=2, sharing="sparse", assignment_seed=1, dropout=0.05
+        [60],
+        [4],
+        100,
+        value_range=1.0,
+        subgroup_size=10,
+        min_survivors=2,
+        sharing="sparse",
+        assignment_seed=1,
+        dropout=0.05,
     )
     check_admissible(plan, frozenset(range(60)))
     around = set(plan.sharing.holders(7))
@@ -109,7 +117,9 @@ def test_outcome_says_who_survives_or_why_not() -> None:
 
 
 def test_robustness_is_worked_out_where_the_quick_bounds_do_not_decide() -> None:
-    plan = Plan.build([24], [4], 200, value_range=1.0, subgroup_size=2, floor=2, min_robustness=0.6, dropout=0.0)
+    plan = Plan.build(
+        [24], [4], 200, value_range=1.0, subgroup_size=2, min_survivors=2, min_robustness=0.6, dropout=0.0
+    )
     lost = frozenset({0, 1})
     assert len(lost) > plan.design.tolerated_losses(0.6)
     check_admissible(plan, frozenset(user for user in range(24) if plan.assignment[user] not in lost))
@@ -120,7 +130,15 @@ def test_robustness_at_the_very_value_asked_for(asked: float, admissible: bool) 
     """Without subgroups 0, 1 and 3 of eight the quick bound says at most 4/7, and the value is 3/7: a plan that asks
     for 4/7 must not be content with the bound, one that asks for 3/7 must be content with the value."""
     plan = Plan.build(
-        [32], [4], 700, value_range=1.0, subgroup_size=4, floor=2, min_robustness=asked, sharing="complete", dropout=0.0
+        [32],
+        [4],
+        700,
+        value_range=1.0,
+        subgroup_size=4,
+        min_survivors=2,
+        min_robustness=asked,
+        sharing="complete",
+        dropout=0.0,
     )
     left = frozenset(user for user in range(32) if plan.assignment[user] not in {0, 1, 3})
     assert len(plan.subgroups) == 8
@@ -134,7 +152,9 @@ def test_robustness_at_the_very_value_asked_for(asked: float, admissible: bool) 
 
 
 def test_what_the_quick_bound_rules_out_is_told_as_a_bound() -> None:
-    plan = Plan.build([32], [4], 700, value_range=1.0, subgroup_size=4, floor=2, sharing="complete", dropout=0.0)
+    plan = Plan.build(
+        [32], [4], 700, value_range=1.0, subgroup_size=4, min_survivors=2, sharing="complete", dropout=0.0
+    )
     left = frozenset(user for user in range(32) if plan.assignment[user] not in {0, 1, 3})
     with pytest.raises(
         TooFewSurvivorsError, match=r"the inference robustness is at most 0.5714, the plan asks for 0.857"
@@ -145,7 +165,15 @@ def test_what_the_quick_bound_rules_out_is_told_as_a_bound() -> None:
 def test_exactly_what_is_asked_for_is_enough() -> None:
     """Where no quick bound decides: without subgroups 0 and 1 of seven the robustness is 4/7, and 4/7 is asked for."""
     plan = Plan.build(
-        [28], [4], 700, value_range=1.0, subgroup_size=4, floor=2, min_robustness=4 / 7, sharing="complete", dropout=0.0
+        [28],
+        [4],
+        700,
+        value_range=1.0,
+        subgroup_size=4,
+        min_survivors=2,
+        min_robustness=4 / 7,
+        sharing="complete",
+        dropout=0.0,
     )
     assert len(plan.subgroups) == 7
     assert plan.design.tolerated_losses(4 / 7) < 2

@@ -100,7 +100,7 @@ def test_a_round_without_enough_survivors_raises_by_name() -> None:
 
 
 def test_weights_and_metrics() -> None:
-    plan = plan_of(weight_bound=10, metrics=["loss"], levels=[1024, 4096])
+    plan = plan_of(max_weight=10, metrics=["loss"], levels=[1024, 4096])
     weights = {i: i % 10 + 1 for i in range(16)}
     metrics = {i: {"loss": float(i)} for i in range(16)}
     result = aggregate(plan, UPDATES, weights=weights, metrics=metrics, dropped={3: "mask"})
@@ -209,7 +209,7 @@ def test_many_users_on_a_sparse_sharing_graph(design: str) -> None:
         design=design,
         value_range=1.0,
         subgroup_size=10,
-        floor=2,
+        min_survivors=2,
         sharing="sparse",
         assignment_seed=4,
         dropout=0.05,
@@ -229,7 +229,7 @@ def test_public_names() -> None:
 
 def test_metrics_have_lanes_of_their_own_whatever_their_name() -> None:
     """A metric called weight or clipped, and weights beyond a byte, do not touch the segments' lanes."""
-    plan = plan_of(weight_bound=10**6, metrics=["weight", "clipped"], levels=[1024, 4096])
+    plan = plan_of(max_weight=10**6, metrics=["weight", "clipped"], levels=[1024, 4096])
     weights = [1 + 1000 * (i % 2) for i in range(16)]
     metrics = {i: {"weight": 0.5, "clipped": float(i)} for i in range(16)}
     result = aggregate(plan, UPDATES, weights=weights, metrics=metrics)
@@ -240,7 +240,7 @@ def test_metrics_have_lanes_of_their_own_whatever_their_name() -> None:
 
 
 def test_weights_are_whole_numbers_of_any_kind() -> None:
-    plan = plan_of(weight_bound=10)
+    plan = plan_of(max_weight=10)
     assert aggregate(plan, UPDATES, weights=np.full(16, 3), secure=False).blocks[0][0].weight == 24
     assert aggregate(plan, UPDATES, weights={0: np.int64(3)}, secure=False).blocks[0][0].weight == 10
     for bad in ([1.9] * 16, {0: 1.5}):
@@ -289,12 +289,12 @@ def test_a_process_that_dies_is_said_to_have(monkeypatch: pytest.MonkeyPatch) ->
 def test_every_error_comes_back_from_a_pickle_whole() -> None:
     for error in (
         UsageError("no"),
-        PlanError("floor", "too high"),
+        PlanError("min_survivors", "too high"),
         WireError("cut off", sender="ada"),
         FaultyUserError(3, "two keys"),
         FaultyBlockError([(0, (1, 2))], "impossible"),
         DisputedShareError([(1, "bo")], "no match"),
-        TooFewSurvivorsError("floor", "two left"),
+        TooFewSurvivorsError("min_survivors", "two left"),
         ExposedUsersError([7]),
         WithheldError([7], "nonce"),
     ):

@@ -370,7 +370,7 @@ def test_bodies_are_small_and_json(studio: Studio) -> None:
         ({"deadline": -1}, "deadline"),
         ({"limit": "bits", "bits": 10**30}, "bits"),
         ({"dropout": 0.7}, "dropout"),
-        ({"floor": 1}, "floor"),
+        ({"min_survivors": 1}, "min_survivors"),
         ({"slowest": 5, "fastest": 1}, "fastest"),
         ({"most_subgroups": 65}, "most_subgroups"),
         ({"mode": "magic"}, "mode"),
@@ -382,7 +382,7 @@ def test_bodies_are_small_and_json(studio: Studio) -> None:
         (HAND | {"levels": "6,2,8,12"}, "levels[1]"),
         (HAND | {"design": "paper"}, "design"),
         (HAND | {"class_rates": "1"}, "class_rates"),
-        (HAND | {"weight_bound": 10**12}, "weight_bound"),
+        (HAND | {"max_weight": 10**12}, "max_weight"),
     ],
 )
 def test_numbers_out_of_bounds_name_their_field_at_once(studio: Studio, form: dict[str, Any], field: str) -> None:
@@ -593,8 +593,8 @@ def test_every_control_changes_the_numbers(studio: Studio, browser: Browser) -> 
     browser.open(f"{studio.base}/#plan")
     changes = {
         "users": "120", "slowest": "1.5", "fastest": "30", "dimension": "60000", "deadline": "0.5", "dropout": "0.05",
-        "attackers": "3", "floor": "4", "most_subgroups": "14", "most_classes": "2", "value_range": "2",
-        "weight_bound": "3", "rates_kind": "lognormal", "median": "6", "spread": "0.5", "corrupt": "0.2",
+        "attackers": "3", "min_survivors": "4", "most_subgroups": "14", "most_classes": "2", "value_range": "2",
+        "max_weight": "3", "rates_kind": "lognormal", "median": "6", "spread": "0.5", "corrupt": "0.2",
     }  # fmt: skip
     for name, value in changes.items():
         change(browser, f"#f-{name}", value)

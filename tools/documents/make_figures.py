@@ -445,8 +445,8 @@ def floor_cases() -> list[Case]:
             100,
             value_range=1.0,
             subgroup_size=4,
-            floor=4 if weighted else 3,
-            weight_bound=2 if weighted else 1,
+            min_survivors=4 if weighted else 3,
+            max_weight=2 if weighted else 1,
         )
         alive = frozenset(
             user for subgroup, count in zip(plan.subgroups, counts, strict=True) for user in subgroup.members[:count]

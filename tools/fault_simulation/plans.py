@@ -12,7 +12,7 @@ from heterosag.plan.sharing import sparse_graph
 
 __all__ = ["PLANS", "choose_plan", "find_plan"]
 
-_SMALL: dict[str, Any] = {"value_range": 1.0, "floor": 2, "dimension": 11, "dropout": 0.05}
+_SMALL: dict[str, Any] = {"value_range": 1.0, "min_survivors": 2, "dimension": 11, "dropout": 0.05}
 _LOSSY: dict[str, Any] = {**_SMALL, "min_robustness": 0.0}
 _SPARSE: dict[str, Any] = {**_LOSSY, "sparse": (4, 3)}
 
@@ -21,26 +21,26 @@ _SPARSE: dict[str, Any] = {**_LOSSY, "sparse": (4, 3)}
 PLANS: tuple[tuple[int, dict[str, Any]], ...] = (
     (9, {**_SMALL, "classes": [4], "levels": [4], "subgroup_size": 2}),
     (9, {**_SMALL, "classes": [4], "levels": [3], "subgroup_size": 2, "design": "secagg", "metrics": ["loss"]}),
-    (9, {**_SMALL, "classes": [2, 2], "levels": [2, 6], "subgroup_size": 2, "weight_bound": 5}),
+    (9, {**_SMALL, "classes": [2, 2], "levels": [2, 6], "subgroup_size": 2, "max_weight": 5}),
     (9, {**_LOSSY, "classes": [4], "levels": [9], "subgroup_size": 2, "design": "multigroup", "dimension": 1}),
     (6, {**_SMALL, "classes": [5], "levels": [70_000], "subgroup_size": 2, "users": ["a", "b", "c", "d", "e"]}),
     (6, {**_LOSSY, "classes": [6], "levels": [5], "subgroup_size": 2, "metrics": ["loss", "accuracy"]}),
-    (6, {**_LOSSY, "classes": [3, 3], "levels": [2, 50], "subgroup_size": 3, "floor": 3, "assignment_seed": 4}),
+    (6, {**_LOSSY, "classes": [3, 3], "levels": [2, 50], "subgroup_size": 3, "min_survivors": 3, "assignment_seed": 4}),
     (6, {**_LOSSY, "classes": [6], "levels": [4], "subgroup_size": 2, "design": "paper", "dimension": 20}),
-    (5, {**_LOSSY, "classes": [6], "levels": [4], "subgroup_size": 3, "design": "multigroup", "weight_bound": 3}),
+    (5, {**_LOSSY, "classes": [6], "levels": [4], "subgroup_size": 3, "design": "multigroup", "max_weight": 3}),
     (5, {**_LOSSY, "classes": [6], "levels": [4], "subgroup_size": 3, "design": "secagg", "colluders": 1}),
     (4, {**_SPARSE, "classes": [6], "levels": [4], "subgroup_size": 3}),
     (3, {**_LOSSY, "classes": [3, 4], "levels": [3, 9], "subgroup_size": 3, "fill_levels": True, "rotate": True}),
     (3, {**_SMALL, "classes": [8], "levels": [4], "subgroup_size": 2, "dimension": 30}),
-    (3, {**_LOSSY, "classes": [8], "levels": [2], "subgroup_size": 2, "metrics": ["loss"], "floor": 3}),
-    (3, {**_LOSSY, "classes": [8], "levels": [6], "subgroup_size": 4, "floor": 3, "weight_bound": 9}),
+    (3, {**_LOSSY, "classes": [8], "levels": [2], "subgroup_size": 2, "metrics": ["loss"], "min_survivors": 3}),
+    (3, {**_LOSSY, "classes": [8], "levels": [6], "subgroup_size": 4, "min_survivors": 3, "max_weight": 9}),
     (3, {**_SPARSE, "classes": [8], "levels": [4], "subgroup_size": 2}),
     (2, {**_LOSSY, "classes": [8], "levels": [6], "subgroup_size": 2, "design": "paper-composite"}),
-    (2, {**_LOSSY, "classes": [3, 6], "levels": [2, 7], "subgroup_size": 3, "design": "paper", "floor": 3}),
-    (2, {**_SPARSE, "classes": [9], "levels": [4], "subgroup_size": 3, "assignment_seed": 2, "weight_bound": 2}),
-    (1, {**_LOSSY, "classes": [12], "levels": [3], "subgroup_size": 3, "metrics": ["loss"], "floor": 3}),
+    (2, {**_LOSSY, "classes": [3, 6], "levels": [2, 7], "subgroup_size": 3, "design": "paper", "min_survivors": 3}),
+    (2, {**_SPARSE, "classes": [9], "levels": [4], "subgroup_size": 3, "assignment_seed": 2, "max_weight": 2}),
+    (1, {**_LOSSY, "classes": [12], "levels": [3], "subgroup_size": 3, "metrics": ["loss"], "min_survivors": 3}),
     (1, {**_SPARSE, "classes": [12], "levels": [5], "subgroup_size": 3, "sparse": (6, 4)}),
-    (1, {**_LOSSY, "classes": [8, 8], "levels": [2, 8], "subgroup_size": 4, "floor": 3, "dimension": 40}),
+    (1, {**_LOSSY, "classes": [8, 8], "levels": [2, 8], "subgroup_size": 4, "min_survivors": 3, "dimension": 40}),
 )
 
 

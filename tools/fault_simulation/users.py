@@ -124,7 +124,7 @@ class Program:
         variant = 0 if script.same_rounding else self.life
         made = Contribution(
             number=number,
-            weight=1 + (node.index + number) % script.plan.weight_bound,
+            weight=1 + (node.index + number) % script.plan.max_weight,
             rounding=Rounding.from_seed(script.seed % 2**64, node.index, number << 16 | variant),
         )
         vector, clip = lie_about_vector(node.trait, world.vectors[number, node.index])

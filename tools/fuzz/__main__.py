@@ -30,8 +30,9 @@ HERE = Path(__file__).resolve().parent
 CORPUS = HERE / "corpus"
 CRASHES = HERE / "crashes"
 
-if str(HERE.parent) not in sys.path:
-    sys.path.insert(0, str(HERE.parent))
+for folder in (HERE.parent, HERE.parents[1] / "tests"):  # run as a folder: find this package, and what tests share
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 MEMORY_LIMIT = 1024  # MB of a fuzzing process
 TIME_LIMIT = 10  # seconds of one input
@@ -311,7 +312,7 @@ def _toml_texts() -> dict[str, bytes]:
         "large-dimension": base + "dimension = " + "9" * 30 + "\n",
         "large-subgroups": base.replace("size = 3", f"size = {2**70}") + "dimension = 40\n",
         "large-range": base + "dimension = 40\nvalue_range = [-1" + "0" * 400 + ", 1]\n",
-        "large-weights": base + "dimension = 40\nweight_bound = 1" + "0" * 400 + "\n",
+        "large-weights": base + "dimension = 40\nmax_weight = 1" + "0" * 400 + "\n",
         "odd-values": base + 'dimension = 40\ndropout = nan\nmin_robustness = inf\nsharing = 1979-05-27\ndesign = ""\n',
     }
     return {name: text.encode() for name, text in texts.items()}

@@ -394,7 +394,7 @@ def other_plans() -> tuple[bytes, ...]:
     plans = (
         PLAN,
         small_plan(design="secagg", metrics=["loss", "accuracy"], rotate=True),
-        small_plan(design="multigroup", assignment_seed=b"\x01\x02", fill_levels=True, weight_bound=9),
+        small_plan(design="multigroup", assignment_seed=b"\x01\x02", fill_levels=True, max_weight=9),
         small_plan(users=names, assignment_seed=5, design="paper-composite", value_range=(-0.25, 2.0)),
         Plan.build(
             classes=[7, 8, 5],
@@ -402,7 +402,7 @@ def other_plans() -> tuple[bytes, ...]:
             dimension=9,
             value_range=1.0,
             subgroup_size=4,
-            floor=4,
+            min_survivors=4,
             colluders=3,
         ),
         Plan.build(

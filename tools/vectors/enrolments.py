@@ -22,7 +22,7 @@ RECIPE: Document = {
     "dimension": 6,
     "value_range": [-1.0, 1.0],
     "subgroup_size": 3,
-    "floor": 2,
+    "min_survivors": 2,
     "users": ["ada", "bo", "cy", "dee", "eve", "fay"],
 }
 EPOCH = b"epoch 1"

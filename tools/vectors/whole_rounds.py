@@ -50,7 +50,7 @@ class Setting:
         return [fraction(-1.2, 1.4, self.name, index, "update", i) for i in range(self.plan.dimension)]
 
     def weight(self, index: int) -> int:
-        return 1 + whole(self.plan.weight_bound, self.name, index, "weight")
+        return 1 + whole(self.plan.max_weight, self.name, index, "weight")
 
     def metrics(self, index: int) -> dict[str, float]:
         return {name: fraction(-2, 5, self.name, index, "metric", name) for name in self.plan.metrics}

@@ -28,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
         rule=str(config["rule"]),
         value_range=0.5,
         timeouts=float(config["stage-timeout"]),
-        options={"subgroup_size": 2, "floor": 2, "min_robustness": 0.0},
+        options={"subgroup_size": 2, "min_survivors": 2, "min_robustness": 0.0},
         record=str(config["record"]) or None,
     )
     x, y = load_part(nodes, nodes)

@@ -88,7 +88,7 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
 
 def _weight(plan: Plan, block: BlockSum) -> int:
     """A block's weight; where a lane of a faulty one says nonsense, the nearest that so many users can have."""
-    return min(max(block.weight, block.survivors), block.survivors * plan.weight_bound)
+    return min(max(block.weight, block.survivors), block.survivors * plan.max_weight)
 
 
 def _describe(segment: int, block: DecodedBlock) -> BlockSum:

@@ -55,7 +55,7 @@ _NEED_EACH_REPLY = (
     "DifferentialPrivacyClientSideAdaptiveClipping",
 )
 _STAGES = {HELLO, *(phase.value for phase in Phase)}
-_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "weight_bound", "metrics", "value_range"}
+_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range"}
 
 
 class SecureGrid(Grid):
@@ -70,7 +70,7 @@ class SecureGrid(Grid):
     - `value_range`: half width of the (first) range of an update's elements (default: the plan's, or 0.1).
     - `adapt_range`: whether the range then follows the updates.
     - `quantile`: the share of elements that it should hold if it does.
-    - `weight_bound`: largest weight of a node; 1 means unweighted, and each doubling costs a bit a parameter.
+    - `max_weight`: largest weight of a node; 1 means unweighted, and each doubling costs a bit a parameter.
     - `weight_unit`: examples that make a weight of one.
     - `weighted_by`: the name of the train function's metric that counts examples.
     - `metrics`: names that are averaged over everybody, securely; all others are dropped.
@@ -97,7 +97,7 @@ class SecureGrid(Grid):
         value_range: float | None = None,
         adapt_range: bool = True,
         quantile: float = 0.999,
-        weight_bound: int = 1,
+        max_weight: int = 1,
         weight_unit: int = 1,
         weighted_by: str = "num-examples",
         metrics: Sequence[str] = (),
@@ -119,13 +119,13 @@ class SecureGrid(Grid):
         if not value_range > 0:
             raise PlanError("value_range", f"is a half width above 0, not {value_range!r}")
         if weight_unit < 1:
-            raise PlanError("weight_bound", f"weight_unit is at least 1, not {weight_unit!r}")
+            raise PlanError("max_weight", f"weight_unit is at least 1, not {weight_unit!r}")
         if not 0 < quantile < 1:
             raise PlanError("value_range", f"quantile is a share between 0 and 1, not {quantile!r}")
         if isinstance(timeouts, Mapping) and set(timeouts) - _STAGES:
             raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
-        if plan is not None and (weight_bound != 1 or metrics or options):
-            raise PlanError("plan", "a plan given has its own weight_bound, metrics and options: leave them out here")
+        if plan is not None and (max_weight != 1 or metrics or options):
+            raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
         if set(options or {}) & _OWN_OPTIONS:
             raise PlanError("options", f"{sorted(set(options or {}) & _OWN_OPTIONS)} are arguments of the grid itself")
         self._grid = grid
@@ -136,7 +136,7 @@ class SecureGrid(Grid):
         self._recorder = None if record is None else Recorder(Path(record), rule, weighted_by)
         self._half_width = value_range
         self._quantile = quantile if adapt_range else None
-        self._weighting = (weight_bound, weight_unit, weighted_by)
+        self._weighting = (max_weight, weight_unit, weighted_by)
         self._metrics = tuple(metrics)
         self._clear = tuple(clear_metrics)
         self._directory: dict[User, bytes] | None = _directory(directory)
@@ -257,7 +257,7 @@ class SecureGrid(Grid):
         self._ask_classes(work, timeout)
         plan = self._plan_for(work, layout.dimension)
         work.plan = plan
-        bound, unit, weighted_by = plan.weight_bound, self._weighting[1], self._weighting[2]
+        bound, unit, weighted_by = plan.max_weight, self._weighting[1], self._weighting[2]
         terms = {
             "weighted-by": weighted_by,
             "weight-unit": unit,
@@ -413,7 +413,7 @@ class SecureGrid(Grid):
             requirements = {
                 "value_range": span,
                 "subgroup_size": min(8, max(len(users) // 4, 3)),
-                "weight_bound": self._weighting[0],
+                "max_weight": self._weighting[0],
                 "metrics": self._metrics,
                 "assignment_seed": token_bytes(16),
                 **self._options,

@@ -265,15 +265,15 @@ class _Node:
     @staticmethod
     def _weight(plan: Plan, metrics: Mapping[str, Any], kept: Mapping[str, Any]) -> int:
         """This node's weight: its examples in units, at least one; 1 where the plan is unweighted."""
-        if plan.weight_bound == 1:
+        if plan.max_weight == 1:
             return 1
         unit: int = value(kept, "weight-unit", int, sender="server")
         examples = _known(metrics, value(kept, "weighted-by", str, sender="server"))
         weight = max(1, round(examples / unit))
-        if weight > plan.weight_bound:
+        if weight > plan.max_weight:
             raise UsageError(
-                f"this node's weight is {weight}, the plan takes at most {plan.weight_bound}: give the SecureGrid a "
-                "larger weight_bound or weight_unit"
+                f"this node's weight is {weight}, the plan takes at most {plan.max_weight}: give the SecureGrid a "
+                "larger max_weight or weight_unit"
             )
         return weight
 

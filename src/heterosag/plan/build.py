@@ -109,11 +109,11 @@ def check_users(users: Any, count: int) -> tuple[User, ...]:
 
 
 def check_numbers(
-    dimension: Any, value_range: Any, weight_bound: Any, floor: Any, colluders: Any, dropout: Any, users: int
+    dimension: Any, value_range: Any, max_weight: Any, min_survivors: Any, colluders: Any, dropout: Any, users: int
 ) -> ValueRange:
     _whole("dimension", dimension, 1)
-    _whole("weight_bound", weight_bound, 1)
-    _whole("floor", floor, 2)
+    _whole("max_weight", max_weight, 1)
+    _whole("min_survivors", min_survivors, 2)
     _whole("colluders", colluders, 0, users - 1)
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise PlanError("dropout", f"the share of users expected to drop out lies in 0 <= p < 1, not {dropout!r}")
@@ -134,7 +134,7 @@ def seed_bytes(seed: Any) -> bytes | None:
 
 
 def count(
-    classes: tuple[int, ...], subgroup_size: Any, design: Any, floor: int, weight_bound: int, dimension: int
+    classes: tuple[int, ...], subgroup_size: Any, design: Any, min_survivors: int, max_weight: int, dimension: int
 ) -> tuple[list[int], str | None]:
     """How many subgroups each class gets, and a note where the design asked for another number."""
     _whole("subgroup_size", subgroup_size, 1)
@@ -148,8 +148,10 @@ def count(
         sizes = sorted(
             size for users, count in zip(classes, changed, strict=True) for size in split_evenly(users, count)
         )
-        alone = len(sizes) % 2 == 1 or weight_bound > 1
-        return (sizes[0] if alone or len(sizes) < 2 else sizes[0] + sizes[1]) >= floor and len(sizes) <= dimension
+        alone = len(sizes) % 2 == 1 or max_weight > 1
+        return (sizes[0] if alone or len(sizes) < 2 else sizes[0] + sizes[1]) >= min_survivors and len(
+            sizes
+        ) <= dimension
 
     return fit_perfect(classes, counts, fits)
 
@@ -172,8 +174,8 @@ def check_floor(
     design: Design,
     subgroups: tuple[Subgroup, ...],
     segments: tuple[PlannedSegment, ...],
-    floor: int,
-    weight_bound: int,
+    min_survivors: int,
+    max_weight: int,
 ) -> None:
     users, where = min(
         (
@@ -183,16 +185,19 @@ def check_floor(
         ),
         key=lambda item: item[0],
     )
-    if weight_bound > 1 and len(segments[0].blocks) > 1:
+    if max_weight > 1 and len(segments[0].blocks) > 1:
         users, where = min((len(subgroup.members), f"subgroup {g}") for g, subgroup in enumerate(subgroups))
-        where += ", whose sum of weights is public because weight_bound is above 1"
-    if users < floor:
-        wanted = floor if design.has_star or weight_bound > 1 else -(-floor // 2)
+        where += ", whose sum of weights is public because max_weight is above 1"
+    if users < min_survivors:
+        wanted = min_survivors if design.has_star or max_weight > 1 else -(-min_survivors // 2)
         if len(subgroups) == 1:
-            raise PlanError("floor", f"{floor} is more than the {users} users there are: add users, or lower the floor")
+            raise PlanError(
+                "min_survivors",
+                f"{min_survivors} is more than the {users} users there are: add users, or lower it",
+            )
         raise PlanError(
-            "floor",
-            f"{floor} is more than the {users} users of the smallest block ({where}): use a floor of at most "
+            "min_survivors",
+            f"{min_survivors} is more than the {users} users of the smallest block ({where}): use at most "
             f"{users}{'' if users >= 2 else ' (the least is 2, so add users)'}, or a subgroup_size of at least "
             f"{wanted} with classes of at least that many users",
         )

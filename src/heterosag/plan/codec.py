@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ARGUMENTS", "PLAN_VERSION", "arguments_of", "encode", "read", "read_toml", "to_toml"]
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 """Of the TOML form and of what the digest covers; a plan of another version is refused."""
 
 ARGUMENTS = (
@@ -30,8 +30,8 @@ ARGUMENTS = (
     "design",
     "value_range",
     "subgroup_size",
-    "floor",
-    "weight_bound",
+    "min_survivors",
+    "max_weight",
     "min_robustness",
     "colluders",
     "users",
@@ -65,8 +65,8 @@ def arguments_of(plan: Plan) -> dict[str, Any]:
         "design": plan.design.name,
         "value_range": list(plan.value_range),
         "subgroup_size": plan.subgroup_size,
-        "floor": plan.floor,
-        "weight_bound": plan.weight_bound,
+        "min_survivors": plan.min_survivors,
+        "max_weight": plan.max_weight,
         "min_robustness": plan.min_robustness,
         "colluders": plan.colluders,
         "users": None if plain else list(plan.users),
@@ -104,7 +104,7 @@ def read(data: bytes) -> dict[str, Any]:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise PlanError("encoding", f"these bytes are not a plan: {error}") from None
     if version != PLAN_VERSION:
-        raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}, not {version}")
+        raise PlanError("version", _of_another_version(version))
     for name, value in arguments.items():
         _check_plain(name, value)
     _check_extent(arguments, structure)
@@ -129,8 +129,9 @@ def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
         raise PlanError("toml", f"not valid TOML: {error}") from None
     for name, value in table.items():
         _check_plain(name, value)
-    if table.pop("version", PLAN_VERSION) != PLAN_VERSION:
-        raise PlanError("version", f"this software reads plans of version {PLAN_VERSION}")
+    version = table.pop("version", PLAN_VERSION)
+    if version != PLAN_VERSION:
+        raise PlanError("version", _of_another_version(version))
     expected = table.pop("digest", None)
     if isinstance(table.get("assignment_seed"), str):
         try:
@@ -145,16 +146,24 @@ def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
     return table, expected
 
 
+def _of_another_version(version: Any) -> str:
+    return (
+        f"this software reads plans of version {PLAN_VERSION}, not {version!r}: build it anew from its values with "
+        "`heterosag plan --save FILE` (0.1.0 wrote version 1, with `floor` for min_survivors and `weight_bound` for "
+        "max_weight)"
+    )
+
+
 def _check_extent(arguments: dict[str, Any], structure: Any) -> None:
     """Refuse arguments for more than stands beside it before it is followed: a short one can ask for millions."""
     users, subgroups, segments = structure[:3]
     classes, _ = check_classes(arguments["classes"], arguments["levels"])
     if sum(classes) != len(users):
         raise PlanError("encoding", f"arguments for {sum(classes)} users beside a structure of {len(users)}")
-    dimension, weight_bound, floor = arguments["dimension"], arguments["weight_bound"], arguments["floor"]
+    dimension, max_weight, min_survivors = arguments["dimension"], arguments["max_weight"], arguments["min_survivors"]
     colluders, dropout = arguments["colluders"], arguments["dropout"]
-    check_numbers(dimension, arguments["value_range"], weight_bound, floor, colluders, dropout, len(users))
-    counts, _ = count(classes, arguments["subgroup_size"], arguments["design"], floor, weight_bound, dimension)
+    check_numbers(dimension, arguments["value_range"], max_weight, min_survivors, colluders, dropout, len(users))
+    counts, _ = count(classes, arguments["subgroup_size"], arguments["design"], min_survivors, max_weight, dimension)
     blocks = sum(len(segment[1]) for segment in segments)
     pairs = 0 if arguments["design"] in ("secagg", "multigroup") else sum(counts) * (sum(counts) - 1) // 2
     if sum(counts) != len(subgroups) or pairs > blocks:

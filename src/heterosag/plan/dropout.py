@@ -65,7 +65,7 @@ def failure_probability(
     sizes: Sequence[int],
     dropout: float,
     *,
-    floor: int,
+    min_survivors: int,
     needed: int,
     losses: int,
     floor_per_subgroup: bool,
@@ -80,11 +80,11 @@ def failure_probability(
         return 1.0
     masses = [_binomial(size, dropout) for size in sizes]
     if _is_whole(design):
-        failing = _sum(_binomial(sum(sizes), dropout)[: max(floor, needed)])
+        failing = _sum(_binomial(sum(sizes), dropout)[: max(min_survivors, needed)])
     elif design.has_star or floor_per_subgroup:
-        failing = _alone_failure(masses, floor=floor, needed=needed, losses=losses)
+        failing = _alone_failure(masses, min_survivors=min_survivors, needed=needed, losses=losses)
     else:
-        failing = _paired_failure(masses, floor=floor, needed=needed, losses=losses)
+        failing = _paired_failure(masses, min_survivors=min_survivors, needed=needed, losses=losses)
     return min(1.0, failing)
 
 
@@ -92,7 +92,7 @@ def _is_whole(design: Design) -> bool:
     return all(len(segment) == 1 for segment in design.segments)
 
 
-def _alone_failure(masses: list[_Masses], *, floor: int, needed: int, losses: int) -> float:
+def _alone_failure(masses: list[_Masses], *, min_survivors: int, needed: int, losses: int) -> float:
     """Every subgroup has to reach the floor by itself: those below it are dropped, if they are few enough.
 
     It fails when more than `losses` are below the floor, or when those that are not have too few survivors together.
@@ -101,7 +101,7 @@ def _alone_failure(masses: list[_Masses], *, floor: int, needed: int, losses: in
     table = [np.ones(1)] + [np.zeros(1)] * (rows - 1)  # row l: survivors, when l subgroups were dropped
     failing = 0.0
     for mass in masses:
-        low, high = _sum(mass[:floor]), _at_least(mass, floor)
+        low, high = _sum(mass[:min_survivors]), _at_least(mass, min_survivors)
         failing += _sum(table[-1]) * low
         table = [
             _add(_convolve(row, high), table[dropped - 1] * low) if dropped else _convolve(row, high)
@@ -110,25 +110,25 @@ def _alone_failure(masses: list[_Masses], *, floor: int, needed: int, losses: in
     return failing + sum(_sum(row[:needed]) for row in table)
 
 
-def _paired_failure(masses: list[_Masses], *, floor: int, needed: int, losses: int) -> float:
+def _paired_failure(masses: list[_Masses], *, min_survivors: int, needed: int, losses: int) -> float:
     """Every two subgroups meet and none is alone: either all pairs reach the floor, or all below it are dropped.
 
     All pairs reach the floor k when every subgroup has at least h = ceil(k/2) survivors, or when one has m < h and
     every other at least k - m. Once a whole subgroup is gone the others meet nobody in one segment each, so that
     dropping one means dropping all below k.
     """
-    half = -(-floor // 2)
+    half = -(-min_survivors // 2)
     failing = _sum(_totals([_at_least(mass, half) for mass in masses])[:needed])
     for size in {mass.size for mass in masses}:
         place = next(index for index, mass in enumerate(masses) if mass.size == size)
         same = sum(1 for mass in masses if mass.size == size)
         for few in range(0 if losses >= 1 else 1, min(half, size)):
-            others = [_at_least(mass, floor - few) for index, mass in enumerate(masses) if index != place]
+            others = [_at_least(mass, min_survivors - few) for index, mass in enumerate(masses) if index != place]
             failing += same * float(masses[place][few]) * _sum(_totals(others)[: max(0, needed - few)])
-    return failing + _spoiled_pairs(masses, floor=floor, needed=needed, losses=losses)
+    return failing + _spoiled_pairs(masses, min_survivors=min_survivors, needed=needed, losses=losses)
 
 
-def _spoiled_pairs(masses: list[_Masses], *, floor: int, needed: int, losses: int) -> float:
+def _spoiled_pairs(masses: list[_Masses], *, min_survivors: int, needed: int, losses: int) -> float:
     """The part of `_paired_failure` in which some pair is below the floor: what dropping does not repair.
 
     Subgroups are taken one by one. What matters of those below the floor is how many they are, their least count, and
@@ -136,17 +136,17 @@ def _spoiled_pairs(masses: list[_Masses], *, floor: int, needed: int, losses: in
     they have. One empty subgroup spoils pairs by itself where no loss is tolerated.
     """
     # (least count below the floor, whether a pair is spoiled, how many are below) -> survivors of the others
-    states: dict[tuple[int, bool, int], _Masses] = {(floor, False, 0): np.ones(1)}
+    states: dict[tuple[int, bool, int], _Masses] = {(min_survivors, False, 0): np.ones(1)}
     failing = 0.0
     for mass in masses:
-        high, found = _at_least(mass, floor), dict[tuple[int, bool, int], _Masses]()
+        high, found = _at_least(mass, min_survivors), dict[tuple[int, bool, int], _Masses]()
         uncounted = np.array([_sum(high)])
         for (least, spoiled, low), survivors in states.items():
             counted = low <= losses and losses >= 2  # two or more below the floor are the least that dropping repairs
             _put(found, (least, spoiled, low), _convolve(survivors, high if counted else uncounted))
-            for count in range(min(floor, mass.size)):
+            for count in range(min(min_survivors, mass.size)):
                 chance, now = float(mass[count]), min(low + 1, losses + 1)
-                bad = spoiled or (low > 0 and least + count < floor) or (losses == 0 and count == 0)
+                bad = spoiled or (low > 0 and least + count < min_survivors) or (losses == 0 and count == 0)
                 if now > losses:
                     together = _sum(survivors) * chance
                     if bad:

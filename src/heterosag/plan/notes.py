@@ -29,12 +29,12 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
             f"{plan.dropout:.0%} dropout and "
             f"{max(plan.colluders, math.floor(LEAST_CORRUPT * len(plan.users)))} colluders"
         )
-    if plan.colluders > plan.floor - 2:
+    if plan.colluders > plan.min_survivors - 2:
         yield (
-            f"a block at its floor of {plan.floor} survivors tolerates {plan.floor - 2} colluders, not all "
-            f"{plan.colluders}: a floor of {plan.colluders + 2} would"
+            f"a block with {plan.min_survivors} survivors tolerates {plan.min_survivors - 2} colluders, not all "
+            f"{plan.colluders}: min_survivors={plan.colluders + 2} would"
         )
-    if plan.weight_bound > 1 and len(plan.segments[0].blocks) > 1:
+    if plan.max_weight > 1 and len(plan.segments[0].blocks) > 1:
         yield "weights are in use: the sum of weights of every subgroup becomes known to the server"
     if not plan.fill_levels:
         raised = [_filled(plan, g) for g in range(len(plan.levels))]
@@ -52,7 +52,7 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
 def _filled(plan: Plan, user_class: int) -> int:
     """The level a class's own blocks could have at the same bits (its least, over the blocks at its level)."""
     own = [
-        ((1 << block.bits) - 1) // (block.users * plan.weight_bound) + 1
+        ((1 << block.bits) - 1) // (block.users * plan.max_weight) + 1
         for segment in plan.segments
         for block in segment.blocks
         if min(plan.subgroups[g].user_class for g in block.subgroups) == user_class

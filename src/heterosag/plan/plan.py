@@ -54,7 +54,7 @@ class Plan:
     `dataclasses.replace` builds it anew.
 
     - `users`: names in roster order, class by class; `assignment`: each one's subgroup, by roster index.
-    - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `weight_bound`, `fill_levels`, `floor`,
+    - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `max_weight`, `fill_levels`, `min_survivors`,
       `min_robustness`, `colluders`, `dropout`, `assignment_seed`, `metrics`, `rotate`: as `build` took them.
     - `subgroups`: who is assigned to each; `design`: which of them code each segment together; `segments`: slices of
       the vector with their blocks, levels and rings.
@@ -68,9 +68,9 @@ class Plan:
     design: Design
     dimension: int
     value_range: ValueRange
-    weight_bound: int
+    max_weight: int
     fill_levels: bool
-    floor: int
+    min_survivors: int
     min_robustness: float
     colluders: int
     dropout: float
@@ -101,8 +101,8 @@ class Plan:
         value_range: ValueRange | float,
         design: str = "perfect",
         subgroup_size: int = 5,
-        floor: int = 3,
-        weight_bound: int = 1,
+        min_survivors: int = 3,
+        max_weight: int = 1,
         min_robustness: float | None = None,
         colluders: int = 0,
         users: Sequence[User] | None = None,
@@ -123,8 +123,8 @@ class Plan:
           deviations of an update's elements are a good first guess.
         - `design`: perfect, paper, paper-composite, secagg or multigroup.
         - `subgroup_size`: users a subgroup should have at least.
-        - `floor`: least survivors of a block whose sum may be unmasked.
-        - `weight_bound`: largest weight of a user.
+        - `min_survivors`: least survivors of a block whose sum may be unmasked.
+        - `max_weight`: largest weight of a user.
         - `min_robustness`: least inference robustness of an admissible survivor set (default: this plan's without
           losses).
         - `colluders`: users who may collude with the server.
@@ -143,8 +143,8 @@ class Plan:
             value_range=value_range,
             design=design,
             subgroup_size=subgroup_size,
-            floor=floor,
-            weight_bound=weight_bound,
+            min_survivors=min_survivors,
+            max_weight=max_weight,
             min_robustness=min_robustness,
             colluders=colluders,
             users=users,
@@ -158,7 +158,7 @@ class Plan:
 
     def __init__(self, **given: Any) -> None:
         """What `build` takes, or what a plan has of the same name: the structure is made anew from it."""
-        seed, floor, weight_bound = given["assignment_seed"], given["floor"], given["weight_bound"]
+        seed, min_survivors, max_weight = given["assignment_seed"], given["min_survivors"], given["max_weight"]
         colluders, dropout, dimension = given["colluders"], given["dropout"], given["dimension"]
         design, sharing = given["design"], given["sharing"]
         if isinstance(design, Design):
@@ -168,14 +168,14 @@ class Plan:
         classes, levels = check_classes(given["classes"], given["levels"])
         roster = check_users(given["users"], sum(classes))
         value_range = check_numbers(
-            dimension, given["value_range"], weight_bound, floor, colluders, dropout, len(roster)
+            dimension, given["value_range"], max_weight, min_survivors, colluders, dropout, len(roster)
         )
         public_seed = seed_bytes(seed)
-        counts, adjusted = count(classes, given["subgroup_size"], design, floor, weight_bound, dimension)
+        counts, adjusted = count(classes, given["subgroup_size"], design, min_survivors, max_weight, dimension)
         subgroups = assign(classes, counts, public_seed)
         chosen = choose_design(design, len(subgroups))
-        segments = cut(chosen, subgroups, levels, dimension, value_range, weight_bound, given["fill_levels"])
-        check_floor(chosen, subgroups, segments, floor, weight_bound)
+        segments = cut(chosen, subgroups, levels, dimension, value_range, max_weight, given["fill_levels"])
+        check_floor(chosen, subgroups, segments, min_survivors, max_weight)
         graph = share(len(roster), colluders, dropout, sharing, public_seed)
         quorum = majority(len(roster), colluders)
         check_thresholds(graph, quorum, dropout)
@@ -187,9 +187,9 @@ class Plan:
             "design": chosen,
             "dimension": dimension,
             "value_range": value_range,
-            "weight_bound": weight_bound,
+            "max_weight": max_weight,
             "fill_levels": bool(given["fill_levels"]),
-            "floor": floor,
+            "min_survivors": min_survivors,
             "min_robustness": check_min_robustness(given["min_robustness"], float(chosen.robustness())),
             "colluders": colluders,
             "dropout": float(dropout),
@@ -216,7 +216,13 @@ class Plan:
     def with_value_range(self, value_range: ValueRange | float) -> Plan:
         """The same plan for another value range: what a round that follows the updates' size needs."""
         checked = check_numbers(
-            self.dimension, value_range, self.weight_bound, self.floor, self.colluders, self.dropout, len(self.users)
+            self.dimension,
+            value_range,
+            self.max_weight,
+            self.min_survivors,
+            self.colluders,
+            self.dropout,
+            len(self.users),
         )
         for block in (block for segment in self.segments for block in segment.blocks):
             check_width(checked, block.level, fill=self.fill_levels)
@@ -235,7 +241,7 @@ class Plan:
     @property
     def lanes(self) -> tuple[str, ...]:
         """The auxiliary lanes that follow each segment, 64 bits each: `count` is a constant 1."""
-        return ("count", "weight", "clipped") if self.weight_bound > 1 else ("count", "clipped")
+        return ("count", "weight", "clipped") if self.max_weight > 1 else ("count", "clipped")
 
     def index(self, user: User) -> int:
         """A user's roster index."""
@@ -288,7 +294,7 @@ class Plan:
         """
         if not self._guarded:
             blocks = {block.subgroups for segment in self.segments for block in segment.blocks}
-            if self.weight_bound > 1 and len(self.segments[0].blocks) > 1:
+            if self.max_weight > 1 and len(self.segments[0].blocks) > 1:
                 blocks |= {(subgroup,) for subgroup in range(len(self.subgroups))}
             self._guarded.append(tuple(sorted(blocks)))
         return self._guarded[0]
@@ -322,10 +328,10 @@ class Plan:
             self.design,
             self._sizes(),
             self._rate(dropout),
-            floor=self.floor,
+            min_survivors=self.min_survivors,
             needed=max(self.agree_quorum, self.share_threshold if self.sharing.complete else 0),
             losses=self.design.tolerated_losses(self.min_robustness),
-            floor_per_subgroup=self.weight_bound > 1,
+            floor_per_subgroup=self.max_weight > 1,
         )
 
     def quantization_error(self) -> float:
@@ -338,7 +344,7 @@ class Plan:
             for segment in self.segments
             for block in segment.blocks
         )
-        return total * (self.weight_bound / (self.weight_bound + len(self.users) - 1)) ** 2
+        return total * (self.max_weight / (self.max_weight + len(self.users) - 1)) ** 2
 
     def _sizes(self) -> list[int]:
         return [len(subgroup.members) for subgroup in self.subgroups]

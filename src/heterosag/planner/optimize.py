@@ -112,9 +112,9 @@ def _build(requirements: Requirements, order: tuple[int, ...], solved: Solved) -
         requirements.dimension,
         users=list(order),
         subgroup_size=solved.size,
-        floor=requirements.floor,
+        min_survivors=requirements.min_survivors,
         value_range=requirements.value_range,
-        weight_bound=requirements.weight_bound,
+        max_weight=requirements.max_weight,
         dropout=requirements.dropout,
         colluders=requirements.colluders,
         fill_levels=True,
@@ -134,8 +134,8 @@ def _relax(requirements: Requirements, rates: Sequence[float], modelled: float, 
         changes["half the corrupt users"] = {"corrupt": requirements.corrupt / 2}
     if requirements.attackers > 0:
         changes["one attacker fewer"] = {"attackers": requirements.attackers - 1}
-    if requirements.floor > 2:
-        changes["a floor one lower"] = {"floor": requirements.floor - 1}
+    if requirements.min_survivors > 2:
+        changes["a floor one lower"] = {"min_survivors": requirements.min_survivors - 1}
     if len(rates) > 4 * requirements.most_subgroups:
         changes["twice the subgroups"] = {"most_subgroups": min(2 * requirements.most_subgroups, 1000)}
     for what, change in changes.items():
@@ -160,7 +160,7 @@ def _infeasible(requirements: Requirements, rates: Sequence[float]) -> Infeasibl
 def _fewest_bits(requirements: Requirements, size: int, rates: Sequence[float]) -> float:
     """Bits of the smallest upload of the slowest subgroup: two levels everywhere."""
     model = Model(users=len(rates), size=size, subgroups=len(rates) // size, requirements=requirements)
-    lanes = 3 if requirements.weight_bound > 1 else 2
+    lanes = 3 if requirements.max_weight > 1 else 2
     return model.segments * (64 * lanes + 7) + model.elements * (model.spends(0, model.fewest) + 1)
 
 
@@ -169,11 +169,15 @@ def _clash(requirements: Requirements) -> InfeasibleError:
     pairs: list[tuple[str, str, dict[str, Any]]] = [
         (
             f"{requirements.attackers} attackers",
-            f"{requirements.dropout:.0%} dropout at a floor of {requirements.floor}",
+            f"{requirements.dropout:.0%} dropout at min_survivors={requirements.min_survivors}",
             {"attackers": 0},
         ),
         (f"{requirements.corrupt:.0%} corrupt users", f"only {len(requirements.rates)} users", {"corrupt": 0.0}),
-        (f"{requirements.dropout:.0%} dropout", f"a floor of {requirements.floor} in every block", {"dropout": 0.0}),
+        (
+            f"{requirements.dropout:.0%} dropout",
+            f"min_survivors={requirements.min_survivors} in every block",
+            {"dropout": 0.0},
+        ),
         (
             f"{requirements.attackers} attackers",
             f"{requirements.corrupt:.0%} corrupt users",
@@ -186,7 +190,7 @@ def _clash(requirements: Requirements) -> InfeasibleError:
             easier = _tighten(requirements, easier)
             return InfeasibleError((one, other), _answer(easier), _words(easier))
     return InfeasibleError(
-        (f"only {len(requirements.rates)} users", f"a floor of {requirements.floor}"), None, "more users"
+        (f"only {len(requirements.rates)} users", f"min_survivors={requirements.min_survivors}"), None, "more users"
     )
 
 
@@ -211,5 +215,5 @@ def _words(requirements: Requirements) -> str:
     )
     return (
         f"{limit}, {requirements.attackers} attackers, {requirements.corrupt:.0%} corrupt, "
-        f"{requirements.dropout:.0%} dropout, floor {requirements.floor}"
+        f"{requirements.dropout:.0%} dropout, floor {requirements.min_survivors}"
     )

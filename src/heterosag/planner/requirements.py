@@ -22,14 +22,14 @@ class Requirements:
     - `deadline`, `bits`: either seconds for the masked vector's upload, or the bits that it may have.
     - `dropout`, `corrupt`: shares of users.
     - `attackers`: malicious users that the median must tolerate.
-    - `floor`, `value_range`, `weight_bound`: as in `Plan.build`.
+    - `min_survivors`, `value_range`, `max_weight`: as in `Plan.build`.
     - `most_classes`, `most_subgroups`: no plan has more.
     - `failure`: how often a round may end for lack of survivors.
     - `privacy_bits`: how surely corrupt users leave enough honest ones in a block.
 
-    With corrupt users thresholds count them as colluders, and every block keeps `floor` honest survivors but for
-    2^-privacy_bits, if users are placed at random inside their class: by an enrolment, or by the `assignment_seed` of
-    the plan's recipe.
+    With corrupt users thresholds count them as colluders, and every block keeps `min_survivors` honest survivors but
+    for 2^-privacy_bits, if users are assigned at random inside their class: by an enrolment, or by the plan's
+    `assignment_seed`.
     """
 
     rates: tuple[float, ...]
@@ -39,9 +39,9 @@ class Requirements:
     dropout: float = 0.1
     corrupt: float = 0.0
     attackers: int = 0
-    floor: int = 3
+    min_survivors: int = 3
     value_range: tuple[float, float] = (-1.0, 1.0)
-    weight_bound: int = 1
+    max_weight: int = 1
     most_classes: int = 10
     most_subgroups: int = 128
     failure: float = 0.01
@@ -59,8 +59,8 @@ class Requirements:
             raise UsageError(f"a deadline or a number of bits is finite and above 0, not {limit!r}")
         if not (0 <= self.dropout < 0.5 and 0 <= self.corrupt < 0.5 and self.attackers >= 0):
             raise UsageError("dropout and corrupt are shares of users below one half, attackers a number of them")
-        if self.dimension < 1 or self.floor < 2 or self.weight_bound < 1 or self.most_classes < 1:
-            raise UsageError("dimension, weight_bound and most_classes are at least 1, floor at least 2")
+        if self.dimension < 1 or self.min_survivors < 2 or self.max_weight < 1 or self.most_classes < 1:
+            raise UsageError("dimension, max_weight and most_classes are at least 1, min_survivors at least 2")
         check_range(self.value_range)
         if not (2 <= self.most_subgroups <= 1000 and 0 < self.failure < 1 and self.privacy_bits >= 1):
             raise UsageError("most_subgroups is 2 to 1000, failure a probability, privacy_bits at least 1")

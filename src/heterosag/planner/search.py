@@ -87,11 +87,11 @@ class Model:
     @property
     def fewest(self) -> int:
         """Bits of a ring with two levels."""
-        return (self.block * self.requirements.weight_bound).bit_length()
+        return (self.block * self.requirements.max_weight).bit_length()
 
     def level(self, bits: int) -> int:
         """The most levels that a ring of so many bits holds for the largest block."""
-        return int(min((2**bits - 1) // (self.block * self.requirements.weight_bound) + 1, 2**32))
+        return int(min((2**bits - 1) // (self.block * self.requirements.max_weight) + 1, 2**32))
 
     def starts(self) -> list[int]:
         """The place, in users by rate, at which each subgroup begins."""
@@ -100,7 +100,7 @@ class Model:
 
     def budgets(self, rates: Sequence[float]) -> list[int]:
         """For each subgroup, the bits an element's way through all segments may take: its slowest member's budget."""
-        lanes = 3 if self.requirements.weight_bound > 1 else 2
+        lanes = 3 if self.requirements.max_weight > 1 else 2
         fixed = self.segments * (64 * lanes + (7 if self.careful else 0))
         elements = self.elements if self.careful else self.requirements.dimension / self.segments
         return [math.floor((self.requirements.budget(rates[at]) - fixed) / elements) for at in self.starts()]
@@ -108,7 +108,7 @@ class Model:
     def error(self, weighted: float, *, block: float | None = None, elements: float | None = None) -> float:
         """The bound on the error, from the sum over pairs: with blocks and segments of mean size unless given."""
         width = self.requirements.value_range[1] - self.requirements.value_range[0]
-        share = self.requirements.weight_bound / (self.requirements.weight_bound + self.users - 1)
+        share = self.requirements.max_weight / (self.requirements.max_weight + self.users - 1)
         users = 2 * self.users / self.subgroups if block is None else block
         size = self.requirements.dimension / self.segments if elements is None else elements
         return weighted * users * size * width**2 / 4 * share**2
@@ -117,7 +117,7 @@ class Model:
         """Less than this no bits can bring: the smallest blocks and segments, slower subgroups with the fewest bits."""
         requirements = self.requirements
         smallest, elements = 2 * (self.users // self.subgroups), requirements.dimension // self.segments
-        fewest = (smallest * requirements.weight_bound).bit_length()
+        fewest = (smallest * requirements.max_weight).bit_length()
         total = 0.0
         for place, (at, weight) in enumerate(zip(self.starts(), self.weights(), strict=True)):
             after = self.subgroups - 1 - place + self.star
@@ -125,7 +125,7 @@ class Model:
                 (requirements.budget(rates[at]) - 128 * self.segments) / max(elements, 1) - place * fewest + self.star
             )
             bits = min(63, math.floor(budget / after)) if after else 63
-            level = min((2 ** max(bits, fewest) - 1) // (smallest * requirements.weight_bound) + 1, 2**32)
+            level = min((2 ** max(bits, fewest) - 1) // (smallest * requirements.max_weight) + 1, 2**32)
             total += weight / (level - 1) ** 2
         return self.error(total, block=smallest, elements=elements)
 
@@ -135,7 +135,7 @@ class Model:
         if not self.star:
             return paired
         largest = -(-self.users // self.subgroups)
-        return paired + (largest * self.requirements.weight_bound * (self.level(bits) - 1)).bit_length()
+        return paired + (largest * self.requirements.max_weight * (self.level(bits) - 1)).bit_length()
 
     def weights(self) -> list[float]:
         """In how many pairs each subgroup is the slower one; a star counts half."""
@@ -165,14 +165,14 @@ def solve(
 def sizes_for(requirements: Requirements) -> list[int]:
     """Subgroup sizes to try: the smallest that are allowed, and some larger ones, whose segments are fewer."""
     users = len(requirements.rates)
-    least = max(-(-users // requirements.most_subgroups), -(-requirements.floor // 2), 1)
+    least = max(-(-users // requirements.most_subgroups), -(-requirements.min_survivors // 2), 1)
     if requirements.corrupt > 0:
         try:
             needed = chances.least_subgroup_size(
                 users,
                 corrupt=requirements.corrupt,
                 dropout=requirements.dropout,
-                honest=requirements.floor,
+                honest=requirements.min_survivors,
                 bits=requirements.privacy_bits,
             )
         except UsageError:
@@ -197,16 +197,18 @@ def _fits(requirements: Requirements, subgroups: int) -> bool:
 
 def _lasts(requirements: Requirements, size: int) -> bool:
     """Whether rounds end for lack of survivors as seldom as required."""
-    alone, users = requirements.weight_bound > 1, len(requirements.rates)
+    alone, users = requirements.max_weight > 1, len(requirements.rates)
     needed = majority(users, requirements.colluders)
     return (
-        _failure(users, size, requirements.dropout, requirements.floor, alone, needed, requirements.failure)
+        _failure(users, size, requirements.dropout, requirements.min_survivors, alone, needed, requirements.failure)
         <= requirements.failure
     )
 
 
 @lru_cache(maxsize=1024)
-def _failure(users: int, size: int, dropout: float, floor: int, alone: bool, needed: int, enough: float) -> float:
+def _failure(
+    users: int, size: int, dropout: float, min_survivors: int, alone: bool, needed: int, enough: float
+) -> float:
     """The probability that a round ends for lack of survivors, or a quick bound on it that is `enough`.
 
     The bound: some guarded set of subgroups below the floor, or fewer than a majority left (Hoeffding).
@@ -217,7 +219,7 @@ def _failure(users: int, size: int, dropout: float, floor: int, alone: bool, nee
     members = even if alone or subgroups % 2 else 2 * even
     few = math.fsum(
         math.comb(members, count) * (1 - dropout) ** count * dropout ** (members - count)
-        for count in range(min(floor, members + 1))
+        for count in range(min(min_survivors, members + 1))
     )
     bound = sets * few + math.exp(-2 * users * max((users - needed) / users - dropout, 0.0) ** 2)
     if bound <= enough:
@@ -226,7 +228,7 @@ def _failure(users: int, size: int, dropout: float, floor: int, alone: bool, nee
         make("perfect", subgroups),
         [even + (place < more) for place in range(subgroups)],
         dropout,
-        floor=floor,
+        min_survivors=min_survivors,
         needed=needed,
         losses=0 if subgroups % 2 or subgroups == 2 else 1,
         floor_per_subgroup=alone,

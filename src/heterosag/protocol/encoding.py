@@ -118,10 +118,10 @@ def check_update(
         raise UsageError(f"the plan is for vectors of {plan.dimension} elements, this one has the shape {vector.shape}")
     if vector.dtype.kind != "f":
         raise UsageError(f"an update is a vector of floats, not of {vector.dtype}")
-    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= plan.weight_bound:
-        above = isinstance(weight, int) and weight > plan.weight_bound
-        hint = ": build it with a larger weight_bound" if above else ""
-        raise UsageError(f"this plan takes whole weights from 1 to {plan.weight_bound}, not {weight!r}{hint}")
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= plan.max_weight:
+        above = isinstance(weight, int) and weight > plan.max_weight
+        hint = ": build it with a larger max_weight" if above else ""
+        raise UsageError(f"this plan takes whole weights from 1 to {plan.max_weight}, not {weight!r}{hint}")
     extent = check_finite(vector)
     values = dict(metrics or {})
     if values.keys() != set(plan.metrics):

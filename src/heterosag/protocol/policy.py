@@ -14,14 +14,14 @@ __all__ = ["Policy"]
 class Policy:
     """What a client asks of a plan before it takes part: a floor, users and a least robustness of at least these."""
 
-    least_floor: int = 2
+    min_survivors: int = 2
     least_users: int = 2
     least_robustness: float = 0.0
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan below this policy."""
         for name, value, least in (
-            ("floor", plan.floor, self.least_floor),
+            ("min_survivors", plan.min_survivors, self.min_survivors),
             ("users", len(plan.users), self.least_users),
             ("min_robustness", plan.min_robustness, self.least_robustness),
         ):

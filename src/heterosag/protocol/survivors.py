@@ -27,10 +27,10 @@ _ORDER = list(Phase)
 def too_small_blocks(plan: Plan, survivors: Iterable[int]) -> Iterator[tuple[int, ...]]:
     """The blocks, as tuples of subgroups, whose survivors are fewer than the floor but not none."""
     alive = Counter(plan.assignment[user] for user in survivors)
-    if len(alive) == len(plan.subgroups) and min(alive.values()) >= plan.floor:
+    if len(alive) == len(plan.subgroups) and min(alive.values()) >= plan.min_survivors:
         return
     for block in plan.guarded_blocks():
-        if 0 < sum(alive[subgroup] for subgroup in block) < plan.floor:
+        if 0 < sum(alive[subgroup] for subgroup in block) < plan.min_survivors:
             yield block
 
 
@@ -44,7 +44,9 @@ def check_admissible(plan: Plan, survivors: frozenset[int], *, dealers: Iterable
         raise TooFewSurvivorsError("thresholds", f"{len(survivors)} users are left, the thresholds need {needed}")
     block = next(too_small_blocks(plan, survivors), None)
     if block is not None:
-        raise TooFewSurvivorsError("floor", f"subgroups {list(block)} have fewer than {plan.floor} survivors")
+        raise TooFewSurvivorsError(
+            "min_survivors", f"subgroups {list(block)} have fewer than {plan.min_survivors} survivors"
+        )
     _check_robustness(plan, frozenset(range(len(plan.subgroups))) - {plan.assignment[user] for user in survivors})
     if not plan.sharing.complete:
         _check_holders(plan, survivors, survivors if dealers is None else dealers)

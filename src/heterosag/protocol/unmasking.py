@@ -75,7 +75,7 @@ def find_fault(
     weight = auxiliary.get("weight", auxiliary["count"])
     if auxiliary["count"] != survivors:
         return f"its constant lane says {auxiliary['count']} users, {survivors} survived"
-    if not survivors <= weight <= survivors * plan.weight_bound:
+    if not survivors <= weight <= survivors * plan.max_weight:
         return f"a total weight of {weight} from {survivors} users"
     if int(elements.max()) > weight * (block.level - 1):
         return "a sum beyond what its weight allows"

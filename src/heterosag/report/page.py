@@ -189,8 +189,8 @@ def _guarantees(run: RunRecord) -> list[str]:
         "of their sum (inference robustness "
         f"{plan['inference_robustness']:.4f}{'' if plan['inference_robustness_exact'] else ', a lower bound'}).",
         f"The median tolerates {plan['byzantine_tolerance']} faulty users wherever they are.",
-        f"A block with fewer than {plan['floor']} survivors is never unmasked; without that rule some user's segment "
-        f"would show in {leak['block']:.2g} of the rounds at {plan['dropout']:.0%} dropout.",
+        f"A block with fewer than {plan['min_survivors']} survivors is never unmasked; without that rule some user's "
+        f"segment would show in {leak['block']:.2g} of the rounds at {plan['dropout']:.0%} dropout.",
         f"A round fails for lack of survivors with probability {plan['failure_probability']:.2g}.",
         f"{plan['share_threshold']} shares rebuild a secret; {plan['agree_quorum']} users must agree on who survived.",
         *plan["notes"],

@@ -177,9 +177,9 @@ def learn_requirements(run: RunRecord, **changes: Any) -> Requirements:
         "dimension": run.plan["dimension"],
         "deadline": run.config.get("deadline") or slowest,
         "dropout": min(gone / max(asked, 1), 0.45),
-        "floor": run.plan["floor"],
+        "min_survivors": run.plan["min_survivors"],
         "value_range": tuple(run.plan["value_range"]),
-        "weight_bound": run.plan["weight_bound"],
+        "max_weight": run.plan["max_weight"],
         "failure": max(run.plan["failure_probability"], 0.01),
     }
     if changes.get("bits") is not None:

@@ -104,8 +104,8 @@ def _by_hand(form: Form) -> Choice:
         design=form.choice("design", tuple(DESIGNS)),
         value_range=requirements.value_range,
         subgroup_size=size,
-        floor=requirements.floor,
-        weight_bound=requirements.weight_bound,
+        min_survivors=requirements.min_survivors,
+        max_weight=requirements.max_weight,
         colluders=form.whole("colluders", 0, 0, MOST_USERS),
         dropout=requirements.dropout,
         fill_levels=form.flag("fill_levels"),
@@ -124,9 +124,9 @@ def _wishes(form: Form, rates: tuple[float, ...], most_subgroups: int = 16) -> p
         dropout=form.number("dropout", 0.1, 0.0, 0.49),
         corrupt=form.number("corrupt", 0.0, 0.0, 0.49),
         attackers=form.whole("attackers", 2, 0, MOST_USERS),
-        floor=form.whole("floor", 3, 2, MOST_USERS),
+        min_survivors=form.whole("min_survivors", 3, 2, MOST_USERS),
         value_range=(-half_width, half_width),
-        weight_bound=form.whole("weight_bound", 1, 1, 10**6),
+        max_weight=form.whole("max_weight", 1, 1, 10**6),
         most_classes=form.whole("most_classes", 6, 1, 20),
         most_subgroups=form.whole("most_subgroups", most_subgroups, 2, MOST_SUBGROUPS),
     )
@@ -162,7 +162,7 @@ def describe(choice: Choice) -> dict[str, Any]:
         "digest": summary["digest"],
         "users": summary["users"],
         "dimension": summary["dimension"],
-        "floor": plan.floor,
+        "min_survivors": plan.min_survivors,
         "error": summary["quantization_error"],
         "subgroups": [
             {"class": subgroup.user_class, "users": len(subgroup.members), "who": _span(subgroup.members)}
@@ -256,8 +256,8 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
     yield _guarantee(
         "A lone survivor shows",
         f"{leak.with_floor:.2g}",
-        f"A block with fewer than {plan.floor} survivors is never unmasked. Without that rule a user's segment would "
-        f"show in {leak.block:.2g} of the rounds at {plan.dropout:.0%} dropout.",
+        f"A block with fewer than {plan.min_survivors} survivors is never unmasked. Without that rule a user's "
+        f"segment would show in {leak.block:.2g} of the rounds at {plan.dropout:.0%} dropout.",
         f"Theorem 3: {leak.one:.2g}, which counts one subgroup; for any of {count} it is {leak.any:.2g}"
         if plan.design.name != "secagg"
         else None,
@@ -359,9 +359,9 @@ def _exports(plan: Plan) -> dict[str, str]:
         "design": plan.design.name,
         "subgroup-size": plan.subgroup_size,
         "range": f"{low!r},{high!r}",
-        "floor": plan.floor,
+        "min-survivors": plan.min_survivors,
         "dropout": plan.dropout,
-        "weight-bound": plan.weight_bound,
+        "max-weight": plan.max_weight,
         "colluders": plan.colluders,
     }
     words = " \\\n  ".join(f"--{name}={value}" for name, value in flags.items())

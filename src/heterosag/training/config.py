@@ -47,7 +47,7 @@ class TrainConfig:
     deadline: float = _setting(0.0, "seconds after which an upload counts as dropped; 0 means none")
     design: str = _setting("perfect", "perfect, paper, paper-composite, secagg or multigroup")
     subgroup_size: int = _setting(8, "users a subgroup should have at least")
-    floor: int = _setting(3, "least survivors of a block whose sum may be unmasked")
+    min_survivors: int = _setting(3, "least survivors of a block whose sum may be unmasked")
     min_robustness: float = _setting(
         -1.0, "least inference robustness of an admissible survivor set; -1: the plan's own"
     )
@@ -92,7 +92,7 @@ class TrainConfig:
         ):
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
-        for name in ("rounds", "local_epochs", "checkpoint_every", "subgroup_size", "floor", "workers"):
+        for name in ("rounds", "local_epochs", "checkpoint_every", "subgroup_size", "min_survivors", "workers"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)!r}")
         for name in ("alpha", "learning_rate", "value_range", "batch_size"):

@@ -52,7 +52,7 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
         design=config.design,
         value_range=(-config.value_range, config.value_range),
         subgroup_size=config.subgroup_size,
-        floor=config.floor,
+        min_survivors=config.min_survivors,
         min_robustness=None if config.min_robustness < 0 else config.min_robustness,
         dropout=config.dropout,
         assignment_seed=config.seed,
@@ -186,7 +186,7 @@ class Run:
         ledger = self._books(plan)
         try:
             if not whole:
-                raise TooFewSurvivorsError("floor", "nobody has an update to send")
+                raise TooFewSurvivorsError("min_survivors", "nobody has an update to send")
             result = aggregate(
                 plan,
                 {members[place]: updates[place] for place in whole},
