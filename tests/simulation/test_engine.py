@@ -302,3 +302,11 @@ def test_every_error_comes_back_from_a_pickle_whole() -> None:
         assert type(back) is type(error)
         assert str(back) == str(error)
         assert vars(back) == vars(error)
+
+
+def test_a_result_is_shown_at_a_glance() -> None:
+    result = aggregate(plan_of(), UPDATES, dropped={3: "mask"}, secure=False)
+    assert repr(result) == (
+        "<Result: survivors 15, elements 30, faulty blocks 0, inference robustness 0.6667, Byzantine tolerance 0>"
+    )
+    assert "<th>survivors</th><td>15</td>" in result._repr_html_()

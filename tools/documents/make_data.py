@@ -209,8 +209,8 @@ def demo() -> str:
     ours, theirs = found["runs"]
     return (
         f"{found['about']} After {ours['rounds']} rounds HeteroSAg with the median is at {ours['accuracy']:.1%} test "
-        f"accuracy; federated averaging over plain secure aggregation, the same engine and the same malicious, at "
-        f"{theirs['accuracy']:.1%} (`make demo`).\n"
+        f"accuracy; federated averaging over plain secure aggregation, the same engine and the same malicious users, "
+        f"at {theirs['accuracy']:.1%} (`make demo`).\n"
     )
 
 

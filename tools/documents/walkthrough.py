@@ -30,7 +30,7 @@ from heterosag.vector import ring
 # ## The plan
 #
 # Eight phones on a slow link, eight on a better one, eight desktops. Each class has a number of quantizer levels that
-# its link tolerates. Subgroups of four: six of them.
+# its link allows. Subgroups of four: six of them.
 
 # %%
 RATES = (0.25, 1.0, 4.0)  # Mb/s of each class, slowest first

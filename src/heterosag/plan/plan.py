@@ -16,7 +16,7 @@ from typing import Any
 
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan import codec
+from heterosag.plan import codec, display
 from heterosag.plan import dropout as chances
 from heterosag.plan.assignment import Subgroup, assign
 from heterosag.plan.build import (
@@ -44,7 +44,7 @@ from heterosag.vector.ring import packed_size
 __all__ = ["Plan"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False)
 class Plan:
     """A frozen plan. Make one with `Plan.build`, `Plan.from_toml` or `Plan.decode`; equal plans have equal digests.
 
@@ -230,6 +230,12 @@ class Plan:
         object.__setattr__(other, "value_range", checked)
         object.__setattr__(other, "_digest", [])
         return other
+
+    def __repr__(self) -> str:
+        return display.line(self)
+
+    def _repr_html_(self) -> str:
+        return display.html(self)
 
     # --- who and what -------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class Traffic:
     server_seconds: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Result:
     """What a round returns. `aggregate` has the names, shapes and types that the updates came with."""
 
@@ -61,6 +61,23 @@ class Result:
     combined: Combined
     traffic: Traffic
     refusals: tuple[Refusal, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Result: {', '.join(f'{name} {value}' for name, value in self._glance().items())}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in self._glance().items())
+        return f"<table>{rows}</table>"
+
+    def _glance(self) -> dict[str, str]:
+        """What a person wants to know first."""
+        return {
+            "survivors": f"{len(self.survivors)}",
+            "elements": f"{self.vector.size:,}",
+            "faulty blocks": f"{len(self.faulty_blocks)}",
+            "inference robustness": f"{self.combined.inference_robustness:.4g}",
+            "Byzantine tolerance": f"{self.combined.byzantine_tolerance}",
+        }
 
     @property
     def vector(self) -> npt.NDArray[np.float64]:
