@@ -1,4 +1,4 @@
-"""The command line: `heterosag plan`, `round`, `train`, `report`, `studio` and `identity`.
+"""The command line: `heterosag plan`, `optimize`, `round`, `train`, `report`, `studio` and `identity`.
 
 Heavy imports happen inside the commands, so that `heterosag --help` stays quick. Everything goes through typer: it came
 with click up to a point and with a copy of it since, so click itself is not to be imported here.
@@ -149,27 +149,9 @@ def plan(
     compare: Annotated[
         str, typer.Option(help="Designs to show side by side instead, such as secagg,paper,perfect.")
     ] = "",
-    optimise: Annotated[
-        bool, typer.Option("--optimise", help="Find classes, subgroups and levels for --rates.")
-    ] = False,
-    rates: Annotated[
-        str,
-        typer.Option(help="Users' upload rates in Mb/s: 0.5x20,2x20, a CSV file, or lognormal:MEDIAN:SPREAD:USERS."),
-    ] = "",
-    deadline: Annotated[float | None, typer.Option(help="Seconds that the upload of a round may take.")] = None,
-    bits: Annotated[int | None, typer.Option(help="Bits that an upload may have, instead of a deadline.")] = None,
-    corrupt: Annotated[float, typer.Option(help="Share of users who may be corrupt.")] = 0.0,
-    attackers: Annotated[int, typer.Option(help="Malicious users that the median must tolerate.")] = 0,
-    failure: Annotated[float, typer.Option(help="How often a round may end for lack of survivors.")] = 0.01,
-    from_run: Annotated[
-        Path | None, typer.Option("--from", help="Learn rates and dropout from this run, and propose a better plan.")
-    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Build a plan and show what it costs and guarantees, before a single key exists."""
-    if optimise or from_run is not None:
-        _optimise(locals(), from_run, save, given=_given(context), as_json=as_json)
-        return
     settings = _settings(locals())
     if plan_file is not None:
         plans = [_load(plan_file, given=_given(context))]
@@ -179,6 +161,72 @@ def plan(
     if save is not None:
         _write(save, plans[0].to_toml())
     _show_plans(plans, dropout, as_json=as_json, side_by_side=bool(compare))
+
+
+@app.command(cls=_Command)
+def optimize(
+    context: typer.Context,
+    rates: Annotated[
+        str,
+        typer.Option(help="Users' upload rates in Mb/s: 0.5x20,2x20, a CSV file, or lognormal:MEDIAN:SPREAD:USERS."),
+    ] = "",
+    deadline: Annotated[float | None, typer.Option(help="Seconds that the upload of a round may take.")] = None,
+    bits: Annotated[int | None, typer.Option(help="Bits that an upload may have, instead of a deadline.")] = None,
+    from_run: Annotated[
+        Path | None, typer.Option("--from", help="Learn rates and dropout from this run, and propose a better plan.")
+    ] = None,
+    dimension: _Dimension = 79510,
+    value_range: _Range = "-1,1",
+    min_survivors: _MinSurvivors = 3,
+    max_weight: _MaxWeight = 1,
+    dropout: Annotated[float, typer.Option(help="Share of users expected to drop out in a round.")] = 0.1,
+    corrupt: Annotated[float, typer.Option(help="Share of users who may be corrupt.")] = 0.0,
+    attackers: Annotated[int, typer.Option(help="Malicious users that the median must tolerate.")] = 0,
+    failure: Annotated[float, typer.Option(help="How often a round may end for lack of survivors.")] = 0.01,
+    save: Annotated[Path | None, typer.Option(help="Write the plan to this TOML file.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Find the classes, subgroups and levels that suit the users' links best, or better than a run's."""
+    from heterosag.planner import Requirements, best, read_rates
+    from heterosag.report.proposals import describe, show
+    from heterosag.storage.run_log import learn_requirements, read_run
+    from heterosag.vector.quantize import check_range
+
+    limits: dict[str, Any] = {"deadline": deadline} if deadline is not None else {}
+    limits |= {"bits": bits} if bits is not None else {}
+    asked: dict[str, Any] = {
+        "min_survivors": min_survivors,
+        "max_weight": max_weight,
+        "dropout": dropout,
+        "corrupt": corrupt,
+        "attackers": attackers,
+        "failure": failure,
+    }
+    before = None
+    if from_run is not None:
+        given = _given(context)
+        run = read_run(from_run)
+        before = float(run.plan["quantization_error"])
+        requirements = learn_requirements(run, **limits, **{name: asked[name] for name in asked if name in given})
+    elif not rates:
+        raise UsageError("optimize needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
+    else:
+        requirements = Requirements(
+            rates=read_rates(rates),
+            dimension=dimension,
+            value_range=check_range(_range(value_range)),
+            **asked,
+            **limits,
+        )
+    proposal = best(requirements)
+    if save is not None:
+        _write(save, proposal.plan.to_toml())
+    if as_json:
+        print(json.dumps(describe(proposal, before), indent=2))
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(show(proposal, before))
 
 
 @app.command("round", cls=_Command)
@@ -354,48 +402,6 @@ def _need(module: str, extra: str) -> None:
     for needed in (module, *({"sklearn"} if extra == "training" else ())):
         if find_spec(needed) is None:
             raise UsageError(f"this command needs {needed}: pip install 'heterosag[{extra}]'")
-
-
-def _optimise(
-    flags: dict[str, Any], from_run: Path | None, save: Path | None, *, given: list[str], as_json: bool
-) -> None:
-    """Find the best plan for requirements, or for what a run has shown."""
-    from heterosag.planner import Requirements, best, read_rates
-    from heterosag.report.proposals import describe, show
-    from heterosag.storage.run_log import learn_requirements, read_run
-    from heterosag.vector.quantize import check_range
-
-    for name in ("classes", "levels", "design", "subgroup_size", "min_robustness", "colluders", "assignment_seed",
-                 "sharing", "fill_levels", "compare", "plan_file"):  # fmt: skip
-        if name in given:
-            _fail(f"--{name.replace('_', '-').removesuffix('-file')} cannot be required: the planner decides it")
-    limits: dict[str, Any] = {name: flags[name] for name in ("deadline", "bits") if flags[name] is not None}
-    before = None
-    if from_run is not None:
-        run = read_run(from_run)
-        before = float(run.plan["quantization_error"])
-        required = ("corrupt", "attackers", "failure", "dropout", "min_survivors", "max_weight")
-        requirements = learn_requirements(run, **limits, **{name: flags[name] for name in required if name in given})
-    else:
-        same = ("dimension", "min_survivors", "max_weight", "corrupt", "attackers", "failure")
-        if not flags["rates"]:
-            raise UsageError("--optimise needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
-        requirements = Requirements(
-            rates=read_rates(flags["rates"]),
-            value_range=check_range(_range(flags["value_range"])),
-            **{name: flags[name] for name in same},
-            **limits,
-            **({} if flags["dropout"] is None else {"dropout": flags["dropout"]}),
-        )
-    proposal = best(requirements)
-    if save is not None:
-        _write(save, proposal.plan.to_toml())
-    if as_json:
-        print(json.dumps(describe(proposal, before), indent=2))
-        return
-    from rich.console import Console
-
-    Console(highlight=False).print(show(proposal, before))
 
 
 # --- from flags to plans ------------------------------------------------------------------------------------------

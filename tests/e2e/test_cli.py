@@ -195,8 +195,8 @@ def test_everything_public_resolves() -> None:
 # --- the planner ------------------------------------------------------------------------------------------------------
 
 
-def test_plan_optimise_finds_a_plan_that_the_other_commands_take(tmp_path: Path) -> None:
-    words = ["plan", "--optimise", "--rates", "0.5x8,2x8", "--dimension", "2000", "--deadline", "0.1", "--json"]
+def test_optimize_finds_a_plan_that_the_other_commands_take(tmp_path: Path) -> None:
+    words = ["optimize", "--rates", "0.5x8,2x8", "--dimension", "2000", "--deadline", "0.1", "--json"]
     found = json.loads(run(*words, "--save", str(tmp_path / "plan.toml")).stdout)
     assert found["lower_bound"] <= found["error"] == found["plan"]["quantization_error"]
     assert max(found["upload_seconds"]) <= 0.1
@@ -210,7 +210,7 @@ def test_plan_optimise_finds_a_plan_that_the_other_commands_take(tmp_path: Path)
 
 def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
     (tmp_path / "rates.csv").write_text("user,rate\na,0.5\nb,2\n" + "".join(f"u{n},1\n" for n in range(10)))
-    words = ["plan", "--optimise", "--dimension", "2000", "--deadline", "0.5", "--json", "--rates"]
+    words = ["optimize", "--dimension", "2000", "--deadline", "0.5", "--json", "--rates"]
     assert json.loads(run(*words, str(tmp_path / "rates.csv")).stdout)["plan"]["users"] == 12
     assert json.loads(run(*words, "lognormal:2:0.5:40").stdout)["plan"]["users"] == 40
     (tmp_path / "bad.csv").write_text("user,rate\na,0.5\nb,2 Mb\n")
@@ -220,20 +220,19 @@ def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--optimise --deadline 1", "needs the users' upload rates"),
-        ("--optimise --rates 1x9", "give a deadline"),
-        ("--optimise --rates 1xx9 --deadline 1", "rates are numbers"),
-        ("--optimise --rates lognormal:1 --deadline 1", "lognormal:MEDIAN"),
-        ("--optimise --rates 1x9 --deadline 0.0001", "contradict each other"),
+        ("--deadline 1", "needs the users' upload rates"),
+        ("--rates 1x9", "give a deadline"),
+        ("--rates 1xx9 --deadline 1", "rates are numbers"),
+        ("--rates lognormal:1 --deadline 1", "lognormal:MEDIAN"),
+        ("--rates 1x9 --deadline 0.0001", "contradict each other"),
         ("--from nowhere", "holds no run"),
-        ("--optimise --rates 1x9 --deadline 1 --design secagg", "the planner decides it"),
-        ("--optimise --rates 1x9 --deadline 1 --range=-1", "in rising order"),
-        ("--optimise --rates lognormal:1:1000:50 --deadline 1", "beyond every link"),
-        ("--optimise --rates 1x1000000000 --deadline 1", "4 to 100000 users"),
+        ("--rates 1x9 --deadline 1 --range=-1", "in rising order"),
+        ("--rates lognormal:1:1000:50 --deadline 1", "beyond every link"),
+        ("--rates 1x1000000000 --deadline 1", "4 to 100000 users"),
     ],
 )
-def test_wishes_that_cannot_be_met_say_why(words: str, says: str) -> None:
-    done = run("plan", *words.split(), expect=2)
+def test_requirements_that_cannot_be_met_say_why(words: str, says: str) -> None:
+    done = run("optimize", *words.split(), expect=2)
     assert says in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -245,7 +244,7 @@ def test_a_better_plan_from_a_run(tmp_path: Path) -> None:
         "--quiet"
     )
     run(*words.split(), "--out", str(tmp_path / "run"))
-    found = json.loads(run("plan", "--from", str(tmp_path / "run"), "--json").stdout)
+    found = json.loads(run("optimize", "--from", str(tmp_path / "run"), "--json").stdout)
     assert found["error"] < found["error_before"]
     assert found["plan"]["users"] == 16
-    assert "the plan of the run" in run("plan", "--from", str(tmp_path / "run")).stdout
+    assert "the plan of the run" in run("optimize", "--from", str(tmp_path / "run")).stdout

@@ -74,7 +74,7 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     run = RunRecord(folder=Path("a"), config=TrainConfig().to_dict(), plan={}, rounds=(), end=None)
     assert list(pages.JSON["train"]) == ["run", *summarise_run(run)]
     found = best(Requirements(rates=(1.0,) * 12, dimension=100, deadline=1.0, min_survivors=2))
-    assert list(pages.JSON["plan --optimise"]) == list(proposals.describe(found, 1.0))
+    assert list(pages.JSON["optimize"]) == list(proposals.describe(found, 1.0))
 
 
 # --- settings -----------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ else.
 
 # What `--json` prints, by command: keys and meanings. A test compares the keys with those of the program.
 JSON: dict[str, dict[str, str]] = {
-    "plan --optimise": {
+    "optimize": {
         "error": "the plan's bound on the quantization error",
         "lower_bound": "no plan of these subgroup sizes has less",
         "upload_seconds": "seconds of the masked vector's upload, by class, for its slowest user",
