@@ -1,7 +1,7 @@
 """The command line: `heterosag plan`, `optimize`, `round`, `train`, `report`, `studio` and `identity`.
 
-Heavy imports happen inside the commands, so that `heterosag --help` stays quick. Everything goes through typer: it came
-with click up to a point and with a copy of it since, so click itself is not to be imported here.
+Heavy imports happen inside the commands, so that `heterosag --help` stays quick. Everything goes through typer:
+newer versions carry a copy of click, so click itself is not to be imported here.
 """
 
 from __future__ import annotations
@@ -470,7 +470,7 @@ def _show_plans(plans: list[Plan], dropout: float | None, *, as_json: bool, side
         return
     from rich.console import Console
 
-    from heterosag.report.terminal import compare_plans, show_plan
+    from heterosag.report.plans import compare_plans, show_plan
 
     Console(highlight=False).print(compare_plans(plans, dropout) if side_by_side else show_plan(plans[0], dropout))
 

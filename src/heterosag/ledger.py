@@ -3,7 +3,7 @@
 In a round the server learns, in every segment, the sum of each block's survivors. Assignment and segments stay the same
 in an epoch, so the sums of one block over the rounds are sums over subsets of the same users. If updates change little
 from round to round, such sums can be added and subtracted: whatever set of users has its indicator in the row space of
-the survivor sets, has its sum shown. The ledger keeps that row space exactly, in integers, as the space orthogonal
+the survivor sets, its sum is exposed. The ledger keeps that row space exactly, in integers, as the space orthogonal
 to it: a set is shown if and only if every vector of that space sums to zero over the set.
 
 Guarantees: sets of fewer than `LARGEST` users are found exactly, none missed and none invented, under the assumption

@@ -1,8 +1,8 @@
-"""The adaptive value range: it follows a quantile of the updates' sizes by what clients count in plaintext of nobody.
+"""The adaptive value range: it follows a quantile of the updates' sizes, by securely summed counters.
 
 Every user counts its clipped elements in an auxiliary lane of each segment, summed securely with everything else. The
-share of clipped elements says whether the range holds the required quantile, and the range moves a bounded step towards
-it. Per segment the median over the sound blocks is taken, so that malicious users cannot move the range far.
+fraction of clipped elements says whether the range holds the required quantile, and the range moves a bounded step
+towards it. Per segment the median over the sound blocks is taken, so that malicious users cannot move the range far.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A rule sees, for one segment, the mean of every sound block and the block's total weight. The weighted mean gives the
 mean over all survivors. The coordinate-wise median and the trimmed mean tolerate faulty blocks: with the median fewer
-than half of the blocks may (Yin et al. 2018). `unchecked_mean` is the mean of a server that does not look for
-impossible sums, as federated averaging over plain secure aggregation does not: for comparison only.
+than half of a segment's blocks may be faulty (Yin et al. 2018). `unchecked_mean` is the mean of a server that does not
+look for impossible sums, as federated averaging over plain secure aggregation does not: for comparison only.
 """
 
 from __future__ import annotations
@@ -87,5 +87,7 @@ def find_rule(rule: str | Rule) -> Rule:
     if isinstance(rule, Rule):
         return rule
     if rule not in RULES:
-        raise UsageError(f"no rule is called {rule!r}: choose one of {', '.join(RULES)}, or make one (robust.Rule)")
+        raise UsageError(
+            f"no rule is called {rule!r}: choose one of {', '.join(RULES)}, or make a heterosag.aggregation.rules.Rule"
+        )
     return RULES[rule]

@@ -1,4 +1,4 @@
-"""What holds a secret is not written anywhere: its class says so by inheriting from `Secret`."""
+"""Classes that hold secrets inherit from `Secret`, which refuses to be pickled."""
 
 from __future__ import annotations
 

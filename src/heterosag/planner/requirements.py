@@ -1,4 +1,4 @@
-"""What a plan is required."""
+"""What a plan must meet: links, deadline, dropout, adversaries."""
 
 from __future__ import annotations
 

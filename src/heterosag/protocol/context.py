@@ -1,8 +1,8 @@
-"""What is bound to what.
+"""The contexts that bind every message to what was agreed before it.
 
-c0 = H(version, plan, session, round, digest of the model trained from) signs advertisements. c1 = H(c0, roster with
-keys) seals and commits shares. c2 = H(c1, users who shared) derives masks and signs the survivor set. Parties that
-disagree on anything public end up with different contexts, and nothing of theirs can be combined.
+c0 = H(version, plan, session, round, digest of the model trained from) is what advertisements are signed for. c1 =
+H(c0, roster with keys) seals and commits shares. c2 = H(c1, users who shared) derives masks and signs the survivor set.
+Parties that disagree on anything public end up with different contexts, and nothing of theirs can be combined.
 """
 
 from __future__ import annotations

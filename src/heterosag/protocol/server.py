@@ -1,9 +1,9 @@
 """The server of a round: collects, closes phases, unmasks. Without I/O, clock or threads.
 
 `receive` takes one user's message, `close` ends a phase and returns what to send to whom; when to close (everybody has
-answered, a timeout) is the caller's business. One state type a phase. The server keeps one accumulator per segment and
-subgroup and no user's vector: a vector is validated fully, then added; after that a user leaves the sum only with its
-whole subgroup.
+answered, a timeout) is the caller's business. Each phase has a state type of its own. The server keeps one accumulator
+per segment and subgroup and no user's vector: a vector is validated fully, then added; after that a user leaves the sum
+only with its whole subgroup.
 
 Guarantees: the decoded sums are exactly those of the survivors' encoded vectors if these followed the protocol;
 otherwise an error names the user or the pair, or the decoded block says what is wrong with it: never a silent wrong

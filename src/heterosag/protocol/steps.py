@@ -1,7 +1,7 @@
 """The client's steps: functions from a state and the server's message to the next state and the user's message.
 
-One state type a phase, so that a step in the wrong order is a type error; randomness is an argument. `Client` in
-client.py holds the state for callers that want an object.
+Each phase has a state type of its own, so that a step in the wrong order is a type error; randomness is an argument.
+`Client` in client.py holds the state for callers that want an object.
 
 Guarantees, whatever the server does: shares of both secrets of one user are never released; a survivor set is signed,
 and shares are released, for one set per context; nothing is masked, signed or released for a set of users that breaks

@@ -1,4 +1,4 @@
-"""What the server does with released shares: rebuild one secret a user, take the masks away, join blocks.
+"""What the server does with released shares: rebuild one secret of each user, remove the masks, join blocks.
 
 For every user who shared, the server rebuilds sigma_self if the user survived and sigma_mask if not, never both. It
 tries the first t shares and checks the result against what the user published (its public mask key, or the commitment

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from heterosag.plan.costs import summarise
 from heterosag.planner import Proposal
-from heterosag.report.terminal import show_plan
+from heterosag.report.plans import show_plan
 
 __all__ = ["describe", "show"]
 

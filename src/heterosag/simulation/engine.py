@@ -125,7 +125,7 @@ def aggregate(
 
     - `updates`: a mapping of user to vector, array, or dict or list of arrays; or a 2-D array, one row a user in roster
       order.
-    - `rule`: mean, median, trimmed_mean, or a `robust.Rule`.
+    - `rule`: mean, median, trimmed_mean, or a `heterosag.aggregation.rules.Rule`.
     - `weights`: integers up to the plan's weight bound.
     - `dropped`: users who drop out before sending a phase's message (advertise, share, mask, agree, unmask).
     - `identities`: sign and agree (True makes fresh ones).

@@ -1,4 +1,4 @@
-"""A node's own ledger on its disk: which survivor sets it has released on, epoch by epoch.
+"""A node's own ledger on its disk: for which survivor sets it has released shares, epoch by epoch.
 
 A node runs in a new process for every message, so what it remembers of earlier rounds is a file for each epoch, beside
 its release log. It knows the rounds that it took part in itself, no others.

@@ -1,9 +1,9 @@
 """What a run leaves behind: a folder with its configuration, its plan, and an append-only record.
 
-`record.jsonl` has one JSON object a line: first the run (kind "run"), then a line a round (kind "round"), at last the
-end (kind "end"). A round that is judged only later has a line more (kind "evaluation"), which the reader puts into the
-round's. Lines are written whole and flushed, so that a killed run leaves a readable record; a last line that
-was cut off is ignored by the reader.
+`record.jsonl` has one JSON object a line: first the run (kind "run"), then one line for each round (kind "round"), at
+last the end (kind "end"). A round that is judged only later has one more line (kind "evaluation"), which the reader
+puts into the round's. Lines are written whole and flushed, so that a killed run leaves a readable record; a last line
+that was cut off is ignored by the reader.
 """
 
 from __future__ import annotations

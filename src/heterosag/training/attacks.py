@@ -1,6 +1,6 @@
 """Attacks on training: what malicious users send instead of their update.
 
-As the paper's: `gaussian` replaces the update by noise of standard deviation 5, `sign-flip` multiplies it by -5,
+From the paper: `gaussian` replaces the update by noise of standard deviation 5, `sign-flip` multiplies it by -5,
 `label-flip` trains on labels 9-y and multiplies by 30. And one that hides: `little` ("a little is enough", Baruch et
 al. 2019) moves every parameter by a few standard deviations of the attackers' own honest updates, against their mean.
 Attackers skip the clip and wrap in the ring, because masks let them.
