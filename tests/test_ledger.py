@@ -63,7 +63,7 @@ PLANS = [
 ]
 
 
-@examples(12)
+@examples(15)
 @given(st.sampled_from(PLANS), st.lists(st.frozensets(st.integers(0, 9), min_size=1), min_size=1, max_size=8))
 def test_the_shown_sets_are_those_of_brute_force(plan: Plan, gone: list[frozenset[int]]) -> None:
     rounds = [frozenset(range(len(plan.users))) - lost for lost in gone]
