@@ -116,6 +116,20 @@ def loopback_bytes() -> int:
     return int(counter.read_text()) if counter.exists() else 0
 
 
+def wait_for(result: Path, seconds: float) -> dict[str, object]:
+    """What the app wrote when it ended: the stream of its log may end before, when the machine is busy."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+            found: dict[str, object] = json.loads(result.read_text(encoding="utf-8"))
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"the app wrote no result within {seconds:.0f} seconds after its log ended; see {result.parent}"
+            )
+        time.sleep(0.5)
+
+
 def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0) -> dict[str, object]:
     result = home / "result.json"
     deployment = Deployment(home, nodes)
@@ -138,10 +152,10 @@ def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0) -> dict[str
                     print(line, end="", flush=True)
             finally:
                 client.kill()
+        found = wait_for(result, timeout)
     finally:
         deployment.over.set()
         deployment.kill_all()
-    found: dict[str, object] = json.loads(result.read_text(encoding="utf-8"))
     return found | {"loopback_bytes": loopback_bytes() - before}
 
 

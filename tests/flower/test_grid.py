@@ -344,6 +344,14 @@ def test_too_many_lost_is_a_named_error_and_the_next_round_works(
     assert not reply.has_error()
 
 
+def test_a_round_says_in_the_log_how_many_survived(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        grid.send_and_receive(messages(nodes, arrays()))
+    assert "secure round 1: 6 of 6 nodes survived" in caplog.text
+
+
 def test_a_failed_round_leaves_the_strategy_going(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path, train)
     first = [True]
