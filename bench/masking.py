@@ -14,9 +14,11 @@ from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_
 from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells
-from heterosag.protocol.encoding import Rounding, check_update, fill_cells
+from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.unmasking import remove_masks
+from heterosag.protocol.update import Update
 from heterosag.vector import _numba, ring
 
 ELEMENTS = 1_000_000
@@ -66,7 +68,7 @@ def _user_step(level: int, goal: float) -> Iterator[Row]:
     cells = plan.cells(0)
     everything = tuple(range(len(cells)))
     found = [Mask(secrets.token_bytes(32), bool(i % 2), everything) for i in range(USERS)]
-    update = check_update(plan, np.random.default_rng(0).uniform(-1, 1, ELEMENTS).astype(np.float32))
+    update = Update.of(plan, np.random.default_rng(0).uniform(-1, 1, ELEMENTS).astype(np.float32))
 
     def step() -> memoryview:
         lanes = fill_cells(plan, 0, update, Rounding.from_system())

@@ -27,8 +27,10 @@ from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol.cells import pack_cells, unpack_cells
 from heterosag.protocol.client import Polynomials
-from heterosag.protocol.encoding import Rounding, check_update, fill_cells
+from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
+from heterosag.protocol.rounding import Rounding
+from heterosag.protocol.update import Update
 
 USERS, DIMENSION, LEVEL = 100, 1_000_000, 12
 
@@ -123,7 +125,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
     places = list(range(1, USERS + 1))
     chosen = tuple(places[: plan.share_threshold])
     weights, shares = shamir.coefficients(chosen), [one.mask_secret] * len(chosen)
-    checked = check_update(plan, update)
+    checked = Update.of(plan, update)
     cells = plan.cells(plan.assignment[0])
     lanes = fill_cells(plan, plan.assignment[0], checked, Rounding.from_system())
     packed = pack_cells(lanes, cells)
@@ -152,7 +154,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         "stream": (200, lambda: Keystream(agreed)),
         "fill": (1, lambda: fill_cells(plan, plan.assignment[0], checked, Rounding.from_system())),
         "pack": (1, lambda: pack_cells(lanes, cells)),
-        "check": (1, lambda: check_update(plan, update)),
+        "check": (1, lambda: Update.of(plan, update)),
         "hash": (1, lambda: hashing.digest("message", message)),
         "checksum": (1, lambda: Poly1305.generate_tag(context, message)),
         "unpack": (1, unpack),

@@ -22,10 +22,12 @@ from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_byt
 from heterosag.plan import Plan
 from heterosag.protocol import Client, RoundId, Server, masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells
-from heterosag.protocol.encoding import ParallelMap, Rounding, check_update, fill_cells
+from heterosag.protocol.cells import ParallelMap, empty_cells, pack_cells, reduce_cells
+from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.unmasking import remove_masks
+from heterosag.protocol.update import Update
 
 SAMPLED_USERS, SAMPLED_SUBGROUPS = 4, 4
 
@@ -156,7 +158,7 @@ def user_step(elements: int, *, parallel_map: ParallelMap = map, threads: int = 
     plan = Plan.build([16], [12], elements, design="secagg", value_range=1.0, subgroup_size=16)
     cells = plan.cells(0)
     found = [Mask(secrets.token_bytes(32), bool(i % 2), tuple(range(len(cells)))) for i in range(16)]
-    update = check_update(plan, np.random.default_rng(0).random(elements, dtype=np.float32))
+    update = Update.of(plan, np.random.default_rng(0).random(elements, dtype=np.float32))
 
     def step() -> memoryview:
         lanes = fill_cells(plan, 0, update, Rounding.from_system(), parallel_map=parallel_map)

@@ -9,7 +9,7 @@ from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.keystream import keystream
 from heterosag.plan.sharing import majority
-from heterosag.protocol.encoding import Rounding
+from heterosag.protocol.rounding import Rounding
 from heterosag.vector import ring
 from heterosag.vector.quantize import quantize
 from heterosag.vector.ring import Lanes

@@ -6,9 +6,11 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+import pytest
 
+from heterosag.errors import FaultyServerError, HeteroSagError
 from heterosag.plan import Plan
-from heterosag.protocol import Client, Identity, RoundId, Server
+from heterosag.protocol import Client, ClientPhase, Decoded, Identity, RoundId, Server
 from heterosag.protocol import messages as wire
 
 ROUND = RoundId(session=b"test", number=3)
@@ -64,3 +66,50 @@ def change(kind: type[wire.Message], data: bytes, plan: Plan, **fields: Any) -> 
     from msgspec.structs import replace
 
     return wire.encode(replace(wire.decode(kind, data, plan=plan), **fields))
+
+
+def refuses(world: World, user: Any, phase: str, message: bytes, match: str) -> None:
+    """The client raises, dies, and answers nothing any more."""
+    with pytest.raises(FaultyServerError, match=match):
+        world.answer(phase, user, message)
+    assert world.clients[user].phase is ClientPhase.DEAD
+    with pytest.raises(HeteroSagError):
+        world.answer(phase, user)
+
+
+def roster_of(world: World) -> wire.Roster:
+    return wire.decode(wire.Roster, world.waiting[0], plan=world.plan)
+
+
+def masking(**changes: Any) -> World:
+    world = World(small_plan(**changes))
+    world.run("advertise", "share")
+    return world
+
+
+def inbox_of(world: World, user: int = 0) -> wire.Inbox:
+    return wire.decode(wire.Inbox, world.waiting[user], plan=world.plan)
+
+
+def agreeing(**changes: Any) -> World:
+    world = World(small_plan(**changes), signed=True)
+    world.run("advertise", "share", "mask")
+    return world
+
+
+def unmasking(*, signed: bool = False, without: Collection[int] = (), **changes: Any) -> World:
+    world = World(small_plan(**changes), signed=signed)
+    world.run("advertise", "share")
+    world.run("mask", without=without)
+    if signed:
+        world.run("agree")
+    return world
+
+
+def released(world: World, user: int) -> tuple[bytes, list[tuple[int, bytes]]]:
+    message = world.answer("unmask", user)
+    return message, wire.decode(wire.Released, message, plan=world.plan).shares
+
+
+def total_counts(decoded: Decoded) -> list[int]:
+    return [sum(block.auxiliary["count"] for block in segment) for segment in decoded.segments]

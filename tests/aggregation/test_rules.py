@@ -8,7 +8,7 @@ from heterosag.aggregation.rules import RULES, Rule, find_rule, trimmed_mean
 from heterosag.errors import FaultyBlockError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import Decoded, DecodedBlock
-from heterosag.protocol.unmasking import find_fault, find_metric_fault
+from heterosag.protocol.blocks import find_fault, find_metric_fault
 
 MEANS = [np.array([1.0, 5.0]), np.array([2.0, -100.0]), np.array([3.0, 7.0]), np.array([100.0, 6.0])]
 

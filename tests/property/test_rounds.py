@@ -12,7 +12,9 @@ from heterosag import aggregate
 from heterosag.errors import PlanError, TooFewSurvivorsError
 from heterosag.plan import Plan
 from heterosag.protocol import Phase, outcome
-from heterosag.protocol.encoding import Rounding, check_update, fill_cells
+from heterosag.protocol.encoding import fill_cells
+from heterosag.protocol.rounding import Rounding
+from heterosag.protocol.update import Update
 
 PHASES = [phase.value for phase in Phase]
 
@@ -48,7 +50,7 @@ def exact_sums(plan: Plan, survivors: tuple[Any, ...], updates: np.ndarray, weig
         user: fill_cells(
             plan,
             plan.subgroup_of(user),
-            check_update(plan, updates[user], weight=weights[user], metrics=dict.fromkeys(plan.metrics, 0.5)),
+            Update.of(plan, updates[user], weight=weights[user], metrics=dict.fromkeys(plan.metrics, 0.5)),
             Rounding.from_seed(11, user),
         )
         for user in survivors

@@ -17,9 +17,8 @@ from heterosag.errors import FaultyServerError
 from heterosag.plan import Plan
 from heterosag.protocol import ClientPhase, masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import unpack_cells
+from heterosag.protocol.cells import CellLanes, unpack_cells
 from heterosag.protocol.context import survivors_bytes
-from heterosag.protocol.encoding import CellLanes
 from heterosag.protocol.masks import Mask
 from heterosag.vector import ring
 

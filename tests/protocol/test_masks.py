@@ -15,9 +15,11 @@ from heterosag.plan import Plan
 from heterosag.protocol import encoding as encode
 from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells, unpack_cells
-from heterosag.protocol.encoding import CellLanes, ParallelMap, Rounding, check_update, fill_cells
+from heterosag.protocol.cells import CellLanes, ParallelMap, empty_cells, pack_cells, reduce_cells, unpack_cells
+from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
+from heterosag.protocol.rounding import Rounding
+from heterosag.protocol.update import Update
 from heterosag.simulation.workers import all_cores
 from heterosag.vector import ring
 
@@ -189,7 +191,7 @@ def test_pieces_and_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, piec
     plan = Plan.build(
         [6, 6], [2, 300], 1001, design=design, value_range=1.0, subgroup_size=3, min_survivors=2, metrics=["loss"]
     )
-    update = check_update(plan, np.linspace(-1.2, 1.2, 1001), metrics={"loss": 1.0})
+    update = Update.of(plan, np.linspace(-1.2, 1.2, 1001), metrics={"loss": 1.0})
     rounding = Rounding.from_seed(1, 2)
     everything = tuple(range(len(plan.cells(0))))
     found = [Mask(bytes([number]) * 32, number % 2 == 0, everything) for number in range(3)]

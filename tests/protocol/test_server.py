@@ -5,45 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from rounds import World, change, small_plan
+from rounds import World, change, released, small_plan, total_counts, unmasking
 
-from heterosag.aggregation.combine import combine
-from heterosag.aggregation.rules import RULES
 from heterosag.errors import (
     AbandonedRoundError,
-    DisputedShareError,
     FaultyUserError,
     TooFewSurvivorsError,
     UsageError,
     WireError,
 )
-from heterosag.plan import Plan
-from heterosag.protocol import Decoded, Server, ServerPhase, outcome
+from heterosag.protocol import ServerPhase
 from heterosag.protocol import messages as wire
-from heterosag.protocol.unmasking import find_fault, find_metric_fault
 
 PHASES = ("advertise", "share", "mask", "unmask")
-
-
-@pytest.fixture(autouse=True)
-def every_refusal_names_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test here is about: an error of `receive` blames the user whose message it was."""
-    receive = Server.receive
-
-    def checked(self: Server, user: Any, data: bytes) -> bool:
-        try:
-            return receive(self, user, data)
-        except (FaultyUserError, WireError) as error:
-            blamed = error.user if isinstance(error, FaultyUserError) else error.sender
-            if blamed != user:
-                pytest.fail(f"{user!r} sent it, {blamed!r} is blamed: {error}")
-            raise
-
-    monkeypatch.setattr(Server, "receive", checked)
-
-
-def total_counts(decoded: Decoded) -> list[int]:
-    return [sum(block.auxiliary["count"] for block in segment) for segment in decoded.segments]
 
 
 def test_a_round_without_faults() -> None:
@@ -217,18 +191,6 @@ def test_too_few_signatures_end_the_round() -> None:
     assert not world.server.waiting_for
 
 
-def released(world: World, user: int) -> tuple[bytes, list[tuple[int, bytes]]]:
-    message = world.answer("unmask", user)
-    return message, wire.decode(wire.Released, message, plan=world.plan).shares
-
-
-def unmasking(*, without: tuple[int, ...] = ()) -> World:
-    world = World(small_plan())
-    world.run("advertise", "share")
-    world.run("mask", without=without)
-    return world
-
-
 def test_released_shares_must_be_the_senders_to_release() -> None:
     world = unmasking()
     message, shares = released(world, 0)
@@ -246,77 +208,6 @@ def test_released_shares_must_be_the_senders_to_release() -> None:
     message, shares = released(partial, 0)
     with pytest.raises(FaultyUserError, match="cannot hold"):
         partial.server.receive(0, change(wire.Released, message, partial.plan, shares=[*shares, (11, bytes(32))]))
-
-
-@pytest.mark.parametrize("bad", [bytes(32), b"\xff" * 32])
-def test_false_shares_count_as_missing_while_enough_good_ones_exist(bad: bytes) -> None:
-    """Five of twelve holders lie about everything (some with numbers outside the field); seven good shares suffice."""
-    world = unmasking(without=(4,))
-    for user in world.waiting:
-        message, shares = released(world, user)
-        if user in (0, 1, 2, 3):
-            message = change(wire.Released, message, world.plan, shares=[(dealer, bad) for dealer, _ in shares])
-        world.server.receive(user, message)
-    world.server.close()
-    assert total_counts(world.server.decoded) == [11, 11, 11]
-    combine(world.plan, world.server.decoded, RULES["mean"])
-
-
-def test_too_many_false_shares_name_the_pairs() -> None:
-    world = unmasking()
-    for user in world.waiting:
-        message, shares = released(world, user)
-        if user < 6:
-            message = change(wire.Released, message, world.plan, shares=[(dealer, bytes(32)) for dealer, _ in shares])
-        world.server.receive(user, message)
-    with pytest.raises(DisputedShareError, match="6 good shares of user 0's self secret, 7 are needed") as dispute:
-        world.server.close()
-    assert dispute.value.pairs == tuple((0, holder) for holder in range(6))
-    assert world.server.phase is ServerPhase.FAILED
-
-
-def test_too_few_answers_end_the_round() -> None:
-    world = unmasking()
-    with pytest.raises(TooFewSurvivorsError, match="6 good shares of user 0"):
-        world.run("unmask", without=range(6))
-
-
-@pytest.mark.parametrize("kind", ["mask", "self"])
-def test_a_dealer_whose_shares_give_another_secret_is_to_blame(kind: str) -> None:
-    """User 4 shares and commits to something else than its secrets; it drops out, or survives."""
-    from heterosag.protocol.client import Polynomials
-
-    world = World(small_plan())
-    world.run("advertise")
-    false = Polynomials(mask=[1] * 7, self=[2] * 7)
-    world.server.receive(4, world.clients[4].share(world.waiting[4], polynomials=false))
-    for user in range(12):
-        if user != 4:
-            world.server.receive(user, world.answer("share", user))
-    world.waiting = world.server.close()
-    world.run("mask", without={4} if kind == "mask" else set())
-    with pytest.raises(FaultyUserError, match=f"do not give its {kind} secret") as blame:
-        world.run("unmask")
-    assert blame.value.user == 4
-
-
-def test_a_dealer_whose_shares_do_not_match_their_commitments_is_disputed_by_every_holder() -> None:
-    """User 4 publishes false commitments: everybody complains, and no matching shares are left to rebuild from."""
-    world = World(small_plan())
-    world.run("advertise")
-    for user in range(12):
-        message = world.answer("share", user)
-        if user == 4:
-            shares = wire.decode(wire.Shares, message, plan=world.plan).shares
-            shares = [replace(entry, mask_commitment=bytes(32)) for entry in shares]
-            message = change(wire.Shares, message, world.plan, shares=shares)
-        world.server.receive(user, message)
-    world.waiting = world.server.close()
-    world.run("mask", without={4})
-    with pytest.raises(DisputedShareError, match="user 4's mask secret") as dispute:
-        world.run("unmask")
-    assert {dealer for dealer, _ in dispute.value.pairs} == {4}
-    assert len(dispute.value.pairs) == 11
 
 
 def test_a_whole_subgroup_can_leave_after_its_vectors_arrived() -> None:
@@ -388,78 +279,7 @@ def test_refused_messages_are_not_kept_and_not_counted_without_end() -> None:
     assert world.server.refusals[0].kind == "WireError"
 
 
-def test_a_tampered_constant_lane_is_seen_in_the_decoded_block() -> None:
-    """Whoever takes the sums from the server itself sees the fault too."""
-    world = World(small_plan())
-    world.run("advertise", "share")
-    for user in world.waiting:
-        message = world.answer("mask", user)
-        if user == 3:
-            vector = bytearray(wire.decode(wire.MaskedVector, message, plan=world.plan).vector)
-            first = len(vector) - wire.vector_size(world.plan, 1) + (14 * 3 + 7) // 8
-            vector[first] ^= 1  # the lowest bit of the first segment's constant lane
-            message = change(wire.MaskedVector, message, world.plan, vector=bytes(vector))
-        world.server.receive(user, message)
-    world.waiting = world.server.close()
-    world.run("unmask")
-    faults = {block.block.subgroups: block.fault for block in world.server.decoded.segments[0]}
-    (spoilt,) = (subgroups for subgroups, fault in faults.items() if fault)
-    assert world.plan.assignment[3] in spoilt
-    assert "constant lane" in (faults[spoilt] or "")
-
-
 # --- limits, to the number --------------------------------------------------------------------------------------------
-
-
-def test_sums_are_possible_up_to_their_very_limit() -> None:
-    plan = small_plan()
-    block = plan.segments[0].blocks[0]
-    sound = {"count": 5, "clipped": 0}
-
-    def fault(most: int, **lanes: int) -> str | None:
-        elements = np.array([0, most, 1], dtype=np.uint8)
-        return find_fault(plan, block, 5, elements, {**sound, **lanes})
-
-    limit = 5 * (block.level - 1)
-    assert fault(limit) is None
-    assert fault(limit + 1) == "a sum beyond what its weight allows"
-    assert fault(limit, clipped=15) is None
-    assert fault(limit, clipped=16) == "more clipped elements than it has"
-    assert fault(limit, count=6) == "its constant lane says 6 users, 5 survived"
-
-
-def test_a_false_metric_is_seen_in_the_decoded_block() -> None:
-    plan = small_plan(metrics=["loss"])
-    assert find_metric_fault(plan, 5, {"count": 5, "loss": 0}) is None
-    assert find_metric_fault(plan, 5, {"count": 4, "loss": 0}) == "its constant lane says 4 users, 5 survived"
-    assert find_metric_fault(plan, 5, {"count": 5, "loss": 1 << 62}) == "a metric beyond its limit"
-    world = World(plan)
-    for phase in ("advertise", "share"):
-        world.run(phase)
-    for user in world.waiting:
-        update = world.updates[plan.index(user)]
-        world.server.receive(user, world.clients[user].mask(world.waiting[user], update, metrics={"loss": 1.0}))
-    next(iter(world.server._state.sums.values()))[-1].auxiliary[1:2] += np.uint64(1 << 62)  # type: ignore[union-attr]
-    world.waiting = world.server.close()
-    world.run("unmask")
-    assert world.server.decoded.metrics is not None
-    assert world.server.decoded.metrics.fault == "a metric beyond its limit"
-
-
-def test_a_vanished_users_secret_must_stay_within_reach_on_a_sparse_graph() -> None:
-    """Every survivor has holders enough; a user who shared and dropped out has not."""
-    plan = Plan.build(
-        [40], [4], 80, value_range=1.0, subgroup_size=5, min_survivors=2, sharing="sparse", min_robustness=0.0
-    )
-    holders = plan.sharing.holders(7)
-    lost = {7, *holders[: len(holders) - plan.share_threshold + 1]}
-    world = World(plan)
-    world.run("advertise", "share")
-    with pytest.raises(TooFewSurvivorsError, match="holders of user 7"):
-        world.run("mask", without=lost)
-    found = outcome(plan, dict.fromkeys(lost, "mask"))
-    assert found.error is not None
-    assert "holders of user 7" in str(found.error)
 
 
 def test_refusals_say_who_and_why() -> None:

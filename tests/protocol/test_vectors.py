@@ -46,12 +46,14 @@ from heterosag.plan.build import seed_bytes
 from heterosag.plan.sharing import sparse_graph
 from heterosag.protocol import MemoryReleaseLog, Server, masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import check_packed_cells, empty_cells, pack_cells, reduce_cells, unpack_cells
+from heterosag.protocol.cells import CellLanes, check_packed_cells, empty_cells, pack_cells, reduce_cells, unpack_cells
 from heterosag.protocol.context import roster_context, sharers_context
-from heterosag.protocol.encoding import CellLanes, Rounding, check_update, decode, fill_cells
+from heterosag.protocol.encoding import decode, fill_cells
 from heterosag.protocol.enrolment import Enrolment
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.survivors import check_admissible, make_admissible
 from heterosag.protocol.transitions import Phase
+from heterosag.protocol.update import Update
 from heterosag.vector import ring
 from heterosag.vector.quantize import dequantize, quantize
 from heterosag.vector.rotation import rotate, unrotate
@@ -488,7 +490,7 @@ def test_what_a_user_derives_in_a_round(name: str) -> None:
             user["seal_public"],
         )
         assert plan.subgroup_of(user["name"]) == user["subgroup"]
-        update = check_update(plan, np.array(user["update"]), weight=user["weight"], metrics=user["metrics"])
+        update = Update.of(plan, np.array(user["update"]), weight=user["weight"], metrics=user["metrics"])
         rounding = Rounding(unhex(user["rounding_key"]))
         assert written(fill_cells(plan, user["subgroup"], update, rounding)) == user["cells"]
 

@@ -176,7 +176,7 @@ def test_a_seed_makes_rounding_reproducible_and_rounds_differ() -> None:
         ({"rule": "krum"}, "no rule is called"),
         ({"weights": [1] * 15}, "16 weights"),
         ({"weights": {99: 1}}, "99 is not a user"),
-        ({"weights": {0: 2}}, "whole weights from 1 to 1"),
+        ({"weights": {0: 2}}, "integer weights from 1 to 1"),
         ({"metrics": {0: {"loss": 1.0}}}, "sums the metrics"),
         ({"malicious": [99]}, "99 is not a user"),
         ({"rounding_seed": -1}, "rounding seed"),

@@ -30,8 +30,10 @@ from heterosag.plan.design import Design, make, paper, perfect
 from heterosag.protocol import Client, Decoded, RoundId, Server
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import unpack_cells
-from heterosag.protocol.encoding import Rounding, check_update, fill_cells
+from heterosag.protocol.encoding import fill_cells
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.survivors import make_admissible
+from heterosag.protocol.update import Update
 from heterosag.vector import ring
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ def watch_round(plan: Plan, updates: np.ndarray[Any, np.dtype[np.float64]]) -> W
     return WatchedRound(
         plan=plan,
         levels=tuple(
-            _row(fill_cells(plan, plan.assignment[index], check_update(plan, updates[index]), rounding[index]))
+            _row(fill_cells(plan, plan.assignment[index], Update.of(plan, updates[index]), rounding[index]))
             for index in range(len(plan.users))
         ),
         own_masks=tuple(

@@ -22,7 +22,9 @@ from heterosag.errors import FaultyBlockError, TooFewSurvivorsError
 from heterosag.plan import costs
 from heterosag.protocol import Client, RoundId, Server
 from heterosag.protocol import messages as wire
-from heterosag.protocol.encoding import Rounding, check_update, fill_cells
+from heterosag.protocol.encoding import fill_cells
+from heterosag.protocol.rounding import Rounding
+from heterosag.protocol.update import Update
 from heterosag.report.figures import COLOURS, draw_design, matplotlib_figure
 from heterosag.vector import ring
 
@@ -118,7 +120,7 @@ for phase, replies in sent.items():
 
 # %%
 cell = plan.cells(plan.subgroup_of(0))[0]
-mine = fill_cells(plan, plan.subgroup_of(0), check_update(plan, updates[0]), Rounding.from_seed(0, 0))[0].elements
+mine = fill_cells(plan, plan.subgroup_of(0), Update.of(plan, updates[0]), Rounding.from_seed(0, 0))[0].elements
 packed = wire.decode(wire.MaskedVector, sent["mask"][0], plan=plan).vector[: ring.packed_size(cell.size, cell.bits)]
 crossed = ring.unpack(packed, cell.bits, cell.size)
 print(f"{cell.size} elements of {cell.bits} bits, {cell.block.level} levels, block of subgroups {cell.block.subgroups}")
@@ -150,7 +152,7 @@ def plain_sum(segment: int, subgroups: tuple[int, ...]) -> Any:
     for user in decoded.survivors:
         seat = plan.subgroup_of(user)
         if seat in subgroups:
-            update = check_update(plan, updates[int(user)])
+            update = Update.of(plan, updates[int(user)])
             total += fill_cells(plan, seat, update, Rounding.from_seed(0, int(user)))[segment].elements
     return total
 

@@ -26,9 +26,10 @@ from heterosag.errors import (
 from heterosag.plan import User
 from heterosag.protocol import Decoded, DecodedBlock, Server, outcome
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import empty_cells, unpack_cells
-from heterosag.protocol.encoding import CellLanes, check_update, fill_cells
+from heterosag.protocol.cells import CellLanes, empty_cells, unpack_cells
+from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.survivors import check_admissible
+from heterosag.protocol.update import Update
 
 if TYPE_CHECKING:
     from fault_simulation.users import Node
@@ -182,7 +183,7 @@ class Checks:
         reply, made = self._world.ledger.vectors[index, accepted.context]
         trait = self._script.malicious.get(plan.users[index], "")
         vector, clip = lie_about_vector(trait, self._world.vectors[made.number, index])
-        update = check_update(plan, vector, weight=made.weight, metrics=self._world.metrics(index))
+        update = Update.of(plan, vector, weight=made.weight, metrics=self._world.metrics(index))
         lanes = fill_cells(plan, subgroup, update, made.rounding, clip=clip)
         masked = wire.decode(wire.MaskedVector, reply, plan=plan)
         if accepted.vector != masked.vector:

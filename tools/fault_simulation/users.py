@@ -21,7 +21,7 @@ from heterosag.errors import FaultyServerError, HeteroSagError
 from heterosag.plan import User
 from heterosag.protocol import Client
 from heterosag.protocol.client import Polynomials
-from heterosag.protocol.encoding import Rounding
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.steps import Advertised
 
 if TYPE_CHECKING:

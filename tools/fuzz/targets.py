@@ -40,7 +40,7 @@ from heterosag.protocol import Client, ClientPhase, Identity, Server, ServerPhas
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import pack_cells, unpack_cells
 from heterosag.protocol.client import Polynomials
-from heterosag.protocol.encoding import Rounding
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared
 from heterosag.storage.identities import load_directory
 from heterosag.vector import ring

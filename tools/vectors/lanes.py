@@ -11,8 +11,8 @@ from heterosag.crypto.hashing import digest, index_bytes
 from heterosag.crypto.keystream import keystream
 from heterosag.plan import Cell, PlannedBlock
 from heterosag.protocol import masks
-from heterosag.protocol.cells import pack_cells, reduce_cells
-from heterosag.protocol.encoding import CellLanes, Rounding
+from heterosag.protocol.cells import CellLanes, pack_cells, reduce_cells
+from heterosag.protocol.rounding import Rounding
 from heterosag.vector import ring
 from heterosag.vector.quantize import dequantize, quantize
 from heterosag.vector.rotation import rotate, unrotate

@@ -16,8 +16,8 @@ from heterosag.crypto.keys import RoundSecrets, mask_private_key
 from heterosag.plan import Plan
 from heterosag.protocol import Client, MemoryReleaseLog, RoundId
 from heterosag.protocol.client import Polynomials
-from heterosag.protocol.encoding import Rounding
 from heterosag.protocol.enrolment import Charter, Enrolling
+from heterosag.protocol.rounding import Rounding
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "vectors"
 Case = dict[str, Any]

@@ -17,7 +17,9 @@ from heterosag.crypto.keys import public_bytes
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, Decoded, RoundId, Server
 from heterosag.protocol.client import Polynomials
-from heterosag.protocol.encoding import Rounding, check_update, decode, fill_cells
+from heterosag.protocol.encoding import decode, fill_cells
+from heterosag.protocol.rounding import Rounding
+from heterosag.protocol.update import Update
 
 Document = dict[str, Any]
 
@@ -191,7 +193,7 @@ def _case(played: Played) -> Document:
 def _user(setting: Setting, index: int) -> Document:
     plan = setting.plan
     secrets, drawn = round_secrets(setting.name, index), setting.polynomials(index)
-    update = check_update(
+    update = Update.of(
         plan, np.array(setting.update(index)), weight=setting.weight(index), metrics=setting.metrics(index)
     )
     cells = fill_cells(plan, plan.assignment[index], update, Rounding(setting.rounding_key(index)))

@@ -1,6 +1,6 @@
 """Block sums to means to the aggregate: what is done with the sums once they are decoded.
 
-A block that honest users cannot have made is *faulty* (unmasking.py says when): the median and the trimmed mean leave
+A block that honest users cannot have made is *faulty* (blocks.py says when): the median and the trimmed mean leave
 it out and the result names it; the mean raises. Metrics whose block is faulty are left out likewise.
 """
 

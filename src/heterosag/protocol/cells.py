@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from heterosag.plan import Cell
-from heterosag.protocol.encoding import CellLanes
 from heterosag.vector import ring
 from heterosag.vector.ring import Lanes
 
-__all__ = ["check_packed_cells", "empty_cells", "pack_cells", "reduce_cells", "unpack_cells"]
+__all__ = [
+    "PIECE_SIZE",
+    "CellLanes",
+    "ParallelMap",
+    "check_packed_cells",
+    "empty_cells",
+    "pack_cells",
+    "reduce_cells",
+    "unpack_cells",
+]
+
+PIECE_SIZE = 1 << 20
+"""Elements of a piece of a large vector: pieces are encoded and masked apart from one another."""
+
+ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""Runs a function over independent pieces: `map` itself, or that of a pool of threads."""
 
 _SMALL = 1 << 14
 """Elements of a cell that is packed together with others of its ring: a call of its own costs as much as the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellLanes:
+    """The contents of one cell: elements in lanes of their ring, auxiliary lanes of 64 bits. Changed in place."""
+
+    elements: Lanes
+    auxiliary: npt.NDArray[np.uint64]
 
 
 def empty_cells(cells: Sequence[Cell]) -> list[CellLanes]:

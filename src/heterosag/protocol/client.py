@@ -18,18 +18,18 @@ from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.secret import Secret
 from heterosag.errors import ExposedUsersError, FaultyServerError, UsageError, WireError
 from heterosag.plan import Plan, User
-from heterosag.protocol import client_state, encoding, steps
+from heterosag.protocol import client_state, steps
+from heterosag.protocol.cells import ParallelMap
 from heterosag.protocol.context import RoundId
-from heterosag.protocol.encoding import CellLanes, ParallelMap, Rounding
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Polynomials, Shared
 from heterosag.protocol.transitions import CLIENT_TRANSITIONS, ClientPhase, Phase
+from heterosag.protocol.update import Update, checksum
 
 __all__ = ["Client", "Directory", "Polynomials"]
-
-_SAMPLES = 4096  # elements of a vector that its checksum keeps
 
 Directory = Mapping[User, bytes]
 """Every user's Ed25519 public key, pinned by the client itself, never taken from the server."""
@@ -105,7 +105,11 @@ class Client(Secret):
         return self._base.plan
 
     def answer(
-        self, phase: Phase | str, message: bytes, vector: npt.NDArray[np.floating[Any]] | None = None, **update: Any
+        self,
+        phase: Phase | str,
+        message: bytes,
+        vector: npt.NDArray[np.floating[Any]] | Update | None = None,
+        **update: Any,
     ) -> bytes:
         """This user's reply in any phase: what a transport calls when a message arrives.
 
@@ -157,7 +161,7 @@ class Client(Secret):
     def mask(
         self,
         message: bytes,
-        vector: npt.NDArray[np.floating[Any]],
+        vector: npt.NDArray[np.floating[Any]] | Update,
         *,
         weight: int = 1,
         metrics: Mapping[str, float] | None = None,
@@ -168,24 +172,26 @@ class Client(Secret):
         """Phase 2: answer the inbox with the masked vector. One vector a round.
 
         `vector` has the plan's dimension; `weight` is an integer up to its weight bound; `metrics` has its metrics.
+        An `Update`, which was checked when it was made, stands for all three.
         `parallel_map` runs the pieces of a large vector: `heterosag.simulation.workers.all_cores()` for every core.
         `rounding` is for simulations and test vectors, `clip=False` for playing a malicious user; a deployment gives
         neither.
         """
 
-        fingerprint = (*_checksum(vector), weight, dict(metrics or {}))
+        if isinstance(vector, Update):
+            vector.check_fits(self.plan)
+            given = (vector.vector, vector.weight, vector.metrics)
+        else:
+            given = (vector, weight, dict(metrics or {}))
+        fingerprint = checksum(*given)
         if self._masked is not None and self._masked != fingerprint:
             raise UsageError("this client has masked another vector in this round, and masks only one")
 
         def step(state: Any) -> tuple[Any, bytes]:
-            plan: Plan = state.base.plan
-            update = encoding.check_update(plan, vector, weight=weight, metrics=metrics)
-
-            def fill() -> list[CellLanes]:
-                subgroup = plan.assignment[state.base.user]
-                return encoding.fill_cells(plan, subgroup, update, rounding, clip=clip, parallel_map=parallel_map)
-
-            return steps.mask(state, message, fill, self._log, parallel_map=parallel_map)
+            update = vector if isinstance(vector, Update) else Update.of(self.plan, *given)
+            return steps.mask(
+                state, message, update, self._log, rounding=rounding, clip=clip, parallel_map=parallel_map
+            )
 
         reply = self._step("mask", message, step)
         self._masked = fingerprint
@@ -241,16 +247,6 @@ class Client(Secret):
 
     def __repr__(self) -> str:
         return f"<Client of {self.user!r}, {self.phase.value}>"
-
-
-def _checksum(vector: npt.NDArray[Any]) -> tuple[int, bytes]:
-    """Tells vectors apart that a program mixes up by mistake, far faster than a hash of all: everything added up, and a
-    hash of some of it. Nothing of the vector is kept."""
-    content = np.ascontiguousarray(vector).reshape(-1).view(np.uint8)
-    whole = content.size - content.size % 8
-    words = content[:whole].view(np.uint64)
-    kept = words[:: words.size // _SAMPLES + 1].tobytes() + content[whole:].tobytes()
-    return int(np.add.reduce(words)), digest("vector-sample", kept)
 
 
 def _directory(plan: Plan, directory: Directory) -> dict[int, bytes]:

@@ -1,137 +1,28 @@
-"""An update's way into the segments' rings and back: weigh, clip, cut, quantize; and a block's sum to its mean.
+"""An update's way into the segments' rings and back: clip, cut, quantize; and a block's sum to its mean.
 
-The plan says where to cut and at which level, the quantizer rounds, the ring holds the result. Rounding draws from a
-key of its own: from the system's entropy in a deployment, from a seed in a simulation, and never from anything that a
-mask is made of.
+The plan says where to cut and at which level, the quantizer rounds, the ring holds the result.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.crypto.hashing import digest
-from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, KEY_SIZE, Keystream, chunk_buffer
-from heterosag.crypto.secret import Secret
-from heterosag.errors import UsageError
 from heterosag.plan import Cell, Plan, PlannedBlock
+from heterosag.protocol.cells import PIECE_SIZE, CellLanes, ParallelMap
+from heterosag.protocol.rounding import Rounding
+from heterosag.protocol.update import METRIC_LIMIT, Update
 from heterosag.vector import ring
 from heterosag.vector.quantize import check_finite, count_outside, dequantize, quantize
 from heterosag.vector.ring import Lanes
 from heterosag.vector.rotation import rotate, unrotate
 
-__all__ = [
-    "METRIC_LIMIT",
-    "PIECE_SIZE",
-    "CellLanes",
-    "Rounding",
-    "ParallelMap",
-    "Update",
-    "check_update",
-    "decode",
-    "decode_metric",
-    "fill_cells",
-]
-
-METRIC_LIMIT = 2**28
-"""Largest magnitude of a metric."""
-
-PIECE_SIZE = 1 << 20
-"""Elements of a piece of a large vector: pieces are encoded and masked apart from one another."""
-
-ParallelMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""Runs a function over independent pieces: `map` itself, or that of a pool of threads."""
+__all__ = ["decode", "decode_metric", "fill_cells"]
 
 _METRIC_SCALE = 2.0**20
-_WORD_SIZE = 4  # bytes of randomness an element's rounding takes
-_CHUNK = CHUNK_SIZE // _WORD_SIZE  # elements whose words are drawn together: they stay in the cache until used
-
-
-@dataclass(frozen=True, slots=True)
-class Rounding(Secret):
-    """The random key of one user's rounding in one round."""
-
-    _key: bytes = field(repr=False)
-
-    @classmethod
-    def from_system(cls) -> Rounding:
-        """A fresh key from the operating system, as a deployment uses it."""
-        return cls(secrets.token_bytes(KEY_SIZE))
-
-    @classmethod
-    def from_seed(cls, seed: int, user: int, round_number: int = 0) -> Rounding:
-        """A reproducible key for a simulation: one for each seed, user (roster index) and round."""
-        if not all(0 <= part < 2**64 for part in (seed, user, round_number)):
-            raise UsageError("a rounding seed, a user's index and a round are numbers from 0 to 2^64-1")
-        parts = (part.to_bytes(8, "little") for part in (seed, user, round_number))
-        return cls(digest("simulated-rounding", *parts))
-
-    def words(self, start: int, count: int) -> npt.NDArray[np.uint32]:
-        """The words of elements start..start+count-1: every element of a vector has its own."""
-        return np.concatenate(
-            [np.empty(0, dtype=np.uint32), *(part.copy() for part in self.draw(start, start + count))]
-        )
-
-    def draw(self, start: int, stop: int) -> Iterator[npt.NDArray[np.uint32]]:
-        """The words of elements start..stop-1, a chunk at a time in one buffer."""
-        skipped = start * _WORD_SIZE % BLOCK_SIZE
-        stream = Keystream(self._key, start=start * _WORD_SIZE - skipped)
-        buffer = chunk_buffer()
-        stream.read_into(buffer, skipped)
-        for begin in range(start, stop, _CHUNK):
-            yield stream.read_into(buffer, (min(stop, begin + _CHUNK) - begin) * _WORD_SIZE).view("<u4")
-
-
-@dataclass(frozen=True, slots=True)
-class CellLanes:
-    """The contents of one cell: elements in lanes of their ring, auxiliary lanes of 64 bits. Changed in place."""
-
-    elements: Lanes
-    auxiliary: npt.NDArray[np.uint64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """What a user brings to a round, checked against the plan; `extent` is its least and greatest element."""
-
-    vector: npt.NDArray[np.floating[Any]]
-    weight: int
-    metrics: dict[str, float]
-    extent: tuple[float, float]
-
-
-def check_update(
-    plan: Plan,
-    vector: npt.NDArray[np.floating[Any]],
-    *,
-    weight: int = 1,
-    metrics: Mapping[str, float] | None = None,
-) -> Update:
-    """Refuse, before anything is encoded, an update that does not fit the plan."""
-    if vector.shape != (plan.dimension,):
-        raise UsageError(f"the plan is for vectors of {plan.dimension} elements, this one has the shape {vector.shape}")
-    if vector.dtype.kind != "f":
-        raise UsageError(f"an update is a vector of floats, not of {vector.dtype}")
-    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= plan.max_weight:
-        above = isinstance(weight, int) and weight > plan.max_weight
-        hint = ": build it with a larger max_weight" if above else ""
-        raise UsageError(f"this plan takes whole weights from 1 to {plan.max_weight}, not {weight!r}{hint}")
-    extent = check_finite(vector)
-    values = dict(metrics or {})
-    if values.keys() != set(plan.metrics):
-        raise UsageError(
-            f"this plan sums the metrics {list(plan.metrics)}, not {sorted(values)}: build it with the metrics you give"
-        )
-    for name, value in values.items():
-        if not abs(value) <= METRIC_LIMIT:  # also refuses NaN
-            raise UsageError(f"metric {name!r} must lie within {METRIC_LIMIT} of zero, not {value!r}")
-    return Update(vector=vector, weight=weight, metrics=values, extent=extent)
 
 
 def fill_cells(

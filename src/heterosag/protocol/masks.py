@@ -18,7 +18,7 @@ import numpy.typing as npt
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.crypto.secret import Secret
 from heterosag.plan import Plan
-from heterosag.protocol.encoding import PIECE_SIZE, CellLanes, ParallelMap
+from heterosag.protocol.cells import PIECE_SIZE, CellLanes, ParallelMap
 from heterosag.vector.ring import Lanes
 
 __all__ = ["Mask", "apply", "apply_all", "shared_cells"]

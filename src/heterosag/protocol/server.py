@@ -36,13 +36,13 @@ from heterosag.errors import (
 from heterosag.plan import Plan, User
 from heterosag.protocol import messages as wire
 from heterosag.protocol import unmasking
-from heterosag.protocol.cells import check_packed_cells, empty_cells, unpack_cells
+from heterosag.protocol.blocks import DecodedBlock, join_blocks
+from heterosag.protocol.cells import ParallelMap, check_packed_cells, empty_cells, unpack_cells
 from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
-from heterosag.protocol.encoding import ParallelMap
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.survivors import make_admissible
 from heterosag.protocol.transitions import SERVER_TRANSITIONS, ServerPhase, next_phase
-from heterosag.protocol.unmasking import Commitments, DecodedBlock
+from heterosag.protocol.unmasking import Commitments
 
 __all__ = ["Decoded", "DecodedBlock", "Refusal", "Server"]
 
@@ -290,7 +290,7 @@ class _Unmasking(_State):
             sums=masked.sums,
             parallel_map=self.base.parallel_map,
         )
-        segments, metrics = unmasking.join_blocks(self.plan, self.survivors, masked.sums)
+        segments, metrics = join_blocks(self.plan, self.survivors, masked.sums)
         names = tuple(self.plan.users[index] for index in self.survivors)
         return "close", Decoded(survivors=names, segments=segments, metrics=metrics), {}
 

@@ -10,7 +10,7 @@ the plan's floor, thresholds or robustness, or that leaves this user out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -26,13 +26,15 @@ from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import pack_cells, reduce_cells
+from heterosag.protocol.cells import ParallelMap, pack_cells, reduce_cells
 from heterosag.protocol.context import check_indices, roster_context, sharers_context, survivors_bytes
-from heterosag.protocol.encoding import CellLanes, ParallelMap
+from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.release_log import ReleaseLog
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.survivors import check_admissible
+from heterosag.protocol.update import Update
 
 __all__ = [
     "Advertised",
@@ -183,16 +185,23 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials, log: Release
 
 
 def mask(
-    state: Shared, data: bytes, fill: Callable[[], list[CellLanes]], log: ReleaseLog, *, parallel_map: ParallelMap = map
+    state: Shared,
+    data: bytes,
+    update: Update,
+    log: ReleaseLog,
+    *,
+    rounding: Rounding | None = None,
+    clip: bool = True,
+    parallel_map: ParallelMap = map,
 ) -> tuple[Masked, bytes]:
-    """Phase 2: check who shared and what they sealed, then mask what `fill` encodes and send it packed.
+    """Phase 2: check who shared and what they sealed, then encode the update, mask it and send it packed.
 
     A round is masked once: one vector under one list of sharers, claimed in the log before it is given out, because two
     vectors under the same masks would show their difference. With identities the list is signed for: see
     `sign_survivors`.
 
-    `fill` is called only when every check has passed: a server that shows a list without this user's block peers gets
-    a refusal instead of a vector in the clear.
+    Nothing is encoded before every check has passed: a server that names a list without this user's block peers gets a
+    refusal instead of a vector in plaintext.
     """
     base = state.base
     inbox = wire.decode(wire.Inbox, data, plan=base.plan, sender="server")
@@ -200,8 +209,9 @@ def mask(
     sharers = _check_set(base, inbox.sharers, state.roster, "the list of users who shared")
     held, complaints = _open_shares(state, inbox, sharers)
     context = sharers_context(state.context, inbox.sharers)
-    cells = base.plan.cells(base.plan.assignment[base.user])
-    lanes = fill()
+    subgroup = base.plan.assignment[base.user]
+    cells = base.plan.cells(subgroup)
+    lanes = fill_cells(base.plan, subgroup, update, rounding, clip=clip, parallel_map=parallel_map)
     masks.apply(lanes, _masks_of(state, sharers, context), parallel_map=parallel_map)
     reduce_cells(lanes, cells)
     message = wire.encode(

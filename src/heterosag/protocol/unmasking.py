@@ -1,4 +1,4 @@
-"""What the server does with released shares: rebuild one secret of each user, remove the masks, join blocks.
+"""What the server does with released shares: rebuild one secret of each user, and remove the masks.
 
 For every user who shared, the server rebuilds sigma_self if the user survived and sigma_mask if not, never both. It
 tries the first t shares and checks the result against what the user published (its public mask key, or the commitment
@@ -11,22 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.errors import DisputedShareError, FaultyUserError, TooFewSurvivorsError, WireError
 from heterosag.plan import Plan
-from heterosag.plan.layout import PlannedBlock
 from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.encoding import CellLanes, ParallelMap, decode_metric
+from heterosag.protocol.cells import CellLanes, ParallelMap
 from heterosag.protocol.masks import Mask
-from heterosag.vector import ring
-from heterosag.vector.ring import Lanes
 
-__all__ = ["Commitments", "DecodedBlock", "find_fault", "find_metric_fault", "join_blocks", "rebuild", "remove_masks"]
+__all__ = ["Commitments", "rebuild", "remove_masks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,54 +38,6 @@ class Commitments:
         own = {entry.user: entry.self_commitment for entry in message.shares}
         mask[message.user], own[message.user] = message.own_mask_commitment, message.own_self_commitment
         return cls(secret=message.secret_commitment, shares={"mask": mask, "self": own})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedBlock:
-    """The sum of a block's survivors: elements in the block's ring, auxiliary lanes by name.
-
-    `fault` says why honest users cannot have made it, None if they can. A faulty block's numbers mean nothing.
-    """
-
-    block: PlannedBlock
-    survivors: int
-    elements: Lanes
-    auxiliary: dict[str, int]
-    fault: str | None
-
-    @property
-    def weight(self) -> int:
-        """The sum of the survivors' weights."""
-        return self.auxiliary.get("weight", self.auxiliary["count"])
-
-
-def find_fault(
-    plan: Plan, block: PlannedBlock, survivors: int, elements: Lanes, auxiliary: Mapping[str, int]
-) -> str | None:
-    """Why honest users cannot have made a block of a segment.
-
-    The constant lane must decode to the number of survivors (masks that did not cancel, or a malicious user, fail
-    here), the weight must be one that so many users can have, no element may exceed what that weight allows.
-    """
-    weight = auxiliary.get("weight", auxiliary["count"])
-    if auxiliary["count"] != survivors:
-        return f"its constant lane says {auxiliary['count']} users, {survivors} survived"
-    if not survivors <= weight <= survivors * plan.max_weight:
-        return f"a total weight of {weight} from {survivors} users"
-    if int(elements.max()) > weight * (block.level - 1):
-        return "a sum beyond what its weight allows"
-    if auxiliary["clipped"] > survivors * elements.size:
-        return "more clipped elements than it has"
-    return None
-
-
-def find_metric_fault(plan: Plan, survivors: int, auxiliary: Mapping[str, int]) -> str | None:
-    """Why honest users cannot have made the block of metrics."""
-    if auxiliary["count"] != survivors:
-        return f"its constant lane says {auxiliary['count']} users, {survivors} survived"
-    if any(decode_metric(auxiliary[name], survivors) is None for name in plan.metrics):
-        return "a metric beyond its limit"
-    return None
 
 
 def rebuild(
@@ -192,39 +139,3 @@ def remove_masks(
                 removed.append(Mask(key, user > gone, cells))
         work.append((sums[subgroup], removed))
     masks.apply_all(work, parallel_map=parallel_map)
-
-
-def join_blocks(
-    plan: Plan, survivors: Sequence[int], sums: dict[int, list[CellLanes]]
-) -> tuple[tuple[tuple[DecodedBlock, ...], ...], DecodedBlock | None]:
-    """Add up the subgroups of every block with survivors, in place of the first one's accumulator."""
-    alive = dict.fromkeys(sums, 0)
-    for user in survivors:
-        alive[plan.assignment[user]] += 1
-
-    def join(place: int, block: PlannedBlock, lanes: tuple[str, ...]) -> DecodedBlock | None:
-        present = [subgroup for subgroup in block.subgroups if alive.get(subgroup)]
-        if not present:
-            return None
-        total = sums[present[0]][place]
-        for other in present[1:]:
-            np.add(total.elements, sums[other][place].elements, out=total.elements)
-            np.add(total.auxiliary, sums[other][place].auxiliary, out=total.auxiliary)
-        survived = sum(alive[subgroup] for subgroup in present)
-        elements = ring.reduce(total.elements, block.bits)
-        auxiliary = dict(zip(lanes, total.auxiliary.tolist(), strict=True))
-        if place < len(plan.segments):
-            fault = find_fault(plan, block, survived, elements, auxiliary)
-        else:
-            fault = find_metric_fault(plan, survived, auxiliary)
-        return DecodedBlock(block=block, survivors=survived, elements=elements, auxiliary=auxiliary, fault=fault)
-
-    segments = tuple(
-        tuple(found for block in segment.blocks if (found := join(place, block, plan.lanes)) is not None)
-        for place, segment in enumerate(plan.segments)
-    )
-    metrics = None
-    if plan.metrics:
-        last = plan.cells(0)[-1]
-        metrics = join(len(plan.segments), last.block, last.lanes)
-    return segments, metrics

@@ -24,14 +24,15 @@ from heterosag.crypto.identity import Identity
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol import encoding
-from heterosag.protocol.cells import empty_cells
+from heterosag.protocol.blocks import join_blocks
+from heterosag.protocol.cells import CellLanes, empty_cells
 from heterosag.protocol.context import RoundId
-from heterosag.protocol.encoding import CellLanes, Rounding, Update
 from heterosag.protocol.guard import Guard
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.server import Decoded, Refusal, Server
 from heterosag.protocol.survivors import outcome
 from heterosag.protocol.transitions import Phase
-from heterosag.protocol.unmasking import join_blocks
+from heterosag.protocol.update import Update
 from heterosag.simulation.workers import Workers, WorkerSettings, assemble
 from heterosag.vector.arrays import Layout
 
@@ -219,9 +220,7 @@ def _collect(
         )
     weight_of = _weights(plan, weights)
     inputs = {
-        user: encoding.check_update(
-            plan, layout.flatten(arrays), weight=weight_of.get(user, 1), metrics=(metrics or {}).get(user)
-        )
+        user: Update.of(plan, layout.flatten(arrays), weight=weight_of.get(user, 1), metrics=(metrics or {}).get(user))
         for user, arrays in given.items()
     }
     return layout, inputs

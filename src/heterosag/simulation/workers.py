@@ -22,10 +22,12 @@ from typing import Any, Protocol
 from heterosag.crypto.identity import Identity
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
+from heterosag.protocol.cells import ParallelMap
 from heterosag.protocol.client import Client
 from heterosag.protocol.context import RoundId
-from heterosag.protocol.encoding import ParallelMap, Rounding, Update
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.transitions import Phase
+from heterosag.protocol.update import Update
 
 __all__ = ["Workers", "WorkerSettings", "ForkedWorkers", "LocalWorkers", "all_cores", "assemble"]
 
@@ -94,15 +96,8 @@ class LocalWorkers:
         if phase is not Phase.MASK:
             return client.answer(phase, message)
         update = self._settings.inputs[user]
-        return client.answer(
-            phase,
-            message,
-            update.vector,
-            weight=update.weight,
-            metrics=update.metrics,
-            rounding=self._settings.rounding[user],
-            clip=user not in self._settings.malicious,
-        )
+        clip = user not in self._settings.malicious
+        return client.answer(phase, message, update, rounding=self._settings.rounding[user], clip=clip)
 
 
 class ForkedWorkers:

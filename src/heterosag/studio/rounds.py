@@ -21,8 +21,10 @@ from heterosag.plan import Plan
 from heterosag.protocol import Client, Identity, RoundId, Server
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import unpack_cells
-from heterosag.protocol.encoding import Rounding, check_update, fill_cells
+from heterosag.protocol.encoding import fill_cells
+from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.transitions import Phase
+from heterosag.protocol.update import Update
 from heterosag.studio.forms import Form
 
 __all__ = ["USERS", "step_through"]
@@ -216,7 +218,7 @@ def _vectors(told: _Told, sent: Mapping[Any, bytes], rounding: Rounding) -> list
     plan, subgroup = told.plan, told.plan.assignment[told.watched]
     cells = plan.cells(subgroup)
     update = told.updates[told.watched]
-    plain = fill_cells(plan, subgroup, check_update(plan, update), rounding)
+    plain = fill_cells(plan, subgroup, Update.of(plan, update), rounding)
     message = wire.decode(wire.MaskedVector, sent[told.watched], plan=plan)
     return [
         {

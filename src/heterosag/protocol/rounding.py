@@ -1,0 +1,59 @@
+"""The randomness of rounding, from a key of its own.
+
+The key comes from the system's entropy in a deployment, from a seed in a simulation, and never from anything that a
+mask is made of.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag.crypto.hashing import digest
+from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, KEY_SIZE, Keystream, chunk_buffer
+from heterosag.crypto.secret import Secret
+from heterosag.errors import UsageError
+
+__all__ = ["Rounding"]
+
+_WORD_SIZE = 4  # bytes of randomness an element's rounding takes
+_CHUNK = CHUNK_SIZE // _WORD_SIZE  # elements whose words are drawn together: they stay in the cache until used
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding(Secret):
+    """The random key of one user's rounding in one round."""
+
+    _key: bytes = field(repr=False)
+
+    @classmethod
+    def from_system(cls) -> Rounding:
+        """A fresh key from the operating system, as a deployment uses it."""
+        return cls(secrets.token_bytes(KEY_SIZE))
+
+    @classmethod
+    def from_seed(cls, seed: int, user: int, round_number: int = 0) -> Rounding:
+        """A reproducible key for a simulation: one for each seed, user (roster index) and round."""
+        if not all(0 <= part < 2**64 for part in (seed, user, round_number)):
+            raise UsageError("a rounding seed, a user's index and a round are numbers from 0 to 2^64-1")
+        parts = (part.to_bytes(8, "little") for part in (seed, user, round_number))
+        return cls(digest("simulated-rounding", *parts))
+
+    def words(self, start: int, count: int) -> npt.NDArray[np.uint32]:
+        """The words of elements start..start+count-1: every element of a vector has its own."""
+        return np.concatenate(
+            [np.empty(0, dtype=np.uint32), *(part.copy() for part in self.draw(start, start + count))]
+        )
+
+    def draw(self, start: int, stop: int) -> Iterator[npt.NDArray[np.uint32]]:
+        """The words of elements start..stop-1, a chunk at a time in one buffer."""
+        skipped = start * _WORD_SIZE % BLOCK_SIZE
+        stream = Keystream(self._key, start=start * _WORD_SIZE - skipped)
+        buffer = chunk_buffer()
+        stream.read_into(buffer, skipped)
+        for begin in range(start, stop, _CHUNK):
+            yield stream.read_into(buffer, (min(stop, begin + _CHUNK) - begin) * _WORD_SIZE).view("<u4")

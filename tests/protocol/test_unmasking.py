@@ -1,0 +1,103 @@
+"""Rebuilding secrets from released shares: false shares, disputed and faulty dealers."""
+
+import pytest
+from msgspec.structs import replace
+from rounds import World, change, released, small_plan, total_counts, unmasking
+
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import RULES
+from heterosag.errors import (
+    DisputedShareError,
+    FaultyUserError,
+    TooFewSurvivorsError,
+)
+from heterosag.plan import Plan
+from heterosag.protocol import ServerPhase, outcome
+from heterosag.protocol import messages as wire
+
+
+@pytest.mark.parametrize("bad", [bytes(32), b"\xff" * 32])
+def test_false_shares_count_as_missing_while_enough_good_ones_exist(bad: bytes) -> None:
+    """Five of twelve holders lie about everything (some with numbers outside the field); seven good shares suffice."""
+    world = unmasking(without=(4,))
+    for user in world.waiting:
+        message, shares = released(world, user)
+        if user in (0, 1, 2, 3):
+            message = change(wire.Released, message, world.plan, shares=[(dealer, bad) for dealer, _ in shares])
+        world.server.receive(user, message)
+    world.server.close()
+    assert total_counts(world.server.decoded) == [11, 11, 11]
+    combine(world.plan, world.server.decoded, RULES["mean"])
+
+
+def test_too_many_false_shares_name_the_pairs() -> None:
+    world = unmasking()
+    for user in world.waiting:
+        message, shares = released(world, user)
+        if user < 6:
+            message = change(wire.Released, message, world.plan, shares=[(dealer, bytes(32)) for dealer, _ in shares])
+        world.server.receive(user, message)
+    with pytest.raises(DisputedShareError, match="6 good shares of user 0's self secret, 7 are needed") as dispute:
+        world.server.close()
+    assert dispute.value.pairs == tuple((0, holder) for holder in range(6))
+    assert world.server.phase is ServerPhase.FAILED
+
+
+def test_too_few_answers_end_the_round() -> None:
+    world = unmasking()
+    with pytest.raises(TooFewSurvivorsError, match="6 good shares of user 0"):
+        world.run("unmask", without=range(6))
+
+
+@pytest.mark.parametrize("kind", ["mask", "self"])
+def test_a_dealer_whose_shares_give_another_secret_is_to_blame(kind: str) -> None:
+    """User 4 shares and commits to something else than its secrets; it drops out, or survives."""
+    from heterosag.protocol.client import Polynomials
+
+    world = World(small_plan())
+    world.run("advertise")
+    false = Polynomials(mask=[1] * 7, self=[2] * 7)
+    world.server.receive(4, world.clients[4].share(world.waiting[4], polynomials=false))
+    for user in range(12):
+        if user != 4:
+            world.server.receive(user, world.answer("share", user))
+    world.waiting = world.server.close()
+    world.run("mask", without={4} if kind == "mask" else set())
+    with pytest.raises(FaultyUserError, match=f"do not give its {kind} secret") as blame:
+        world.run("unmask")
+    assert blame.value.user == 4
+
+
+def test_a_dealer_whose_shares_do_not_match_their_commitments_is_disputed_by_every_holder() -> None:
+    """User 4 publishes false commitments: everybody complains, and no matching shares are left to rebuild from."""
+    world = World(small_plan())
+    world.run("advertise")
+    for user in range(12):
+        message = world.answer("share", user)
+        if user == 4:
+            shares = wire.decode(wire.Shares, message, plan=world.plan).shares
+            shares = [replace(entry, mask_commitment=bytes(32)) for entry in shares]
+            message = change(wire.Shares, message, world.plan, shares=shares)
+        world.server.receive(user, message)
+    world.waiting = world.server.close()
+    world.run("mask", without={4})
+    with pytest.raises(DisputedShareError, match="user 4's mask secret") as dispute:
+        world.run("unmask")
+    assert {dealer for dealer, _ in dispute.value.pairs} == {4}
+    assert len(dispute.value.pairs) == 11
+
+
+def test_a_dropped_users_secret_must_stay_within_reach_on_a_sparse_graph() -> None:
+    """Every survivor has holders enough; a user who shared and dropped out has not."""
+    plan = Plan.build(
+        [40], [4], 80, value_range=1.0, subgroup_size=5, min_survivors=2, sharing="sparse", min_robustness=0.0
+    )
+    holders = plan.sharing.holders(7)
+    lost = {7, *holders[: len(holders) - plan.share_threshold + 1]}
+    world = World(plan)
+    world.run("advertise", "share")
+    with pytest.raises(TooFewSurvivorsError, match="holders of user 7"):
+        world.run("mask", without=lost)
+    found = outcome(plan, dict.fromkeys(lost, "mask"))
+    assert found.error is not None
+    assert "holders of user 7" in str(found.error)

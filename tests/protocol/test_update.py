@@ -1,0 +1,46 @@
+"""An update is checked once, on its way in."""
+
+import numpy as np
+import pytest
+from rounds import World, small_plan
+
+from heterosag.errors import UsageError
+from heterosag.plan import Plan
+from heterosag.protocol.update import Update, checksum
+
+
+def test_bad_vectors_and_weights_are_refused_at_once() -> None:
+    plan = Plan.build([12], [4], 1003, value_range=1.0, subgroup_size=3)
+    with pytest.raises(UsageError, match="1003 elements"):
+        Update.of(plan, np.zeros(1002))
+    with pytest.raises(UsageError, match="NaN"):
+        Update.of(plan, np.full(1003, np.nan))
+    with pytest.raises(UsageError, match="vector of floats"):
+        Update.of(plan, np.zeros(1003, dtype=np.int64))  # type: ignore[arg-type]
+    for weight in (0, 2, True, 1.0):
+        with pytest.raises(UsageError, match="integer weights"):
+            Update.of(plan, np.zeros(1003), weight=weight)  # type: ignore[arg-type]
+
+
+def test_an_update_of_another_plan_is_refused_by_the_client() -> None:
+    world = World(small_plan(metrics=[]))
+    world.run("advertise", "share")
+    for other in ({"dimension": 41}, {"metrics": ["loss"]}, {"max_weight": 9}):
+        plan = small_plan(**other)
+        update = Update.of(plan, np.zeros(plan.dimension), plan.max_weight, dict.fromkeys(plan.metrics, 0.0))
+        with pytest.raises(UsageError, match="checked against another plan"):
+            world.clients[0].mask(world.waiting[0], update)
+    good = Update.of(world.plan, world.updates[0])
+    world.server.receive(0, world.clients[0].mask(world.waiting[0], good))
+
+
+def test_the_checksum_notices_any_change() -> None:
+    vector = np.arange(20_000, dtype=np.float32)
+    before = checksum(vector, 1, {})
+    assert checksum(vector.copy(), 1, {}) == before
+    for place in (0, 7777, 19_999):
+        other = vector.copy()
+        other[place] += 1
+        assert checksum(other, 1, {}) != before
+    assert checksum(vector, 2, {}) != before
+    assert checksum(vector, 1, {"loss": 0.0}) != before
