@@ -31,6 +31,9 @@ class World:
     def make_client(self, user: Any, plan: Plan | None = None, round_id: RoundId = ROUND, **options: Any) -> Client:
         identity = None if self.identities is None else self.identities[user]
         chosen = {"identity": identity, "directory": self.directory, "trust_server": identity is None, **options}
+        saved = chosen.pop("saved", None)
+        if saved is not None:
+            return Client.restore(saved, plan or self.plan, user, round_id, **chosen)
         return Client(plan or self.plan, user, round_id, **chosen)
 
     def answer(self, phase: str, user: Any, message: bytes | None = None) -> bytes:

@@ -173,7 +173,7 @@ def test_the_server_notes_a_round_as_soon_as_it_asks() -> None:
     assert ledger.rounds == 1
 
 
-def test_books_are_kept_over_programs() -> None:
+def test_a_ledger_is_kept_over_programs() -> None:
     plan = small_plan()
     ledger = Ledger(plan)
     ledger.note(frozenset(range(12)))

@@ -195,7 +195,7 @@ def test_strategies_run_on_it(strategy: Any, tmp_path: Path) -> None:
     options = {"proximal_mu": 0.1} if strategy is FedProx else {}
     chosen = strategy(fraction_evaluate=0.5, min_available_nodes=6, **options)
     model = {"w": np.zeros(30, dtype=np.float32)}
-    result = chosen.start(grid=grid, initial_arrays=record(model), num_rounds=2)
+    result = grid.start(chosen, initial_arrays=record(model), num_rounds=2)
     assert len(grid.rounds) == 2
     assert all(not done.error for done in grid.rounds)
     assert result.arrays["w"].numpy().shape == (30,)
@@ -210,7 +210,7 @@ def test_strategies_that_need_each_reply_are_refused(strategy: Any, tmp_path: Pa
     grid, inside = grid_of(nodes)
     options = {"num_malicious_nodes": 1} if strategy is Krum else {}
     with pytest.raises(UsageError, match=r"rule='median'.* on the SecureGrid"):
-        strategy(min_available_nodes=6, **options).start(grid=grid, initial_arrays=record(arrays()), num_rounds=1)
+        grid.start(strategy(min_available_nodes=6, **options), initial_arrays=record(arrays()), num_rounds=1)
     assert inside.log == []
 
 
@@ -574,6 +574,20 @@ def test_a_node_outside_the_directory_is_left_out(tmp_path: Path) -> None:
     assert "no key in the directory" in grid.rounds[0].lost[nodes[6].context.node_id]
 
 
+def test_a_strategy_that_was_not_checked_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        FedAvg(min_available_nodes=6, fraction_evaluate=0.0).start(
+            grid=grid, initial_arrays=record(arrays()), num_rounds=2
+        )
+    assert caplog.text.count("use SecureGrid.start(strategy, ...)") == 1
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        grid_of(nodes)[0].start(FedAvg(min_available_nodes=6, fraction_evaluate=0.0), record(arrays()), num_rounds=1)
+    assert "SecureGrid.start" not in caplog.text
+
+
 def test_clipping_for_differential_privacy_is_refused(tmp_path: Path) -> None:
     from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping as Clipping
 
@@ -581,7 +595,7 @@ def test_clipping_for_differential_privacy_is_refused(tmp_path: Path) -> None:
     grid, _ = grid_of(nodes)
     strategy = Clipping(FedAvg(min_available_nodes=6), 0.1, 1.0, 6)
     with pytest.raises(UsageError, match="needs every client's own reply"):
-        strategy.start(grid=grid, initial_arrays=record(arrays()), num_rounds=1)
+        grid.start(strategy, initial_arrays=record(arrays()), num_rounds=1)
 
 
 def test_weights_above_the_bound_are_refused_with_the_remedy(tmp_path: Path) -> None:

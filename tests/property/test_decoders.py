@@ -197,11 +197,11 @@ def test_announced_elements_take_no_memory_in_plans_and_saved_clients(header: by
     from heterosag.crypto.hashing import digest
 
     plan, saved = other_plans()[0], play(False).saved["mask"][32:]
-    client = play(False).client()
+    tape = play(False)
     for place in range(150):
         body = saved[:place] + header
         assert peak_memory(lambda place=place: Plan.decode(plan[:place] + header)) < 1_000_000
-        assert peak_memory(lambda body=body: client.restore(digest("saved-client", body) + body)) < 1_000_000
+        assert peak_memory(lambda body=body: tape.client(saved=digest("saved-client", body) + body)) < 1_000_000
 
 
 @each("name", KINDS)

@@ -164,13 +164,6 @@ def test_bad_bytes_name_the_server_in_every_phase(phase: str) -> None:
     assert caught.value.sender == "server"
 
 
-def test_only_a_fresh_client_takes_a_saved_ones_place() -> None:
-    world = masking()
-    saved = world.clients[0].save()
-    with pytest.raises(UsageError, match="only a fresh client"):
-        world.clients[0].restore(saved)
-
-
 @each("phase", ["share", "mask", "agree", "unmask"])
 def test_bytes_that_do_not_decode_change_nothing(phase: str) -> None:
     world = World(small_plan(), signed=True)
@@ -194,8 +187,7 @@ def test_only_a_malicious_user_wraps() -> None:
             saved = client.save()
             lanes = []
             for chosen in (True, clip):
-                again = world.make_client(0, release_log=MemoryReleaseLog())
-                again.restore(saved)
+                again = world.make_client(0, saved=saved, release_log=MemoryReleaseLog())
                 vector = np.full(world.plan.dimension, value)
                 reply = again.mask(world.waiting[0], vector, rounding=Rounding.from_seed(1, 0), clip=chosen)
                 lanes.append(bytes(wire.decode(wire.MaskedVector, reply, plan=world.plan).vector))

@@ -2,6 +2,7 @@
 
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,8 +24,7 @@ from heterosag.storage.release_log import FileReleaseLog
 def reborn(world: World, user: int) -> None:
     """Replace a client by one restored from its saved state, as a new process would have it."""
     data = world.clients[user].save()
-    fresh = world.make_client(user)
-    fresh.restore(data)
+    fresh = world.make_client(user, saved=data)
     assert fresh.phase is world.clients[user].phase
     world.clients[user] = fresh
 
@@ -65,20 +65,14 @@ def test_saved_clients_are_bound_to_plan_user_and_round() -> None:
     world = World(small_plan())
     world.run("advertise")
     data = world.clients[0].save()
-    strangers = [
-        world.make_client(1),
-        world.make_client(0, round_id=RoundId(session=b"test", number=4)),
-        world.make_client(0, plan=small_plan(dimension=41)),
+    strangers: list[tuple[int, dict[str, Any]]] = [
+        (1, {}),
+        (0, {"round_id": RoundId(session=b"test", number=4)}),
+        (0, {"plan": small_plan(dimension=41)}),
     ]
-    for stranger in strangers:
+    for user, other in strangers:
         with pytest.raises(UsageError, match="another plan, user, session, round or model"):
-            stranger.restore(data)
-    with pytest.raises(UsageError, match="only a fresh client"):
-        world.clients[0].restore(data)
-    with pytest.raises(FaultyServerError):
-        world.clients[0].share(change(wire.Roster, world.waiting[0], world.plan, advertised=[]))
-    with pytest.raises(UsageError, match="only a fresh client"):
-        world.clients[0].restore(data)  # not even a dead one, which has nothing left
+            world.make_client(user, saved=data, **other)
 
 
 def test_damaged_states_are_refused() -> None:
@@ -87,7 +81,7 @@ def test_damaged_states_are_refused() -> None:
     data = world.clients[0].save()
     for wrong in (b"", data[:-1], data + b"\0", data[:40] + bytes([data[40] ^ 1]) + data[41:], bytes(64)):
         with pytest.raises(UsageError, match="cut or changed"):
-            world.make_client(0).restore(wrong)
+            world.make_client(0, saved=wrong)
 
 
 def test_states_with_a_right_digest_and_wrong_contents_are_refused() -> None:
@@ -106,7 +100,7 @@ def test_states_with_a_right_digest_and_wrong_contents_are_refused() -> None:
     for fields, problem in changes:
         wrong = msgspec.msgpack.encode(body | fields)
         with pytest.raises(UsageError, match=problem):
-            world.make_client(0).restore(digest("saved-client", wrong) + wrong)
+            world.make_client(0, saved=digest("saved-client", wrong) + wrong)
 
 
 def test_a_saved_client_shows_nothing_and_cannot_be_pickled() -> None:
@@ -144,11 +138,7 @@ def test_a_restored_state_of_old_does_not_release_twice(tmp_path: Path) -> None:
     old = world.clients[0].save()
     request = world.waiting[0]
     world.answer("unmask", 0)
-    second = world.make_client(0, release_log=FileReleaseLog(tmp_path))
-    second.restore(old)
-    from rounds import change
-
-    from heterosag.protocol import messages as wire
+    second = world.make_client(0, saved=old, release_log=FileReleaseLog(tmp_path))
 
     fewer = change(wire.UnmaskRequest, request, plan, survivors=[user for user in range(12) if user != 11])
     with pytest.raises(FaultyServerError, match="asked a second time"):
@@ -163,8 +153,7 @@ def test_a_restored_state_of_old_does_not_mask_twice(tmp_path: Path) -> None:
     inbox = world.run("advertise", "share")[0]
     old = world.clients[0].save()
     world.clients[0].mask(inbox, world.updates[0])
-    second = world.make_client(0, release_log=FileReleaseLog(tmp_path))
-    second.restore(old)
+    second = world.make_client(0, saved=old, release_log=FileReleaseLog(tmp_path))
     with pytest.raises(FaultyServerError, match="asked a second time"):
         second.mask(inbox, world.updates[1])
     assert second.phase is ClientPhase.DEAD
@@ -177,8 +166,7 @@ def test_a_restored_state_of_old_does_not_share_twice(tmp_path: Path) -> None:
     roster = world.run("advertise")[0]
     old = world.clients[0].save()
     world.clients[0].share(roster)
-    second = world.make_client(0, release_log=FileReleaseLog(tmp_path))
-    second.restore(old)
+    second = world.make_client(0, saved=old, release_log=FileReleaseLog(tmp_path))
     with pytest.raises(FaultyServerError, match="asked a second time"):
         second.share(roster)
 
@@ -235,8 +223,8 @@ def test_masking_secrets_are_those_of_the_roster() -> None:
     for pairs in ({}, body["pairs"] | {0: bytes(32)}, body["pairs"] | {1: bytes(31)}):
         changed = msgspec.msgpack.encode(body | {"pairs": pairs})
         with pytest.raises(UsageError, match="masking secrets"):
-            world.make_client(0).restore(digest("saved-client", changed) + changed)
+            world.make_client(0, saved=digest("saved-client", changed) + changed)
     for stranger in (-1, 12):
         changed = msgspec.msgpack.encode(body | {"roster": [*body["roster"], stranger]})
         with pytest.raises(UsageError, match="masking secrets"):
-            world.make_client(0).restore(digest("saved-client", changed) + changed)
+            world.make_client(0, saved=digest("saved-client", changed) + changed)

@@ -8,7 +8,7 @@ or stays away for the round. Sometimes two programs of one user run at once on o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -84,9 +84,8 @@ class Program:
         saved = self.node.disk.saved.get(number)
         if saved is None and envelope.phase != "advertise":
             return None
-        client = self.node.make_client(number)
+        client = self.node.make_client(number, saved)
         if saved is not None:
-            client.restore(saved)
             self.node.world.trace.note(self.node.user, f"goes on with round {number} as {client.phase.value}")
         self.clients[number] = client
         return client
@@ -166,19 +165,18 @@ class Node:
         rates = world.script.rates
         self._may_restart = bool(rates.crash or rates.crash_step or rates.twin)
 
-    def make_client(self, number: int) -> Client:
-        """A fresh client whose claims go to this user's disk."""
+    def make_client(self, number: int, saved: bytes | None = None) -> Client:
+        """A client, fresh or as it was saved, whose claims go to this user's disk."""
         world = self.world
         identity = None if world.identities is None else world.identities[self.user]
-        return Client(
-            world.script.plan,
-            self.user,
-            world.round_id(number),
-            identity=identity,
-            directory=world.directory,
-            trust_server=identity is None,
-            release_log=self.log(),
-        )
+        which = (world.script.plan, self.user, world.round_id(number))
+        options: dict[str, Any] = {
+            "identity": identity,
+            "directory": world.directory,
+            "trust_server": identity is None,
+            "release_log": self.log(),
+        }
+        return Client(*which, **options) if saved is None else Client.restore(saved, *which, **options)
 
     def log(self) -> Disk:
         """Where a client claims what it gives out."""

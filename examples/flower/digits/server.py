@@ -42,13 +42,12 @@ def main(grid: Grid, context: Context) -> None:
     while len(list(grid.get_node_ids())) < nodes:
         time.sleep(1)
     strategy = FedAvg(min_train_nodes=2, min_available_nodes=2, fraction_evaluate=0.0)  # later rounds take who is left
-    result = strategy.start(
-        grid=secure,
+    result = secure.start(
+        strategy,
         initial_arrays=ArrayRecord(make_model().state_dict()),
         num_rounds=int(config["rounds"]),
-        evaluate_fn=secure.recorded(evaluate),
+        evaluate_fn=evaluate,
     )
-    secure.close()
     found = {
         "accuracy": [float(metrics["accuracy"]) for metrics in result.evaluate_metrics_serverapp.values()],
         "rounds": [

@@ -1,7 +1,7 @@
 """HeteroSAg on Flower: `mod()` for the ClientApp, `SecureGrid` for the ServerApp::
 
     app = ClientApp(mods=[heterosag.flower.mod(trust_server=True)])
-    strategy.start(grid=heterosag.flower.SecureGrid(grid, levels=[16]), ...)
+    heterosag.flower.SecureGrid(grid, levels=[16]).start(strategy, ...)
 
 The train function, its arrays and its metrics stay as they are. Needs the `flower` extra.
 """

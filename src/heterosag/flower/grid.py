@@ -1,6 +1,6 @@
 """The server's side: a Grid that turns a strategy's train messages into a secure round.
 
-`strategy.start(grid=SecureGrid(grid, ...))` works with any strategy that averages replies: the strategy sends its train
+`SecureGrid(grid, ...).start(strategy, ...)` works with any strategy that averages replies: the strategy sends its train
 messages, the grid runs the stages of the protocol with the nodes and gives back one reply that holds the aggregate, as
 if one client had trained it. Evaluate and query messages pass through. A round that fails gives back an error reply, so
 that the strategy logs it and goes on with the next round.
@@ -8,7 +8,6 @@ that the strategy logs it and goes on with the next round.
 
 from __future__ import annotations
 
-import inspect
 import time
 from bisect import bisect_right
 from collections import Counter
@@ -20,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
 
 from heterosag.aggregation.clipping import clipped_share, follow
 from heterosag.aggregation.combine import BlockSum, Combined, combine
@@ -147,6 +147,7 @@ class SecureGrid(Grid):
         self._ledgers: dict[bytes, Ledger] = {}
         self._classes: dict[int, int] = {}
         self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
+        self._checked = False
         self.rounds: list[Round] = []
 
     # --- what passes through ------------------------------------------------------------------------------------
@@ -193,9 +194,44 @@ class SecureGrid(Grid):
             return replies
         if not all(is_train(message) for message in listed):
             raise UsageError("train messages cannot be mixed with others in one call")
-        frame = inspect.currentframe()
-        _refuse_strategy(frame.f_back.f_locals.get("self") if frame is not None and frame.f_back is not None else None)
+        if not self._checked:
+            log(
+                WARNING,
+                "which strategy this is was not checked: use SecureGrid.start(strategy, ...)",
+            )
+            self._checked = True
         return [self._secure(listed, timeout)]
+
+    def start(
+        self,
+        strategy: Strategy,
+        initial_arrays: ArrayRecord,
+        *,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        **options: Any,
+    ) -> Result:
+        """Run a strategy on this grid: `strategy.start(grid=grid, ...)`, securely.
+
+        Args:
+            strategy: Any strategy that averages replies, such as FedAvg, FedAdam or FedProx.
+            initial_arrays: The first model.
+            evaluate_fn: The server's own evaluation, whose accuracy and loss also go into the record.
+            options: What else `strategy.start` takes: num_rounds, timeout, train_config, evaluate_config.
+
+        Returns:
+            What `strategy.start` returns. The record is closed.
+
+        Raises:
+            UsageError: The strategy needs every client's own reply, which secure aggregation hides.
+        """
+        _refuse_strategy(strategy)
+        self._checked = True
+        if evaluate_fn is not None:
+            evaluate_fn = self.recorded(evaluate_fn)
+        try:
+            return strategy.start(grid=self, initial_arrays=initial_arrays, evaluate_fn=evaluate_fn, **options)
+        finally:
+            self.close()
 
     # --- the record ---------------------------------------------------------------------------------------------
 
@@ -460,12 +496,12 @@ def _directory(given: Mapping[str, bytes] | None) -> dict[User, bytes] | None:
     return None if given is None else {str(node): key for node, key in given.items()}
 
 
-def _refuse_strategy(caller: Any) -> None:
+def _refuse_strategy(strategy: Any) -> None:
     """Refuse a strategy that looks at each client's reply: behind this grid there is only the aggregate."""
-    inner = getattr(caller, "strategy", None)
+    inner = getattr(strategy, "strategy", None)
     if inner is not None:
         _refuse_strategy(inner)
-    for kind in type(caller).__mro__:
+    for kind in type(strategy).__mro__:
         if kind.__name__ in _NEED_EACH_REPLY and kind.__module__.startswith("flwr."):
             raise UsageError(
                 f"{kind.__name__} needs every client's own reply, which secure aggregation hides: use FedAvg, FedAdam "

@@ -150,8 +150,7 @@ class _Node:
         kept = context.state.config_records.get(RECORD)
         if kept is None:
             raise FaultyServerError(f"asked to {stage} without having advertised in this round")
-        client = self._client(context, kept)
-        client.restore(value(kept, "client", bytes, sender="context"))
+        client = self._client(context, kept, saved=value(kept, "client", bytes, sender="context"))
         data = value(record, "message", bytes, sender="server")
         extra: dict[str, Any] = {}
         if phase is Phase.MASK:
@@ -173,7 +172,8 @@ class _Node:
         context.state[RECORD] = ConfigRecord({**kept, "client": client.save()})
         return _reply(message, {"message": reply})
 
-    def _client(self, context: Context, kept: Mapping[str, Any]) -> Client:
+    def _client(self, context: Context, kept: Mapping[str, Any], *, saved: bytes | None = None) -> Client:
+        """The client of the round, fresh or as it was saved."""
         plan = Plan.decode(value(kept, "plan", bytes, sender="server"))
         user = str(context.node_id)
         if user not in plan.users:
@@ -194,19 +194,19 @@ class _Node:
             model=value(kept, "model", bytes, sender="server"),
         )
         identity, directory = self._identity(context)
-        return Client(
-            plan,
-            user,
-            round_id,
-            identity=identity,
-            directory=directory,
-            trust_server=self.trust_server,
-            policy=self.policy,
-            release_log=FileReleaseLog(self.releases / user),
-            guard=self._books(plan, user),
-        )
+        options: dict[str, Any] = {
+            "identity": identity,
+            "directory": directory,
+            "trust_server": self.trust_server,
+            "policy": self.policy,
+            "release_log": FileReleaseLog(self.releases / user),
+            "guard": self._ledger(plan, user),
+        }
+        if saved is not None:
+            return Client.restore(saved, plan, user, round_id, **options)
+        return Client(plan, user, round_id, **options)
 
-    def _books(self, plan: Plan, user: str) -> LedgerFile | None:
+    def _ledger(self, plan: Plan, user: str) -> LedgerFile | None:
         return LedgerFile(self.releases / user, plan, sets_below=self.hide_sets_below) if self.hide_sets_below else None
 
     def _mask(
@@ -219,7 +219,7 @@ class _Node:
         kept: Mapping[str, Any],
     ) -> tuple[bytes, dict[str, Any]]:
         """Phase 2: train on the model that the round is about, then mask what training changed."""
-        plan = Plan.decode(value(kept, "plan", bytes, sender="server"))
+        plan = client.plan
         del message.content[RECORD]
         _, before = arrays_of(message.content, "a train message")
         if round_digest(message.content, kept) != value(kept, "model", bytes, sender="server"):

@@ -93,11 +93,26 @@ class Client(Secret):
         """
         return client_state.save(self._base, self._state, self.phase.value, self._replies)
 
-    def restore(self, data: bytes) -> None:
-        """Go on where a saved client stopped; this one, made with the same arguments, must be fresh."""
-        if self.phase is not ClientPhase.FRESH or self._replies:
-            raise UsageError("only a fresh client can take the place of a saved one")
-        self._state, self.phase, self._replies = client_state.load(data, self._base)
+    @classmethod
+    def restore(cls, saved: bytes, plan: Plan, user: User, round_id: RoundId, **options: Any) -> Client:
+        """A client that goes on where a saved one stopped.
+
+        Args:
+            saved: What `save` returned.
+            plan: The plan of the round, as the saved client had it.
+            user: The user, likewise.
+            round_id: The round, likewise.
+            options: What else `Client` takes, likewise.
+
+        Returns:
+            The client, in the phase that the saved one was in.
+
+        Raises:
+            UsageError: The bytes were cut or changed, or belong to another plan, user or round.
+        """
+        client = cls(plan, user, round_id, **options)
+        client._state, client.phase, client._replies = client_state.load(saved, client._base)
+        return client
 
     @property
     def plan(self) -> Plan:

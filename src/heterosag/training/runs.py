@@ -183,7 +183,7 @@ class Run:
             "error": None,
         }
         malicious = [user for user in self.attackers if user in set(members)]
-        ledger = self._books(plan)
+        ledger = self._ledger_of(plan)
         try:
             if not whole:
                 raise TooFewSurvivorsError("min_survivors", "nobody has an update to send")
@@ -221,7 +221,7 @@ class Run:
         line |= {"seconds": {"training": trained - began, "aggregation": time.perf_counter() - trained}}
         return line, after
 
-    def _books(self, plan: Plan) -> Ledger:
+    def _ledger_of(self, plan: Plan) -> Ledger:
         """The epoch's ledger; with partial participation every round is an epoch of its own."""
         if self.config.participation == 1:
             return self._ledger
