@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.rows import WALL, Row
 from bench.scaling import user_step
-from heterosag import Plan, aggregate
+from heterosag import Plan, Simulation, aggregate
 from heterosag.protocol import Client, RoundId, Server
 from heterosag.simulation.workers import all_cores
 from heterosag.vector import ring
@@ -125,7 +125,7 @@ def thousand(elements: int) -> dict[str, float]:
         row *= 0.2
     gone = dict.fromkeys(plan.users[::10], "mask")
     start = WALL()
-    result = aggregate(plan, updates, dropped=gone, workers=2)
+    result = aggregate(plan, updates, simulate=Simulation(dropped=gone), workers=2)
     spent = WALL() - start
     alive = [place for place in range(count) if place % 10]
     clipped = np.clip(updates, -1, 1, out=updates)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bench.rows import CPU, Row, in_turn, seconds
-from heterosag import Plan, aggregate
+from heterosag import Plan, Simulation, aggregate
 from heterosag.training.data import DataSet, partition
 from heterosag.training.local import LocalTraining, train_loop, train_together
 from heterosag.training.models import build
@@ -76,7 +76,7 @@ def _overhead(data: DataSet) -> Iterator[Row]:
     updates = train()
     steps: dict[str, Callable[[], Any]] = {
         "train": train,
-        "plain": partial(aggregate, plan, updates, secure=False),
+        "plain": partial(aggregate, plan, updates, simulate=Simulation(secure=False)),
         "secure": partial(aggregate, plan, updates, workers=2),
         "signed": partial(aggregate, plan, updates, workers=2, identities=True),
     }

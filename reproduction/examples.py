@@ -12,7 +12,7 @@ from heterosag.aggregation.combine import BlockSum
 from heterosag.plan import Plan
 from heterosag.plan.design import Design
 from heterosag.plan.layout import PlannedBlock
-from heterosag.simulation.engine import aggregate
+from heterosag.simulation.engine import Simulation, aggregate
 from heterosag.vector.quantize import dequantize
 from reproduction.outcome import Holds, Outcome, Plot, Table, Verdict
 from reproduction.running import Job
@@ -126,15 +126,17 @@ def examples_3_4(job: Job) -> Outcome:
     plan = Plan.build([3] * 5, [2, 6, 8, 10, 12], 10, value_range=1.0, design="paper", subgroup_size=3, min_survivors=2)
     rng = np.random.default_rng(job.seed)
     updates = np.clip(rng.normal(0.2, 0.1, (15, 10)), -1, 1)
-    done = aggregate(plan, updates, dropped={1: "mask"}, rounding_seed=job.seed)
+    done = aggregate(plan, updates, simulate=Simulation(dropped={1: "mask"}, rounding_seed=job.seed))
     shown = [next(block for block in segment if 0 in block.subgroups) for segment in done.blocks]
     alone = plan.design.decodable([0])
     worst = max(len(plan.design.decodable(some)) for some in _subsets(5)) / len(plan.segments)
 
     hostile = updates.copy()
     hostile[0] *= -40
-    attacked = aggregate(plan, hostile, rule="median", malicious=[0], rounding_seed=job.seed)
-    averaged = aggregate(plan, hostile, rule="unchecked_mean", malicious=[0], rounding_seed=job.seed)
+    attacked = aggregate(plan, hostile, rule="median", simulate=Simulation(malicious=[0], rounding_seed=job.seed))
+    averaged = aggregate(
+        plan, hostile, rule="unchecked_mean", simulate=Simulation(malicious=[0], rounding_seed=job.seed)
+    )
     truth = updates[1:].mean(axis=0)
     off = {name: float(np.abs(found.vector - truth).max()) for name, found in (("m", attacked), ("a", averaged))}
     touched = [

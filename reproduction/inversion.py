@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from heterosag.plan import Plan
 from heterosag.plan.design import make
-from heterosag.simulation.engine import aggregate
+from heterosag.simulation.engine import Simulation, aggregate
 from heterosag.training import data, models
 from heterosag.training.local import LocalTraining, train_together
 from heterosag.vector.quantize import dequantize
@@ -185,7 +185,7 @@ def _views(name: str, updates: npt.NDArray[np.float32], size: int, seed: int) ->
         min_robustness=0.0,
         value_range=(-widest, widest),
     )
-    result = aggregate(plan, updates, secure=False, rounding_seed=seed)
+    result = aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=seed))
     views = [np.zeros(plan.dimension) for _ in range(_SUBGROUPS)]
     for segment, blocks in zip(plan.segments, result.blocks, strict=True):
         for block in blocks:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.plan import Plan
-from heterosag.simulation.engine import aggregate
+from heterosag.simulation.engine import Simulation, aggregate
 from heterosag.training.data import load
 from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
 from reproduction.running import Job
@@ -28,7 +28,10 @@ def _error(plan: Plan, updates: _Vector, seed: int, repeats: int) -> tuple[float
     """E||mean of quantized - mean||^2 over some rounds, and how far their average is from the mean (per element, in
     standard errors): through the plain engine, which gives the bits of the secure one."""
     means = np.stack(
-        [aggregate(plan, updates, secure=False, rounding_seed=seed + number).vector for number in range(repeats)]
+        [
+            aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=seed + number)).vector
+            for number in range(repeats)
+        ]
     )
     truth = updates.mean(axis=0)
     squared = float(np.mean(np.sum((means - truth) ** 2, axis=1)))
@@ -325,7 +328,9 @@ def _descend(
         gradients = problem.gradients(theta, batch, rng)
         clipped += int(np.count_nonzero(np.abs(gradients) > widest))
         truth = problem.gradients(theta, 0, rng).mean(axis=0)
-        mean = aggregate(plan, gradients, secure=False, rounding_seed=seed * 1_000_003 + number).vector
+        mean = aggregate(
+            plan, gradients, simulate=Simulation(secure=False, rounding_seed=seed * 1_000_003 + number)
+        ).vector
         errors.append(float(np.sum((mean - truth) ** 2)))
         theta = theta - step * mean
         total += theta

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rounds import World, small_plan
 
-from heterosag import Plan, aggregate
+from heterosag import Plan, Simulation, aggregate
 from heterosag.errors import ExposedUsersError, UsageError
 from heterosag.ledger import LARGEST, Ledger, epoch_of
 from heterosag.protocol import ClientPhase
@@ -134,10 +134,10 @@ def test_a_server_with_a_ledger_ends_the_round_before_it_asks() -> None:
     ledger = Ledger(plan, sets_below=2)
     updates = np.zeros((12, plan.dimension))
     for secure in (True, False):
-        aggregate(plan, updates, guard=ledger, secure=secure)
+        aggregate(plan, updates, guard=ledger, simulate=Simulation(secure=secure))
         assert ledger.rounds == 1
         with pytest.raises(ExposedUsersError, match=r"\[3\]"):
-            aggregate(plan, updates, guard=ledger, dropped={3: "mask"}, secure=secure)
+            aggregate(plan, updates, guard=ledger, simulate=Simulation(dropped={3: "mask"}, secure=secure))
 
 
 @pytest.mark.parametrize("signed", [False, True])

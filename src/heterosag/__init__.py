@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from heterosag.protocol.policy import Policy as Policy
     from heterosag.protocol.server import Server as Server
     from heterosag.simulation.engine import Result as Result
+    from heterosag.simulation.engine import Simulation as Simulation
     from heterosag.simulation.engine import aggregate as aggregate
 
 _ERRORS = (
@@ -62,6 +63,7 @@ _HOMES = {
     "Policy": "protocol.policy",
     "Result": "simulation.engine",
     "Server": "protocol.server",
+    "Simulation": "simulation.engine",
     "aggregate": "simulation.engine",
 }
 _PACKAGES = (
@@ -84,6 +86,7 @@ __all__ = [
     "Plan",
     "aggregate",
     "Result",
+    "Simulation",
     "Client",
     "Server",
     "Policy",

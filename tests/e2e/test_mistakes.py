@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heterosag import Plan, aggregate
+from heterosag import Plan, Simulation, aggregate
 from heterosag.errors import HeteroSagError
 from heterosag.planner import read_rates
 from heterosag.protocol import RoundId
@@ -51,9 +51,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: aggregate(plan(), updates(), metrics={user: {"loss": 1.0} for user in range(16)}),
         "build it with the metrics you give",
     ),
-    "a list of dropouts": (lambda: aggregate(plan(), updates(), dropped=[3]), r"like \{3: 'mask'\}"),  # type: ignore[arg-type]
+    "a list of dropouts": (
+        lambda: aggregate(plan(), updates(), simulate=Simulation(dropped=[3])),
+        r"like \{3: 'mask'\}",
+    ),  # type: ignore[arg-type]
     "a phase that is not": (
-        lambda: aggregate(plan(), updates(), dropped={3: "training"}),
+        lambda: aggregate(plan(), updates(), simulate=Simulation(dropped={3: "training"})),
         "one of the phases advertise, share, mask, agree, unmask",
     ),
     "a rule that is not": (lambda: aggregate(plan(), updates(), rule="krum"), "choose one of mean, "),
@@ -73,7 +76,7 @@ def test_a_liar_under_the_mean_is_told_which_rules_bear_it() -> None:
     rows = updates()
     rows[0] = 9.67  # sixteen levels up: a block of eight with four levels adds up to some 28, and honest ones to 24
     with pytest.raises(HeteroSagError, match="median and trimmed_mean can"):
-        aggregate(plan(), rows, malicious=[0], rule="mean", rounding_seed=0)
+        aggregate(plan(), rows, simulate=Simulation(malicious=[0], rounding_seed=0), rule="mean")
 
 
 def test_mistakes_with_files(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Whole rounds: for random plans, updates and dropouts the result is exact, or the error that the oracle names."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from cases import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heterosag import aggregate
+from heterosag import Simulation, aggregate
 from heterosag.errors import PlanError, TooFewSurvivorsError
 from heterosag.plan import Plan
 from heterosag.protocol import Phase, outcome
@@ -74,19 +75,18 @@ def test_the_result_is_the_exact_sum_or_the_error_the_oracle_names(plan: Plan, d
     signed = data.draw(st.booleans())
     options: dict[str, Any] = {
         "weights": weights,
-        "dropped": dropped,
         "identities": signed,
-        "rounding_seed": 11,
         "metrics": {user: dict.fromkeys(plan.metrics, 0.5) for user in plan.users},
     }
+    simulation = Simulation(dropped=dropped, rounding_seed=11)
     expected = outcome(plan, dropped, identities=signed)
     if expected.error is not None:
         for secure in (True, False):
             with pytest.raises(TooFewSurvivorsError) as failure:
-                aggregate(plan, updates, secure=secure, **options)
+                aggregate(plan, updates, simulate=replace(simulation, secure=secure), **options)
             assert failure.value.reason == expected.error.reason
         return
-    result = aggregate(plan, updates, **options)
+    result = aggregate(plan, updates, simulate=simulation, **options)
     assert result.survivors == expected.survivors
     sums = exact_sums(plan, expected.survivors, updates, weights)
     decoded = {(block.segment, block.subgroups): block for segment in result.blocks for block in segment}
@@ -97,7 +97,7 @@ def test_the_result_is_the_exact_sum_or_the_error_the_oracle_names(plan: Plan, d
         assert block.survivors == len(present)
         assert block.weight == sum(weights[user] for user in present)
         assert block.fault is None
-    plain = aggregate(plan, updates, secure=False, **options)
+    plain = aggregate(plan, updates, simulate=replace(simulation, secure=False), **options)
     assert np.array_equal(plain.vector, result.vector)
     assert plain.metrics == result.metrics == dict.fromkeys(plan.metrics, 0.5)
     chosen = list(expected.survivors)

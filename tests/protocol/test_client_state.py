@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rounds import ROUND, World, change, small_plan
 
-from heterosag import aggregate
+from heterosag import Simulation, aggregate
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
 from heterosag.crypto.hashing import digest
@@ -39,7 +39,9 @@ def test_a_round_of_clients_reborn_between_all_messages(signed: bool) -> None:
         world.run(phase, without={5} if phase == "mask" else ())
     survivors = world.server.decoded.survivors
     assert survivors == tuple(user for user in range(12) if user != 5)
-    plain = aggregate(world.plan, world.updates, secure=False, dropped={5: "mask"}, rounding_seed=1)
+    plain = aggregate(
+        world.plan, world.updates, simulate=Simulation(secure=False, dropped={5: "mask"}, rounding_seed=1)
+    )
     assert plain.survivors == survivors
     decoded = [block for segment in world.server.decoded.segments for block in segment]
     assert [block.survivors for block in decoded] == [block.survivors for segment in plain.blocks for block in segment]

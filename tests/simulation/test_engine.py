@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import heterosag
-from heterosag import aggregate
+from heterosag import Simulation, aggregate
 from heterosag.aggregation.rules import Rule
 from heterosag.errors import (
     DisputedShareError,
@@ -74,7 +74,7 @@ def test_torch_updates_come_back_as_tensors() -> None:
 @pytest.mark.parametrize("signed", [False, True])
 def test_dropouts_at_every_phase(signed: bool) -> None:
     dropped = {0: "advertise", 4: "share", 8: "mask", 12: "agree", 13: "unmask"}
-    result = aggregate(plan_of(), UPDATES, dropped=dropped, identities=signed, rounding_seed=1)
+    result = aggregate(plan_of(), UPDATES, simulate=Simulation(dropped=dropped, rounding_seed=1), identities=signed)
     assert set(result.survivors) == set(range(16)) - {0, 4, 8}
     assert np.abs(result.vector - UPDATES[list(result.survivors)].mean(axis=0)).max() < 2 / 15
     sent = result.traffic.sent
@@ -88,28 +88,30 @@ def test_dropouts_at_every_phase(signed: bool) -> None:
 
 def test_users_who_vanish_before_masking_need_no_update() -> None:
     updates = {i: UPDATES[i] for i in range(16) if i not in (2, 9)}
-    result = aggregate(plan_of(), updates, dropped={2: "mask", 9: "advertise"})
+    result = aggregate(plan_of(), updates, simulate=Simulation(dropped={2: "mask", 9: "advertise"}))
     assert len(result.survivors) == 14
     with pytest.raises(UsageError, match="user 2 has no update"):
-        aggregate(plan_of(), updates, dropped={2: "unmask", 9: "advertise"})
+        aggregate(plan_of(), updates, simulate=Simulation(dropped={2: "unmask", 9: "advertise"}))
 
 
 def test_a_round_without_enough_survivors_raises_by_name() -> None:
     with pytest.raises(TooFewSurvivorsError, match="thresholds need 9"):
-        aggregate(plan_of(), UPDATES, dropped=dict.fromkeys(range(8), "mask"))
+        aggregate(plan_of(), UPDATES, simulate=Simulation(dropped=dict.fromkeys(range(8), "mask")))
 
 
 def test_weights_and_metrics() -> None:
     plan = plan_of(max_weight=10, metrics=["loss"], levels=[1024, 4096])
     weights = {i: i % 10 + 1 for i in range(16)}
     metrics = {i: {"loss": float(i)} for i in range(16)}
-    result = aggregate(plan, UPDATES, weights=weights, metrics=metrics, dropped={3: "mask"})
+    result = aggregate(plan, UPDATES, weights=weights, metrics=metrics, simulate=Simulation(dropped={3: "mask"}))
     alive = [i for i in range(16) if i != 3]
     expected = np.average(UPDATES[alive], axis=0, weights=[weights[i] for i in alive])
     assert np.abs(result.vector - expected).max() < 2 / 1023
     assert result.metrics["loss"] == pytest.approx(np.mean(alive))
-    listed = aggregate(plan, UPDATES, weights=list(weights.values()), metrics=metrics, rounding_seed=1)
-    mapped = aggregate(plan, UPDATES, weights=weights, metrics=metrics, rounding_seed=1)
+    listed = aggregate(
+        plan, UPDATES, weights=list(weights.values()), metrics=metrics, simulate=Simulation(rounding_seed=1)
+    )
+    mapped = aggregate(plan, UPDATES, weights=weights, metrics=metrics, simulate=Simulation(rounding_seed=1))
     assert np.array_equal(listed.vector, mapped.vector)
 
 
@@ -120,10 +122,12 @@ def test_a_liar_is_borne_by_the_median_and_spoils_the_mean() -> None:
     updates = honest.copy()
     updates[7] *= 30
     for secure in (True, False):
-        median = aggregate(plan, updates, rule="median", malicious=[7], rounding_seed=2, secure=secure)
+        median = aggregate(
+            plan, updates, rule="median", simulate=Simulation(malicious=[7], rounding_seed=2, secure=secure)
+        )
         assert np.abs(median.vector - honest[0]).max() < 0.15
     with pytest.raises(FaultyBlockError, match="the rule 'mean' cannot leave out") as refusal:
-        aggregate(plan, updates, rule="mean", malicious=[7], rounding_seed=2)
+        aggregate(plan, updates, rule="mean", simulate=Simulation(malicious=[7], rounding_seed=2))
     assert all(7 // 5 in subgroups for _, subgroups in refusal.value.blocks)
 
 
@@ -156,10 +160,10 @@ def test_identities_may_be_brought_along() -> None:
 
 def test_a_seed_makes_rounding_reproducible_and_rounds_differ() -> None:
     plan = plan_of()
-    one = aggregate(plan, UPDATES, rounding_seed=5)
-    assert np.array_equal(one.vector, aggregate(plan, UPDATES, rounding_seed=5).vector)
-    assert not np.array_equal(one.vector, aggregate(plan, UPDATES, rounding_seed=6).vector)
-    later = aggregate(plan, UPDATES, rounding_seed=5, round_id=RoundId(session=b"s", number=1))
+    one = aggregate(plan, UPDATES, simulate=Simulation(rounding_seed=5))
+    assert np.array_equal(one.vector, aggregate(plan, UPDATES, simulate=Simulation(rounding_seed=5)).vector)
+    assert not np.array_equal(one.vector, aggregate(plan, UPDATES, simulate=Simulation(rounding_seed=6)).vector)
+    later = aggregate(plan, UPDATES, simulate=Simulation(rounding_seed=5), round_id=RoundId(session=b"s", number=1))
     assert not np.array_equal(one.vector, later.vector)
     assert not np.array_equal(aggregate(plan, UPDATES).vector, aggregate(plan, UPDATES).vector)
 
@@ -171,26 +175,28 @@ def test_a_seed_makes_rounding_reproducible_and_rounds_differ() -> None:
         ({"updates": UPDATES[:, :29]}, "for 30 elements, the updates have 29"),
         ({"updates": {}}, "has no update"),
         ({"updates": {99: UPDATES[0]}}, "99 is not a user"),
-        ({"dropped": {99: "mask"}}, "99 is not a user"),
-        ({"dropped": {1: "lunch"}}, "before one of the phases"),
+        ({"simulate": lambda: Simulation(dropped={99: "mask"})}, "99 is not a user"),
+        ({"simulate": lambda: Simulation(dropped={1: "lunch"})}, "before one of the phases"),
         ({"rule": "krum"}, "no rule is called"),
         ({"weights": [1] * 15}, "16 weights"),
         ({"weights": {99: 1}}, "99 is not a user"),
         ({"weights": {0: 2}}, "integer weights from 1 to 1"),
         ({"metrics": {0: {"loss": 1.0}}}, "sums the metrics"),
-        ({"malicious": [99]}, "99 is not a user"),
-        ({"rounding_seed": -1}, "rounding seed"),
+        ({"simulate": lambda: Simulation(malicious=[99])}, "99 is not a user"),
+        ({"simulate": lambda: Simulation(rounding_seed=-1)}, "rounding seed"),
     ],
 )
 def test_bad_input_gets_a_clear_error(change: dict[str, Any], match: str) -> None:
     arguments = {"updates": UPDATES, **change}
     with pytest.raises(UsageError, match=match):
+        if "simulate" in arguments:
+            arguments["simulate"] = arguments["simulate"]()
         aggregate(plan_of(), arguments.pop("updates"), **arguments)
 
 
 def test_nobody_is_left_with_an_update() -> None:
     with pytest.raises(UsageError, match="nobody has an update"):
-        aggregate(plan_of(), {}, dropped=dict.fromkeys(range(16), "mask"))
+        aggregate(plan_of(), {}, simulate=Simulation(dropped=dict.fromkeys(range(16), "mask")))
 
 
 def test_the_logger_is_silent_by_default_and_never_shows_a_secret(caplog: pytest.LogCaptureFixture) -> None:
@@ -215,16 +221,18 @@ def test_many_users_on_a_sparse_sharing_graph(design: str) -> None:
         dropout=0.05,
     )
     updates = np.random.default_rng(0).uniform(-1, 1, (110, 50))
-    result = aggregate(plan, updates, dropped={3: "mask", 50: "unmask"}, rounding_seed=1)
+    result = aggregate(plan, updates, simulate=Simulation(dropped={3: "mask", 50: "unmask"}, rounding_seed=1))
     assert plan.sharing.neighbours < 60
     assert len(result.traffic.sent["share"]) == 110
-    plain = aggregate(plan, updates, dropped={3: "mask", 50: "unmask"}, rounding_seed=1, secure=False)
+    plain = aggregate(
+        plan, updates, simulate=Simulation(dropped={3: "mask", 50: "unmask"}, rounding_seed=1, secure=False)
+    )
     assert np.array_equal(result.vector, plain.vector)
 
 
 def test_public_names() -> None:
     assert heterosag.aggregate is aggregate
-    assert heterosag.Result is type(aggregate(plan_of(), UPDATES, secure=False))
+    assert heterosag.Result is type(aggregate(plan_of(), UPDATES, simulate=Simulation(secure=False)))
 
 
 def test_metrics_have_lanes_of_their_own_whatever_their_name() -> None:
@@ -241,8 +249,10 @@ def test_metrics_have_lanes_of_their_own_whatever_their_name() -> None:
 
 def test_weights_are_whole_numbers_of_any_kind() -> None:
     plan = plan_of(max_weight=10)
-    assert aggregate(plan, UPDATES, weights=np.full(16, 3), secure=False).blocks[0][0].weight == 24
-    assert aggregate(plan, UPDATES, weights={0: np.int64(3)}, secure=False).blocks[0][0].weight == 10
+    assert aggregate(plan, UPDATES, weights=np.full(16, 3), simulate=Simulation(secure=False)).blocks[0][0].weight == 24
+    assert (
+        aggregate(plan, UPDATES, weights={0: np.int64(3)}, simulate=Simulation(secure=False)).blocks[0][0].weight == 10
+    )
     for bad in ([1.9] * 16, {0: 1.5}):
         with pytest.raises(UsageError, match="integers"):
             aggregate(plan, UPDATES, weights=bad)  # type: ignore[arg-type]
@@ -305,7 +315,7 @@ def test_every_error_comes_back_from_a_pickle_whole() -> None:
 
 
 def test_a_result_is_shown_at_a_glance() -> None:
-    result = aggregate(plan_of(), UPDATES, dropped={3: "mask"}, secure=False)
+    result = aggregate(plan_of(), UPDATES, simulate=Simulation(dropped={3: "mask"}, secure=False))
     assert repr(result) == (
         "<Result: survivors 15, elements 30, faulty blocks 0, inference robustness 0.6667, Byzantine tolerance 0>"
     )

@@ -28,9 +28,13 @@ def test_a_dict_of_mixed_shapes_and_types_comes_back() -> None:
     assert layout.dimension == 12 + 5 + 2 + 1 + 0 + 2 + 2
     vector = layout.flatten(arrays)
     assert vector.dtype == np.float64
-    back = layout.restore(vector)
+    back = layout.restore(vector, round_integers=True)
     assert list(back) == list(arrays)
     assert all(same(arrays[name], back[name]) for name in arrays)
+    for name, array in layout.restore(vector / 2).items():
+        integer = arrays[name].dtype.kind in "iub"
+        assert array.dtype == (np.float64 if integer else arrays[name].dtype)
+        assert np.array_equal(array, (arrays[name] / 2).astype(array.dtype))
 
 
 def test_lists_tuples_and_single_arrays_come_back_as_they_came() -> None:
@@ -57,7 +61,8 @@ def test_integers_are_rounded_half_to_even_and_limited() -> None:
     layout = Layout.of(
         {"n": np.zeros(5, dtype=np.int8), "u": np.zeros(2, dtype=np.uint8), "b": np.zeros(2, dtype=bool)}
     )
-    back = layout.restore(np.array([0.5, 1.5, -2.6, 900.0, -900.0, -3.0, 256.0, 0.49, 0.51]))
+    values = np.array([0.5, 1.5, -2.6, 900.0, -900.0, -3.0, 256.0, 0.49, 0.51])
+    back = layout.restore(values, round_integers=True)
     assert back["n"].tolist() == [0, 2, -3, 127, -128]
     assert back["u"].tolist() == [0, 255]
     assert back["b"].tolist() == [False, True]
@@ -113,7 +118,11 @@ def test_torch_tensors_come_back_as_tensors_of_their_type() -> None:
     }
     layout = Layout.of(arrays)
     assert [slot.dtype for slot in layout.slots] == ["bfloat16", "float16", "float32", "int64"]
-    back = layout.restore(layout.flatten(arrays))
+    halves = layout.restore(layout.flatten(arrays) / 2)
+    assert halves["n"].dtype == torch.float64
+    assert float(halves["n"]) == 1.5
+    assert halves["b"].dtype == torch.bfloat16
+    back = layout.restore(layout.flatten(arrays), round_integers=True)
     for name, tensor in arrays.items():
         assert back[name].dtype == tensor.dtype
         assert torch.equal(back[name], tensor.detach())
@@ -129,3 +138,14 @@ def test_bfloat16_tensors_are_never_taken_for_tied() -> None:
     assert layout.dtype == np.float32
     tied = {"a": arrays["1"], "b": arrays["1"]}
     assert Layout.of(tied).dimension == 64
+
+
+def test_a_state_dict_comes_back_as_one_that_the_model_loads() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    state = model.state_dict()
+    layout = Layout.of(state)
+    back = layout.restore(layout.flatten(state))
+    assert type(back) is type(state)
+    model.load_state_dict(back)
+    assert all(back[name].device == tensor.device for name, tensor in state.items())

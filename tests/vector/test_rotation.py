@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heterosag import aggregate
+from heterosag import Simulation, aggregate
 from heterosag.plan import Plan
 from heterosag.vector.rotation import rotate, unrotate
 
@@ -28,11 +28,13 @@ def test_rounds_with_rotation_give_the_mean_and_the_same_bits_secure_and_plain()
     plan = Plan.build([12, 12], [256, 1024], 333, subgroup_size=4, value_range=(-2.0, 2.0), rotate=True)
     updates = np.random.default_rng(0).normal(0, 0.3, (24, 333))
     for rule in ("mean", "median"):
-        secure = aggregate(plan, updates, rule=rule, rounding_seed=1, dropped={4: "mask"})
-        plain = aggregate(plan, updates, rule=rule, rounding_seed=1, dropped={4: "mask"}, secure=False)
+        secure = aggregate(plan, updates, rule=rule, simulate=Simulation(rounding_seed=1, dropped={4: "mask"}))
+        plain = aggregate(
+            plan, updates, rule=rule, simulate=Simulation(rounding_seed=1, dropped={4: "mask"}, secure=False)
+        )
         assert np.array_equal(secure.vector, plain.vector)
     alive = [user for user in range(24) if user != 4]
-    mean = aggregate(plan, updates, rounding_seed=1, dropped={4: "mask"})
+    mean = aggregate(plan, updates, simulate=Simulation(rounding_seed=1, dropped={4: "mask"}))
     assert np.abs(mean.vector - updates[alive].mean(axis=0)).max() < 4 / 255
     assert plan.digest != Plan.build([12, 12], [256, 1024], 333, subgroup_size=4, value_range=(-2.0, 2.0)).digest
     assert Plan.from_toml(plan.to_toml()) == plan
@@ -48,6 +50,6 @@ def test_rotation_lowers_the_error_of_two_levels_for_uneven_updates() -> None:
         plan = Plan.build(
             [24], [2], 4096, design="secagg", subgroup_size=4, value_range=(-widest, widest), rotate=turned
         )
-        result = aggregate(plan, updates, rounding_seed=3, secure=False)
+        result = aggregate(plan, updates, simulate=Simulation(rounding_seed=3, secure=False))
         errors[turned] = float(np.mean((result.vector - updates.mean(axis=0)) ** 2))
     assert errors[True] < errors[False] / 20

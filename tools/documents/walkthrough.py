@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from heterosag import Plan, aggregate
+from heterosag import Plan, Simulation, aggregate
 from heterosag.errors import FaultyBlockError, TooFewSurvivorsError
 from heterosag.plan import costs
 from heterosag.protocol import Client, RoundId, Server
@@ -172,13 +172,13 @@ print(f"{sum(exact)} of {len(exact)} block sums are exact")
 # are subgroups 0 and 1; the other four are halves of 2 and 3, whose other halves are then alone in some segment.
 
 # %%
-result = aggregate(plan, updates, dropped={3: "mask", 17: "unmask"}, rounding_seed=0)
+result = aggregate(plan, updates, simulate=Simulation(dropped={3: "mask", 17: "unmask"}, rounding_seed=0))
 print(f"two lost: {len(result.survivors)} survivors, robustness {result.combined.inference_robustness}")
 four: dict[int | str, str] = dict.fromkeys(plan.subgroups[0].members, "mask")
-result = aggregate(plan, updates, dropped=four, rounding_seed=0)
+result = aggregate(plan, updates, simulate=Simulation(dropped=four, rounding_seed=0))
 print(f"subgroup 0 lost: {len(result.survivors)} survivors, robustness {result.combined.inference_robustness}")
 try:
-    aggregate(plan, updates, dropped=dict.fromkeys(range(12), "mask"), rounding_seed=0)
+    aggregate(plan, updates, simulate=Simulation(dropped=dict.fromkeys(range(12), "mask"), rounding_seed=0))
 except TooFewSurvivorsError as error:
     print(f"twelve lost: {error}")
 
@@ -193,7 +193,9 @@ except TooFewSurvivorsError as error:
 lying = updates.copy()
 lying[9] = 0.5
 honest = np.delete(updates, 9, axis=0).mean(axis=0)
-found = {rule: aggregate(plan, lying, rule=rule, rounding_seed=0).vector for rule in ("mean", "median")}
+found = {
+    rule: aggregate(plan, lying, rule=rule, simulate=Simulation(rounding_seed=0)).vector for rule in ("mean", "median")
+}
 for rule, vector in found.items():
     print(f"{rule:6}: {(vector - honest).mean():+.4f} too high on average over all elements")
 
@@ -222,10 +224,10 @@ draw_rules()
 # %%
 lying[9] = 30 * updates[9]
 try:
-    aggregate(plan, lying, rule="mean", malicious=[9], rounding_seed=0)
+    aggregate(plan, lying, rule="mean", simulate=Simulation(malicious=[9], rounding_seed=0))
 except FaultyBlockError as error:
     print(f"the mean: {error.problem}")
-result = aggregate(plan, lying, rule="median", malicious=[9], rounding_seed=0)
+result = aggregate(plan, lying, rule="median", simulate=Simulation(malicious=[9], rounding_seed=0))
 common = set.intersection(*({*block.subgroups} for block in result.faulty_blocks))
 print(f"the median left out {len(result.faulty_blocks)} blocks; all hold subgroup {sorted(common)}")
 print(f"user 9 sits in subgroup {plan.subgroup_of(9)}")
@@ -236,8 +238,8 @@ print(f"user 9 sits in subgroup {plan.subgroup_of(9)}")
 # Masks cost no accuracy; rounding does. The same seed without cryptography gives the same bits.
 
 # %%
-secure = aggregate(plan, updates, rounding_seed=0)
-clear = aggregate(plan, updates, rounding_seed=0, secure=False)
+secure = aggregate(plan, updates, simulate=Simulation(rounding_seed=0))
+clear = aggregate(plan, updates, simulate=Simulation(rounding_seed=0, secure=False))
 distance = float(((secure.vector - updates.mean(axis=0)) ** 2).sum())
 print(f"equal to the round in plaintext: {np.array_equal(secure.vector, clear.vector)}")
 print(f"squared distance to the true mean {distance:.2f}, bound {plan.quantization_error():.2f}")

@@ -333,7 +333,8 @@ class SecureGrid(Grid):
         vector = layout.flatten(arrays).astype(np.float64) + combined.vector
         weight = min(_sound_weight(segment) for segment in combined.blocks) * (unit if bound > 1 else 1)
         metrics: dict[str, Any] = {weighted_by: weight, **combined.metrics, **work.clear_metrics(combined.survivors)}
-        return RecordDict({name: to_record(layout.restore(vector)), "metrics": MetricRecord(metrics)}), combined
+        model = to_record(layout.restore(vector, round_integers=True))
+        return RecordDict({name: model, "metrics": MetricRecord(metrics)}), combined
 
     def _receive(self, work: Work, server: Server, node: int, reply: Message, phase: Phase) -> None:
         """Give the server a node's reply; what it refuses is a lost node with a reason."""

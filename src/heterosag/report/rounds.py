@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rich.text import Text
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.engine import Result, aggregate
+from heterosag.simulation.engine import Result, Simulation, aggregate
 
 __all__ = ["run", "show"]
 
@@ -47,11 +48,9 @@ def run(
         updates[plan.index(user)] *= _ATTACK
     options: dict[str, Any] = {
         "rule": rule,
-        "dropped": dropped,
         "identities": identities,
-        "malicious": cheating,
-        "rounding_seed": seed,
     }
+    simulation = Simulation(dropped=dropped, malicious=cheating, rounding_seed=seed, secure=secure)
     summary: dict[str, Any] = {
         "design": plan.design.name,
         "plan": plan.digest.hex(),
@@ -66,12 +65,12 @@ def run(
         "error": None,
     }
     try:
-        result = aggregate(plan, updates, secure=secure, **options)
+        result = aggregate(plan, updates, simulate=simulation, **options)
     except UsageError:
         raise
     except HeteroSagError as error:
         return summary | {"error": {"kind": type(error).__name__, "message": str(error)}}
-    plain = aggregate(plan, updates, secure=False, **options)
+    plain = aggregate(plan, updates, simulate=replace(simulation, secure=False), **options)
     truth = honest[[plan.index(user) for user in result.survivors if user not in cheating]].mean(axis=0)
     return (
         summary

@@ -1,7 +1,8 @@
 """A round in memory: the embedded engine.
 
-`aggregate` runs clients and server in one process, over the very messages that would cross a network. With
-`secure=False` it skips the cryptography and gives the same bits for the same rounding seed.
+`aggregate` runs clients and server in one process, over the very messages that would cross a network. `Simulation` is
+what an experiment adds: dropouts, malicious users, rounding that repeats, and a round without the cryptography, which
+gives the same bits for the same rounding seed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from heterosag.protocol.update import Update
 from heterosag.simulation.workers import Workers, WorkerSettings, assemble
 from heterosag.vector.arrays import Layout
 
-__all__ = ["Result", "Traffic", "aggregate"]
+__all__ = ["Result", "Simulation", "Traffic", "aggregate"]
 
 logger = logging.getLogger("heterosag")
 logger.addHandler(logging.NullHandler())
@@ -106,58 +107,93 @@ class Result:
         return self.combined.metrics
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What only a simulation has a say in.
+
+    - `dropped`: users who drop out, each with the phase before which it does (advertise, share, mask, agree, unmask).
+    - `malicious`: users who skip the clip and wrap in the ring.
+    - `rounding_seed`: makes the rounding reproducible.
+    - `secure`: False skips the cryptography.
+    """
+
+    dropped: Mapping[User, str] = field(default_factory=dict)
+    malicious: Collection[User] = ()
+    rounding_seed: int | None = None
+    secure: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dropped, Mapping):
+            raise UsageError(
+                f"dropped maps users to the phase before which they drop out, like {{3: 'mask'}}, not {self.dropped!r}"
+            )
+        names = [phase.value for phase in Phase]
+        for phase in self.dropped.values():
+            if phase not in names:
+                raise UsageError(f"users drop out before one of the phases {', '.join(names)}, not {phase!r}")
+
+
 def aggregate(
     plan: Plan,
     updates: Updates,
     *,
     rule: str | Rule = "mean",
     weights: Mapping[User, int] | Sequence[int] | None = None,
-    dropped: Mapping[User, str] | None = None,
-    identities: Mapping[User, Identity] | bool | None = None,
-    secure: bool = True,
-    rounding_seed: int | None = None,
     metrics: Mapping[User, Mapping[str, float]] | None = None,
-    malicious: Collection[User] = (),
+    identities: Mapping[User, Identity] | bool | None = None,
     round_id: RoundId | None = None,
     workers: int = 1,
     guard: Guard | None = None,
+    simulate: Simulation | None = None,
 ) -> Result:
     """Aggregate users' updates in one round, in memory.
 
-    - `updates`: a mapping of user to vector, array, or dict or list of arrays; or a 2-D array, one row a user in roster
-      order.
-    - `rule`: mean, median, trimmed_mean, or a `heterosag.aggregation.rules.Rule`.
-    - `weights`: integers up to the plan's weight bound.
-    - `dropped`: users who drop out before sending a phase's message (advertise, share, mask, agree, unmask).
-    - `identities`: sign and agree (True makes fresh ones).
-    - `secure`: False skips the cryptography.
-    - `rounding_seed`: reproducible rounding.
-    - `metrics`: each user's values of the plan's metrics.
-    - `malicious`: users who skip the clip and wrap in the ring.
-    - `round_id`: which round this is; a session of its own unless given.
-    - `workers`: processes for the users' cryptography, and threads for the server's.
-    - `guard`: keeps the ledger over rounds, and may refuse one: a `ledger.Ledger`.
+    Args:
+        plan: Who takes part, and how.
+        updates: A mapping of user to vector, array, torch state_dict, or dict or list of arrays; or a 2-D array, one
+            row a user in roster order.
+        rule: How block means are combined: mean, median, trimmed_mean, or a `heterosag.aggregation.rules.Rule`.
+        weights: Each user's weight, an integer up to the plan's `max_weight`.
+        metrics: Each user's values of the plan's metrics.
+        identities: Sign and agree on the survivors; True makes fresh identities.
+        round_id: Which round this is; a session of its own unless given.
+        workers: Processes for the users' cryptography, and threads for the server's.
+        guard: Keeps the ledger over rounds, and may refuse one: a `heterosag.Ledger`.
+        simulate: What only a simulation has a say in: dropouts, malicious users, seeds, no cryptography.
+
+    Returns:
+        The aggregate as the updates came, who survived, and what the server saw.
+
+    Raises:
+        UsageError: An update, weight, metric or identity does not fit the plan.
+        TooFewSurvivorsError: Too many users dropped out.
+        FaultyBlockError: The rule cannot leave out a sum that honest users cannot have made.
 
     Guarantees: the aggregate is that of the exact integer sums of the survivors' quantized vectors, or a named error.
+
+    Example:
+        >>> import numpy as np
+        >>> from heterosag import Plan, Simulation, aggregate
+        >>> plan = Plan.build([8], [256], 3, value_range=0.5, subgroup_size=4)
+        >>> result = aggregate(plan, np.full((8, 3), 0.1), simulate=Simulation(dropped={5: "mask"}, rounding_seed=1))
+        >>> len(result.survivors)
+        7
+        >>> bool(np.all(abs(result.aggregate - 0.1) < 0.01))
+        True
     """
     chosen = find_rule(rule)
+    simulate = simulate or Simulation()
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
-    if not isinstance(dropped or {}, Mapping):
-        raise UsageError(
-            f"dropped maps users to the phase before which they drop out, like {{3: 'mask'}}, not {dropped!r}"
-        )
-    absent = {user: Phase(phase) for user, phase in (dropped or {}).items() if _is_phase(phase)}
+    absent = {user: Phase(phase) for user, phase in simulate.dropped.items()}
     layout, inputs = _collect(plan, updates, weights, metrics, absent)
-    malicious = {plan.users[plan.index(user)] for user in malicious}
+    malicious = {plan.users[plan.index(user)] for user in simulate.malicious}
+    seed = simulate.rounding_seed
     rounding = {
-        user: Rounding.from_seed(rounding_seed, plan.index(user), round_id.number)
-        if rounding_seed is not None
-        else None
-        for user in inputs
+        user: None if seed is None else Rounding.from_seed(seed, plan.index(user), round_id.number) for user in inputs
     }
     traffic = Traffic()
     refusals: tuple[Refusal, ...] = ()
-    if secure:
+    if simulate.secure:
         keys = _identities(plan, identities)
         directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
         settings = WorkerSettings(
@@ -177,13 +213,6 @@ def aggregate(
     combined = combine(plan, decoded, chosen)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
-
-
-def _is_phase(phase: str) -> bool:
-    if phase not in {known.value for known in Phase}:
-        names = ", ".join(known.value for known in Phase)
-        raise UsageError(f"users drop out before one of the phases {names}, not {phase!r}")
-    return True
 
 
 def _collect(

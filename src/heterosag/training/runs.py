@@ -27,7 +27,7 @@ from heterosag.plan import Plan, User
 from heterosag.plan.costs import summarise
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.engine import Result, aggregate
+from heterosag.simulation.engine import Result, Simulation, aggregate
 from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_round, read_run
 from heterosag.training import attacks, data, models
 from heterosag.training import local as users
@@ -191,11 +191,10 @@ class Run:
                 plan,
                 {members[place]: updates[place] for place in whole},
                 rule=self.config.rule,
-                dropped=dropped,
+                simulate=Simulation(
+                    dropped=dropped, secure=self.config.secure, rounding_seed=self.config.seed, malicious=malicious
+                ),
                 identities=self._identities,
-                secure=self.config.secure,
-                rounding_seed=self.config.seed,
-                malicious=malicious,
                 workers=self.config.workers,
                 guard=ledger,
                 round_id=RoundId(session=self._session, number=number, model=_fingerprint(self._state)),

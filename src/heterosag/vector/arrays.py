@@ -8,14 +8,16 @@ it can do.
 Rules for what is not a plain float array:
 
 - float16, bfloat16, float32 and float64 are carried exactly; the vector is float32 when all of them fit, else float64.
-- Integers and booleans travel as floats and come back rounded to the nearest integer (halves to even) and
-  limited to what their type holds. An integer beyond 2^53, which a float cannot carry, is refused.
+- Integers and booleans travel as floats and come back as floats, since a mean of integers is not one. A caller who
+  needs the model's own types asks for them, and gets the nearest integer (halves to even) within what the type holds.
+  An integer beyond 2^53, which a float cannot carry, is refused.
 - Parameters tied to one another (the same memory under two names) are sent once and come back under both names.
 - Complex numbers, strings and objects are refused.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +44,7 @@ class Slot:
     offset: int
     size: int
     tied: bool
-    restore: Callable[[FloatVector], Any]
+    restore: Callable[[FloatVector, bool], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ class Layout:
     slots: tuple[Slot, ...]
     dimension: int
     dtype: np.dtype[np.floating[Any]]
+    container: Callable[[dict[str, Any]], Any] = dict
 
     @classmethod
     def of(cls, arrays: Any) -> Layout:
@@ -82,7 +85,9 @@ class Layout:
             dimension += 0 if tied else values.size
         if not dimension:
             raise UsageError("an update needs at least one element")
-        return cls(kind=kind, slots=tuple(slots), dimension=dimension, dtype=np.dtype("f8" if wide else "f4"))
+        container = OrderedDict if isinstance(arrays, OrderedDict) else dict  # as a torch state_dict is
+        dtype = np.dtype("f8" if wide else "f4")
+        return cls(kind=kind, slots=tuple(slots), dimension=dimension, dtype=dtype, container=container)
 
     def flatten(self, arrays: Any) -> FloatVector:
         """The arrays as one vector; refuses arrays that do not fit this layout."""
@@ -106,16 +111,19 @@ class Layout:
                 raise UsageError(f"array {slot.name!r} is tied to another one in the layout but differs from it here")
         return vector
 
-    def restore(self, vector: FloatVector) -> Any:
-        """The inverse of `flatten`: names, shapes and types as they came."""
+    def restore(self, vector: FloatVector, *, round_integers: bool = False) -> Any:
+        """The inverse of `flatten`: names, shapes, float types and devices as they came.
+
+        Arrays of integers and booleans come back as float64, or rounded to their own type with `round_integers`.
+        """
         if vector.shape != (self.dimension,):
             raise UsageError(f"this layout has {self.dimension} elements, the vector has the shape {vector.shape}")
         arrays = {
-            slot.name: slot.restore(vector[slot.offset : slot.offset + slot.size].reshape(slot.shape))
+            slot.name: slot.restore(vector[slot.offset : slot.offset + slot.size].reshape(slot.shape), round_integers)
             for slot in self.slots
         }
         if self.kind == "dict":
-            return arrays
+            return self.container(arrays)
         if self.kind == "array":
             return next(iter(arrays.values()))
         return list(arrays.values()) if self.kind == "list" else tuple(arrays.values())
@@ -185,16 +193,26 @@ def _memory(array: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _restorer(array: Any, values: npt.NDArray[Any]) -> Callable[[FloatVector], Any]:
-    """How a slice of the aggregate becomes an array of the original's type; keeps no data of the original."""
+def _restorer(array: Any, values: npt.NDArray[Any]) -> Callable[[FloatVector, bool], Any]:
+    """How a slice of the aggregate becomes an array like the original; keeps no data of the original."""
     dtype = values.dtype
+    integers = dtype.kind in "iub"
     if _is_tensor(array):
         template = array.detach().new_tensor([])
-        return lambda part: template.new_tensor(_round(part, dtype) if dtype.kind in "iub" else np.array(part))
-    if dtype.kind in "iub":
-        return lambda part: _round(part, dtype)
-    original = np.asarray(array).dtype
-    return lambda part: part.astype(original)
+        as_float = template.double() if integers else template
+
+        def to_tensor(part: FloatVector, round_integers: bool) -> Any:
+            if integers and round_integers:
+                return template.new_tensor(_round(part, dtype))
+            return as_float.new_tensor(np.array(part))
+
+        return to_tensor
+    original = np.dtype(np.float64) if integers else np.asarray(array).dtype
+
+    def to_array(part: FloatVector, round_integers: bool) -> Any:
+        return _round(part, dtype) if integers and round_integers else part.astype(original)
+
+    return to_array
 
 
 def _round(part: FloatVector, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
