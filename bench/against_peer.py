@@ -17,6 +17,7 @@ import numpy.typing as npt
 from bench import peer
 from bench.round import Cost, play
 from bench.rows import Row
+from heterosag.choices import DesignName
 from heterosag.plan import Plan
 
 Graph = Literal["complete", "sparse"]
@@ -45,7 +46,7 @@ class Case:
         few = 2 * math.ceil(math.log2(self.users)) + 1
         return few if self.graph == "sparse" and few < self.users else None
 
-    def plan(self, level: int, half: float, design: str = "perfect") -> Plan:
+    def plan(self, level: int, half: float, design: DesignName = "perfect") -> Plan:
         """Ours: subgroups of about eight, at least two of them."""
         size = max(3, min(8, self.users // 3))
         return Plan.build(

@@ -12,6 +12,7 @@ import torch
 
 from bench.rows import CPU, Row, in_turn, seconds
 from heterosag import Plan, Simulation, aggregate
+from heterosag.choices import SharingName
 from heterosag.training.data import DataSet, partition
 from heterosag.training.local import LocalTraining, train_loop, train_together
 from heterosag.training.models import build
@@ -94,7 +95,12 @@ def _overhead(data: DataSet) -> Iterator[Row]:
 def _many_users() -> Iterator[Row]:
     """The paper's experiment 2: 300 users in subgroups of four, shares with neighbours or with everybody."""
     updates = np.random.default_rng(0).normal(0, 0.1, (300, 79_510)).astype(np.float32)
-    for sharing, signed, goal in (("sparse", False, 1.0), ("complete", False, None), ("sparse", True, None)):
+    kinds: list[tuple[SharingName, bool, float | None]] = [
+        ("sparse", False, 1.0),
+        ("complete", False, None),
+        ("sparse", True, None),
+    ]
+    for sharing, signed, goal in kinds:
         plan = Plan.build([300], [12], 79_510, value_range=1.0, subgroup_size=4, sharing=sharing)
         step = partial(aggregate, plan, updates, workers=2, identities=signed)
         spent = [seconds(step)] if signed else in_turn(step, repeats=2)[0]  # signatures take most of a minute

@@ -24,7 +24,7 @@ project = "HeteroSAg"
 author = "The HeteroSAg authors"
 project_copyright = author
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!heterosag\b).*"),
     (
         "py:class",
-        r"heterosag\.(crypto\.keys\.RoundSecrets|protocol\.steps\.Polynomials|protocol\.encoding\.Rounding)",
+        r"heterosag\.(crypto\.keys\.RoundSecrets|protocol\.steps\.Polynomials|protocol\.rounding\.Rounding)",
     ),  # for tests
 ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from heterosag.choices import DesignName
 from heterosag.plan import Plan, User
 from heterosag.simulation.engine import Simulation, aggregate
 from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
@@ -16,7 +17,7 @@ __all__ = ["comparison", "computation"]
 
 _SIZES = {Scale.TINY: (8, 16, 32), Scale.QUICK: (16, 32, 64, 128), Scale.FULL: (32, 64, 128, 256, 512)}
 _LEVEL = 2
-_DESIGNS = {"SecAg": "secagg", "HeteroSAg": "paper-composite", "perfect": "perfect"}
+_DESIGNS: dict[str, DesignName] = {"SecAg": "secagg", "HeteroSAg": "paper-composite", "perfect": "perfect"}
 _ORDERS = {  # what the paper's table says of SecAg and of HeteroSAg
     "upload of a user, kB": ("O(N+m)", "O(N+m)"),
     "computation of a user, ms": ("O(N^2+mN)", "O(N^2+mn)"),
@@ -28,7 +29,7 @@ _ORDERS = {  # what the paper's table says of SecAg and of HeteroSAg
 }
 
 
-def _round(design: str, users: int, size: int, job: Job) -> dict[str, Any]:
+def _round(design: DesignName, users: int, size: int, job: Job) -> dict[str, Any]:
     """Seconds of one user and of the server in a real round with a tenth of the users dropping out late."""
     plan = Plan.build(
         [users],

@@ -336,7 +336,7 @@ def remark_5(job: Job) -> Outcome:
     return Outcome(
         text=(
             "36 users on the embedded digits in three classes whose links carry 0.3, 0.45 and 0.8 Mb/s (spread 20% "
-            f"from user to user), an upload counting as dropped after {base.deadline * 1000:.0f} ms.",
+            f"from user to user), an upload counting as dropped after {(base.deadline or 0) * 1000:.0f} ms.",
         ),
         verdicts=(
             Verdict(

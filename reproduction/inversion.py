@@ -21,6 +21,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from heterosag.choices import DesignName
 from heterosag.plan import Plan
 from heterosag.plan.design import make
 from heterosag.simulation.engine import Simulation, aggregate
@@ -32,7 +33,7 @@ from reproduction.running import Job
 
 __all__ = ["inversion"]
 
-_DESIGNS = ("multigroup", "paper-composite", "perfect", "secagg")
+_DESIGNS: tuple[DesignName, ...] = ("multigroup", "paper-composite", "perfect", "secagg")
 _SUBGROUPS, _SIZE = 6, 4
 _LEVEL = 2**16  # so fine that only the design protects
 _PIXELS, _HIDDEN = 64, 48
@@ -62,7 +63,7 @@ class _Found:
         return float(np.mean(self.areas))
 
 
-def _attack(design: str, size: int, trials: int, seed: int) -> _Found:
+def _attack(design: DesignName, size: int, trials: int, seed: int) -> _Found:
     """Both attacks on every subgroup of so many users, over some draws."""
     average = data.load("digits").test_x.mean(axis=0).astype(np.float64)
     users = _SUBGROUPS * size
@@ -172,7 +173,7 @@ def _samples(seed: int, users: int) -> tuple[_Vector, npt.NDArray[np.float32]]:
     return digits.train_x[chosen].astype(np.float64), updates
 
 
-def _views(name: str, updates: npt.NDArray[np.float32], size: int, seed: int) -> list[_Vector]:
+def _views(name: DesignName, updates: npt.NDArray[np.float32], size: int, seed: int) -> list[_Vector]:
     """For each subgroup, in every segment the decoded mean of the block that it is in."""
     widest = float(np.abs(updates).max())
     plan = Plan.build(

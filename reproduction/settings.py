@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heterosag.training.config import TrainConfig
+from heterosag.training.config import Attack, TrainConfig
 from reproduction.outcome import Scale
 
 __all__ = ["ALPHAS", "ATTACKS", "LEVELS", "Setting", "cifar_byzantine", "cifar_links", "mnist_byzantine", "mnist_links"]
@@ -20,7 +20,7 @@ __all__ = ["ALPHAS", "ATTACKS", "LEVELS", "Setting", "cifar_byzantine", "cifar_l
 LEVELS = (2, 6, 8, 10, 12)
 UNQUANTIZED = 2**32  # the paper's reading of no quantization: 32 bits an element
 ALPHAS = (0.7, 1.0, 10.0)
-ATTACKS = ("gaussian", "sign-flip", "label-flip")
+ATTACKS: tuple[Attack, ...] = ("gaussian", "sign-flip", "label-flip")
 RATES = (1.0, 2.0, 2.0, 2.0, 2.0)  # Mb/s: group 0 has 1, the others "more than 2"
 
 
@@ -149,7 +149,7 @@ def cifar_links(scale: Scale, alpha: float, seed: int, data_dir: str) -> list[Se
 # --- experiment 2 -------------------------------------------------------------------------------------------------
 
 
-def _byzantine(base: TrainConfig, attack: str, attackers: int, strength: float = 0.0) -> TrainConfig:
+def _byzantine(base: TrainConfig, attack: Attack, attackers: int, strength: float | None = None) -> TrainConfig:
     count = attackers if attack != "none" else 0
     return replace(base, attack=attack, attackers=count, attack_strength=strength)
 
@@ -192,7 +192,8 @@ def mnist_byzantine(scale: Scale, seed: int, data_dir: str) -> list[Setting]:
     if scale is Scale.TINY:
         base = replace(base, rounds=6)
     found = []
-    for attack in ("none", *ATTACKS):
+    attacks: tuple[Attack, ...] = ("none", *ATTACKS)
+    for attack in attacks:
         config = _byzantine(base, attack, attackers)
         panel = "no attack" if attack == "none" else attack
         found.append(Setting(name=f"{attack}-median", label="HeteroSAg, median", config=config, panel=panel))
@@ -200,14 +201,15 @@ def mnist_byzantine(scale: Scale, seed: int, data_dir: str) -> list[Setting]:
         if attack != "none":
             better = replace(config, design="perfect")
             found.append(Setting(name=f"{attack}-perfect", label="perfect, median", config=better, panel=panel))
-    for attack, strength in (("sign-flip", 10.0), ("sign-flip", 15.0), ("gaussian", 1.0)):
+    strengths: list[tuple[Attack, float]] = [("sign-flip", 10.0), ("sign-flip", 15.0), ("gaussian", 1.0)]
+    for attack, strength in strengths:
         weaker = _fedavg(_byzantine(base, attack, attackers, strength=strength))
         label = f"FedAvg, {attack} {strength:g}"
         found.append(Setting(name=f"{attack}-{strength:g}-fedavg", label=label, config=weaker, panel="strengths"))
     strong = _byzantine(base, "sign-flip", attackers, strength=20.0)
-    panel = "sign-flip, 20 times"
-    found.append(Setting(name="strong-median", label="HeteroSAg, median", config=strong, panel=panel))
-    found.append(Setting(name="strong-fedavg", label="FedAvg over SecAg", config=_fedavg(strong), panel=panel))
+    twenty = "sign-flip, 20 times"
+    found.append(Setting(name="strong-median", label="HeteroSAg, median", config=strong, panel=twenty))
+    found.append(Setting(name="strong-fedavg", label="FedAvg over SecAg", config=_fedavg(strong), panel=twenty))
     return found
 
 

@@ -12,14 +12,16 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 import typer
 from typer.core import TyperCommand
 
 from heterosag import __version__
+from heterosag.choices import DesignName, RuleName, SharingName
 from heterosag.errors import HeteroSagError, PlanError, UsageError
-from heterosag.training.config import TrainConfig
+from heterosag.training.config import TrainConfig, fields_of
 
 if TYPE_CHECKING:
     from heterosag.plan import Plan
@@ -34,32 +36,50 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_USERS, _GUARANTEES, _FILES = "Users and updates", "Guarantees", "Input and output"
+
 # --- flags that several commands share ----------------------------------------------------------------------------
 
-_Classes = Annotated[str, typer.Option(help="Users per class, slowest link first: 5,5,5,5,5.")]
-_Levels = Annotated[str, typer.Option(help="Quantizer levels per class, non-decreasing: 2,6,8,10,12.")]
-_Dimension = Annotated[int, typer.Option(help="Elements of the update vector.")]
-_Design = Annotated[str, typer.Option(help="perfect, paper, paper-composite, secagg or multigroup.")]
-_SubgroupSize = Annotated[int, typer.Option(help="Users a subgroup should have at least.")]
+_Classes = Annotated[str, typer.Option(help="Users per class, slowest link first: 5,5,5,5,5.", rich_help_panel=_USERS)]
+_Levels = Annotated[
+    str, typer.Option(help="Quantizer levels per class, non-decreasing: 2,6,8,10,12.", rich_help_panel=_USERS)
+]
+_Dimension = Annotated[int, typer.Option(help="Elements of the update vector.", rich_help_panel=_USERS)]
+_Design = Annotated[
+    DesignName, typer.Option(help="Which subgroups code a segment together.", rich_help_panel=_GUARANTEES)
+]
+_SubgroupSize = Annotated[int, typer.Option(help="Users a subgroup should have at least.", rich_help_panel=_GUARANTEES)]
 _Range = Annotated[
     str,
     typer.Option(
-        "--range", help="Largest magnitude of a value, or least and largest: 0.1 or -1,1. What lies outside is clipped."
+        "--range",
+        help="Largest magnitude of a value, or least and largest: 0.1 or -1,1. What lies outside is clipped.",
+        rich_help_panel=_USERS,
     ),
 ]
-_MinSurvivors = Annotated[int, typer.Option(help="Least survivors of a block whose sum may be unmasked.")]
-_MaxWeight = Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.")]
-_MinRobustness = Annotated[float | None, typer.Option(help="Least inference robustness of an admissible survivor set.")]
-_Colluders = Annotated[int, typer.Option(help="Users who may collude with the server.")]
+_MinSurvivors = Annotated[
+    int, typer.Option(help="Least survivors of a block whose sum may be unmasked.", rich_help_panel=_GUARANTEES)
+]
+_MaxWeight = Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.", rich_help_panel=_USERS)]
+_MinRobustness = Annotated[
+    float | None,
+    typer.Option(help="Least inference robustness of an admissible survivor set.", rich_help_panel=_GUARANTEES),
+]
+_Colluders = Annotated[int, typer.Option(help="Users who may collude with the server.", rich_help_panel=_GUARANTEES)]
 _AssignmentSeed = Annotated[
-    int | None, typer.Option(help="Public seed that shuffles the users of a class into subgroups.")
+    int | None,
+    typer.Option(help="Public seed that shuffles the users of a class into subgroups.", rich_help_panel=_GUARANTEES),
 ]
-_Sharing = Annotated[str, typer.Option(help="Who holds shares: auto, complete or sparse.")]
+_Sharing = Annotated[SharingName, typer.Option(help="Who holds shares.", rich_help_panel=_GUARANTEES)]
 _FillLevels = Annotated[
-    bool, typer.Option("--fill-levels", help="Raise levels as far as their rings hold, at no cost.")
+    bool,
+    typer.Option("--fill-levels", help="Raise levels as far as their rings hold, at no cost.", rich_help_panel=_USERS),
 ]
-_PlanFile = Annotated[Path | None, typer.Option("--plan", help="Use the plan of this TOML file instead.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+_PlanFile = Annotated[
+    Path | None, typer.Option("--plan", help="Use the plan of this TOML file instead.", rich_help_panel=_FILES)
+]
+_Save = Annotated[Path | None, typer.Option(help="Write the plan to this TOML file.", rich_help_panel=_FILES)]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.", rich_help_panel=_FILES)]
 
 _BESIDE_A_PLAN_FILE = {
     "plan_file",
@@ -103,6 +123,18 @@ class _Command(TyperCommand):
     def get_help(self, ctx: Any) -> str:
         return super().get_help(ctx).replace("\\[", "[")
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The options, those of a group under its name."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            shown = parameter.get_help_record(ctx)
+            if shown is not None:
+                kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or kind, []).append(shown)
+        for name, rows in groups.items():
+            with formatter.section(name):
+                formatter.write_dl(rows)
+
     def format_arguments(self, ctx: Any, formatter: Any) -> None:
         """Nothing: click's own list of arguments, beside the one that typer puts before the options."""
 
@@ -137,7 +169,10 @@ def plan(
     subgroup_size: _SubgroupSize = 5,
     value_range: _Range = "-1,1",
     min_survivors: _MinSurvivors = 3,
-    dropout: Annotated[float | None, typer.Option(help="Share of users expected to drop out in a round.")] = None,
+    dropout: Annotated[
+        float | None,
+        typer.Option(help="Fraction of users expected to drop out in a round.", rich_help_panel=_GUARANTEES),
+    ] = None,
     max_weight: _MaxWeight = 1,
     min_robustness: _MinRobustness = None,
     colluders: _Colluders = 0,
@@ -145,9 +180,12 @@ def plan(
     sharing: _Sharing = "auto",
     fill_levels: _FillLevels = False,
     plan_file: _PlanFile = None,
-    save: Annotated[Path | None, typer.Option(help="Write the plan to this TOML file.")] = None,
+    save: _Save = None,
     compare: Annotated[
-        str, typer.Option(help="Designs to show side by side instead, such as secagg,paper,perfect.")
+        str,
+        typer.Option(
+            help="Designs to show side by side instead, such as secagg,paper,perfect.", rich_help_panel=_FILES
+        ),
     ] = "",
     as_json: _Json = False,
 ) -> None:
@@ -179,11 +217,19 @@ def optimize(
     value_range: _Range = "-1,1",
     min_survivors: _MinSurvivors = 3,
     max_weight: _MaxWeight = 1,
-    dropout: Annotated[float, typer.Option(help="Share of users expected to drop out in a round.")] = 0.1,
-    corrupt: Annotated[float, typer.Option(help="Share of users who may be corrupt.")] = 0.0,
-    attackers: Annotated[int, typer.Option(help="Malicious users that the median must tolerate.")] = 0,
-    failure: Annotated[float, typer.Option(help="How often a round may end for lack of survivors.")] = 0.01,
-    save: Annotated[Path | None, typer.Option(help="Write the plan to this TOML file.")] = None,
+    dropout: Annotated[
+        float, typer.Option(help="Fraction of users expected to drop out in a round.", rich_help_panel=_GUARANTEES)
+    ] = 0.1,
+    corrupt: Annotated[
+        float, typer.Option(help="Fraction of users who may be corrupt.", rich_help_panel=_GUARANTEES)
+    ] = 0.0,
+    attackers: Annotated[
+        int, typer.Option(help="Malicious users that the median must tolerate.", rich_help_panel=_GUARANTEES)
+    ] = 0,
+    failure: Annotated[
+        float, typer.Option(help="How often a round may end for lack of survivors.", rich_help_panel=_GUARANTEES)
+    ] = 0.01,
+    save: _Save = None,
     as_json: _Json = False,
 ) -> None:
     """Find the classes, subgroups and levels that suit the users' links best, or better than a run's."""
@@ -246,7 +292,7 @@ def run_round(
     sharing: _Sharing = "auto",
     fill_levels: _FillLevels = False,
     plan_file: _PlanFile = None,
-    rule: Annotated[str, typer.Option(help="How block means are combined: mean, median or trimmed_mean.")] = "mean",
+    rule: Annotated[RuleName, typer.Option(help="How block means are combined.")] = "mean",
     drop: Annotated[str, typer.Option(help="Users who drop out before a phase: share=2,mask=5,unmask=1.")] = "",
     malicious: Annotated[int, typer.Option(help="Users who send -30 times their update, unclipped.")] = 0,
     identities: Annotated[bool, typer.Option("--identities", help="Sign keys and agree on the survivor set.")] = False,
@@ -332,12 +378,17 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     written = inspect.signature(command, eval_str=True).parameters.values()
     first, *last = (one for one in written if one.kind is not inspect.Parameter.VAR_KEYWORD)
     settings = []
+    kinds = fields_of()
     for setting in dataclasses.fields(TrainConfig):
         flag, default = setting.name.replace("_", "-"), setting.default
-        kind = str if isinstance(default, tuple) else type(default)
+        given = [one for one in get_args(kinds[setting.name]) if one is not NoneType]
+        many = isinstance(default, tuple) or setting.name == "value_range"
+        kind = str if many else kinds[setting.name] if default is not None else given[0]  # several numbers are a text
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
         option = typer.Option(
-            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", help=f"{setting.metadata['help']} [{shown}]"
+            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+            help=setting.metadata["help"] + ("" if default in (None, "", ()) else f" [{shown}]"),
+            rich_help_panel=setting.metadata["group"],
         )
         settings.append(
             inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=None,

@@ -164,7 +164,7 @@ def test_a_round_from_a_plan_file(tmp_path: Path) -> None:
         ("--drop lunch=1", "before one of the phases"),
         ("--drop mask=99", "cannot hold 99 dropouts"),
         ("--malicious -1", "cannot hold"),
-        ("--rule krum", "no rule is called"),
+        ("--rule krum", "'krum' is not one of 'mean'"),
     ],
 )
 def test_mistakes_in_a_round(words: str, complaint: str) -> None:

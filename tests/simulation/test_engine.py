@@ -187,11 +187,9 @@ def test_a_seed_makes_rounding_reproducible_and_rounds_differ() -> None:
     ],
 )
 def test_bad_input_gets_a_clear_error(change: dict[str, Any], match: str) -> None:
-    arguments = {"updates": UPDATES, **change}
+    arguments = {"updates": UPDATES, "simulate": Simulation, **change}
     with pytest.raises(UsageError, match=match):
-        if "simulate" in arguments:
-            arguments["simulate"] = arguments["simulate"]()
-        aggregate(plan_of(), arguments.pop("updates"), **arguments)
+        aggregate(plan_of(), arguments.pop("updates"), simulate=arguments.pop("simulate")(), **arguments)
 
 
 def test_nobody_is_left_with_an_update() -> None:

@@ -41,9 +41,9 @@ def test_configuration_comes_back_from_toml_and_dict() -> None:
     [
         ({"colour": 1}, "no setting is called 'colour'"),
         ({"rounds": 0}, "rounds must be at least 1"),
-        ({"rounds": 1.5}, "rounds must be a int"),
-        ({"rounds": "many"}, "rounds must be a int"),
-        ({"secure": "yes"}, "secure must be a bool"),
+        ({"rounds": 1.5}, "rounds must be an integer"),
+        ({"rounds": "many"}, "rounds must be an integer"),
+        ({"secure": "yes"}, "secure must be a switch"),
         ({"partition": "fair"}, "partition must be one of iid, sorted, dirichlet"),
         ({"attack": "laser"}, "attack must be one of"),
         ({"attack": "gaussian"}, "needs attackers"),
@@ -58,8 +58,12 @@ def test_configuration_comes_back_from_toml_and_dict() -> None:
         ({"levels": [2]}, "4 classes need 4 levels"),
         ({"rates": [1.0, 2.0]}, "one for each of the 4 classes"),
         ({"rates": [0.0]}, "positive rate"),
-        ({"dropout_phases": ["lunch"]}, "dropout_phases are among"),
-        ({"classes": ["a"]}, "classes must be a list of int"),
+        ({"dropout_phases": ["lunch"]}, "dropout_phases must be a list of one of advertise"),
+        ({"classes": ["a"]}, "classes must be a list of integers"),
+        ({"value_range": "wide"}, "value_range must be a number or a list of numbers"),
+        ({"value_range": [1.0, 0.5]}, "two finite numbers in rising order"),
+        ({"range_rule": "fixed"}, "needs a value_range"),
+        ({"deadline": 0}, "above 0, or left out for none"),
     ],
 )
 def test_settings_that_make_no_sense(values: dict[str, Any], match: str) -> None:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,12 +220,17 @@ def settings_table() -> str:
     """Every setting of a training run."""
     import dataclasses
 
-    from heterosag.training.config import TrainConfig
+    from heterosag.training.config import TrainConfig, fields_of
 
+    kinds = fields_of()
     lines = ["| setting | meaning | default |", "| --- | --- | --- |"]
     for setting in dataclasses.fields(TrainConfig):
         value = setting.default
-        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+        kind = kinds[setting.name]
+        others = [name for name in typing.get_args(kind) if name != value]
+        if typing.get_origin(kind) is typing.Literal:
+            shown += f" (or {', '.join(others)})"
         lines.append(f"| `{setting.name}` | {setting.metadata['help']} | {shown} |")
     return "\n".join(lines) + "\n"
 

@@ -158,8 +158,12 @@ def _row(parameter: click.Parameter) -> tuple[str, str, str, str]:
         names = f"`{parameter.make_metavar(click.Context(click.Command('x')))}`"
     else:
         names = ", ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
-    takes = "" if getattr(parameter, "is_flag", False) else _TAKES[parameter.type.name]
+    takes = "" if getattr(parameter, "is_flag", False) else _takes(parameter.type)
     return names, takes, f"`{default}`" if default else "", words.removesuffix(".")
+
+
+def _takes(kind: Any) -> str:
+    return " or ".join(kind.choices) if kind.name == "choice" else _TAKES[kind.name]
 
 
 _TAKES = {"text": "text", "integer": "integer", "float": "number", "path": "path", "boolean": ""}
@@ -176,7 +180,12 @@ def train_reference() -> str:
 
     kinds = fields_of()
     rows = [
-        (f"`{one.name}`", _kind(kinds[one.name]), f"`{_toml(one.default)}`", one.metadata["help"])
+        (
+            f"`{one.name}`",
+            _kind(kinds[one.name]),
+            "" if one.default is None else f"`{_toml(one.default)}`",
+            one.metadata["help"],
+        )
         for one in dataclasses.fields(TrainConfig)
     ]
     return "\n".join(_table(("key", "type", "default", "meaning"), rows))
@@ -223,13 +232,13 @@ def _python_arguments(file: str, owner: str | None, function: str) -> str:
 def _arguments(file: str, owner: str | None, function: str) -> list[tuple[str, str, str | None, str]]:
     """Name, annotation, default and meaning of each argument, read from the source: no framework is imported for it.
 
-    Meanings are the items of the docstring (of the class, for `__init__`). An argument without one is an error.
+    Meanings are the Args of the docstring (of the class, for `__init__`). An argument without one is an error.
     """
     tree: Any = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
     for name in filter(None, (owner, function)):
         outer, tree = tree, next(node for node in tree.body if getattr(node, "name", None) == name)
     documented = ast.get_docstring(outer if function == "__init__" else tree) or ""
-    items = re.findall(r"^- `(\w+)`: (.*?)(?=^- |^\S|^$|\Z)", documented + "\n", flags=re.MULTILINE | re.DOTALL)
+    items = re.findall(r"^    (\w+): (.*?)(?=^    \w|^\S|^$|\Z)", documented + "\n", flags=re.MULTILINE | re.DOTALL)
     meanings = {name: " ".join(words.split()) for name, words in items}
     given: ast.arguments = tree.args
     places = [one for one in given.args if one.arg not in ("self", "cls")]
@@ -263,12 +272,18 @@ _PLAIN = {
 
 def _kind(kind: Any) -> str:
     """A configuration's type in words."""
-    inner = typing.get_args(kind)
-    return f"list of {_KINDS[inner[0]]}s".replace("texts", "text") if inner else _KINDS[kind]
+    inner = [one for one in typing.get_args(kind) if one is not type(None)]
+    if typing.get_origin(kind) is typing.Literal:
+        return ", ".join(inner[:-1]) + f" or {inner[-1]}"
+    if typing.get_origin(kind) is tuple:
+        return f"list of {_KINDS[inner[0]]}s".replace("texts", "text") if inner[0] in _KINDS else "list of text"
+    return " or ".join(dict.fromkeys(_kind(one) for one in inner)) if inner else _KINDS[kind]
 
 
 def _plain(annotation: str) -> str:
-    return _PLAIN[annotation]
+    from heterosag import choices
+
+    return _kind(getattr(choices, annotation)) if annotation in choices.__all__ else _PLAIN[annotation]
 
 
 def _toml(value: Any) -> str:

@@ -28,6 +28,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from heterosag.aggregation.clipping import clipped_share, follow
 from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import find_rule
+from heterosag.choices import RuleName
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.flower.messages import HELLO, RECORD, arrays_of, body_of, is_train, record_of, round_digest, to_record
 from heterosag.flower.rounds import TOO_LATE, Round, Work, wire_size
@@ -38,6 +39,7 @@ from heterosag.protocol import RoundId, Server
 from heterosag.protocol.transitions import Phase
 from heterosag.simulation.workers import all_cores
 from heterosag.vector.arrays import Layout
+from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["Round", "SecureGrid"]
 
@@ -54,6 +56,7 @@ _NEED_EACH_REPLY = (
     "DifferentialPrivacyServerSideAdaptiveClipping",
     "DifferentialPrivacyClientSideAdaptiveClipping",
 )
+_FIRST_RANGE = 0.1
 _STAGES = {HELLO, *(phase.value for phase in Phase)}
 _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range"}
 
@@ -61,27 +64,29 @@ _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metric
 class SecureGrid(Grid):
     """A Grid whose train messages are aggregated securely.
 
-    - `grid`: the grid that the ServerApp was given.
-    - `plan`: the plan of all nodes of a train message, users by node id as text. Leave it out and the grid plans: nodes
-      name their class or rate in their first message.
-    - `levels`: one quantizer level for each class, slowest first.
-    - `rate_limits`: the rates in Mb/s between the classes, for nodes that name a rate.
-    - `rule`: how block means are combined (mean, median, trimmed_mean).
-    - `value_range`: half width of the (first) range of an update's elements (default: the plan's, or 0.1).
-    - `adapt_range`: whether the range then follows the updates.
-    - `quantile`: the share of elements that it should hold if it does.
-    - `max_weight`: largest weight of a node; 1 means unweighted, and each doubling costs a bit a parameter.
-    - `weight_unit`: examples that make a weight of one.
-    - `weighted_by`: the name of the train function's metric that counts examples.
-    - `metrics`: names that are averaged over everybody, securely; all others are dropped.
-    - `clear_metrics`: names that nodes that agree to it send in plaintext.
-    - `directory`: every node's public key, which turns identities on.
-    - `timeouts`: seconds for each stage, by its name, or one number.
-    - `options`: anything else that `Plan.build` takes.
-    - `record`: a folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation into it,
-      and `close` ends it.
-    - `hide_sets_below`: end rounds that, with those before in the same epoch, would show the sum of fewer users than
-      this.
+    Args:
+        grid: The grid that the ServerApp was given.
+        plan: The plan of all nodes of a train message, users by node id as text. Leave it out and the grid plans: nodes
+            name their class or rate in their first message.
+        levels: One quantizer level for each class, slowest first.
+        rate_limits: The rates in Mb/s between the classes, for nodes that name a rate.
+        rule: How block means are combined (mean, median, trimmed_mean).
+        value_range: The (first) range of an update's elements: a half width, or a pair (default: the plan's, or an
+            automatic start).
+        adapt_range: Whether the range then follows the updates.
+        quantile: The share of elements that it should hold if it does.
+        max_weight: Largest weight of a node; 1 means unweighted, and each doubling costs a bit a parameter.
+        weight_unit: Examples that make a weight of one.
+        weighted_by: The name of the train function's metric that counts examples.
+        metrics: Names that are averaged over everybody, securely; all others are dropped.
+        clear_metrics: Names that nodes that agree to it send in plaintext.
+        directory: Every node's public key, which turns identities on.
+        timeouts: Seconds for each stage, by its name, or one number.
+        options: Anything else that `Plan.build` takes.
+        record: A folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation into it,
+            and `close` ends it.
+        hide_sets_below: End rounds that, with those before in the same epoch, would show the sum of fewer users than
+            this.
 
     `rounds` is a `Round` for each round so far.
     """
@@ -93,8 +98,8 @@ class SecureGrid(Grid):
         plan: Plan | None = None,
         levels: Sequence[int] = (16,),
         rate_limits: Sequence[float] = (),
-        rule: str = "mean",
-        value_range: float | None = None,
+        rule: RuleName = "mean",
+        value_range: ValueRange | float | None = None,
         adapt_range: bool = True,
         quantile: float = 0.999,
         max_weight: int = 1,
@@ -115,9 +120,11 @@ class SecureGrid(Grid):
         ):
             raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} rising limits between them")
         if value_range is None:
-            value_range = 0.1 if plan is None else max(map(abs, plan.value_range))
-        if not value_range > 0:
-            raise PlanError("value_range", f"is a half width above 0, not {value_range!r}")
+            value_range = _FIRST_RANGE if plan is None else max(map(abs, plan.value_range))
+        try:
+            self._fixed = check_range(value_range)
+        except UsageError as error:
+            raise PlanError("value_range", str(error)) from None
         if weight_unit < 1:
             raise PlanError("max_weight", f"weight_unit is at least 1, not {weight_unit!r}")
         if not 0 < quantile < 1:
@@ -134,7 +141,7 @@ class SecureGrid(Grid):
         self._rate_limits = tuple(rate_limits)
         self._rule = find_rule(rule)
         self._recorder = None if record is None else Recorder(Path(record), rule, weighted_by)
-        self._half_width = value_range
+        self._half_width = max(map(abs, self._fixed))
         self._quantile = quantile if adapt_range else None
         self._weighting = (max_weight, weight_unit, weighted_by)
         self._metrics = tuple(metrics)
@@ -427,7 +434,7 @@ class SecureGrid(Grid):
 
     def _plan_for(self, work: Work, dimension: int) -> Plan:
         """The plan given, or one for these nodes: kept while nodes and model stay the same, made anew otherwise."""
-        span = (-self._half_width, self._half_width)
+        span = self._fixed if self._quantile is None else (-self._half_width, self._half_width)
         if self._given is not None:
             if {str(node) for node in work.messages} != set(map(str, self._given.users)):
                 raise PlanError("users", "the plan given is for other nodes than those of the train messages")

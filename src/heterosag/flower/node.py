@@ -59,18 +59,19 @@ def mod(
 ) -> Mod:
     """A mod for `ClientApp(mods=[...])` that aggregates what the app trains securely.
 
-    - `identity`: this node's identity. Left out, it is read from the file that the node config names as
-      `heterosag-key` (an Ed25519 key, or the key of the SuperNode's own authentication).
-    - `directory`: everybody's public keys by node id, pinned by you. Left out, they are read from the file that the
-      node config names as `heterosag-directory` (JSON: node ids and public keys in hex).
-    - `trust_server`: say True to run without identities.
-    - `policy`: what this node asks of a plan.
-    - `release_log`: a folder that outlives the node (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home
-      folder).
-    - `class_of`: the node's class from its Context; without it the class or upload rate is read from its node config,
-      `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
-    - `clear_metrics`: names of metrics that this node gives in plaintext if the server asks.
-    - `hide_sets_below`: refuse rounds that, with those before, would show the sum of fewer users than this.
+    Args:
+        identity: This node's identity. Left out, it is read from the file that the node config names as `heterosag-key`
+            (an Ed25519 key, or the key of the SuperNode's own authentication).
+        directory: Everybody's public keys by node id, pinned by you. Left out, they are read from the file that the
+            node config names as `heterosag-directory` (JSON: node ids and public keys in hex).
+        trust_server: Say True to run without identities.
+        policy: What this node asks of a plan.
+        release_log: A folder that outlives the node (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home
+            folder).
+        class_of: The node's class from its Context; without it the class or upload rate is read from its node config,
+            `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
+        clear_metrics: Names of metrics that this node gives in plaintext if the server asks.
+        hide_sets_below: Refuse rounds that, with those before, would show the sum of fewer users than this.
     """
     node = _Node(
         identity=identity,

@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from heterosag.choices import DesignName, SharingName
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import codec, display
@@ -99,7 +100,7 @@ class Plan:
         dimension: int,
         *,
         value_range: ValueRange | float,
-        design: str = "perfect",
+        design: DesignName = "perfect",
         subgroup_size: int = 5,
         min_survivors: int = 3,
         max_weight: int = 1,
@@ -108,33 +109,47 @@ class Plan:
         users: Sequence[User] | None = None,
         assignment_seed: int | bytes | None = None,
         dropout: float = 0.1,
-        sharing: str = "auto",
+        sharing: SharingName = "auto",
         fill_levels: bool = False,
         metrics: Sequence[str] = (),
         rotate: bool = False,
     ) -> Plan:
-        """Plan the rounds of an epoch, or raise a `PlanError` that says which value to change and to what.
+        """Plan the rounds of an epoch.
 
-        - `classes`: users per class, slowest link first.
-        - `levels`: quantizer levels per class, non-decreasing.
-        - `dimension`: elements of the update vector.
-        - `value_range`: values outside are clipped; a pair, or the half width of a range around zero. Nothing can be
-          assumed here: a range ten times too wide makes the error of few levels ten times larger. Some three standard
-          deviations of an update's elements are a good first guess.
-        - `design`: perfect, paper, paper-composite, secagg or multigroup.
-        - `subgroup_size`: users a subgroup should have at least.
-        - `min_survivors`: least survivors of a block whose sum may be unmasked.
-        - `max_weight`: largest weight of a user.
-        - `min_robustness`: least inference robustness of an admissible survivor set (default: this plan's without
-          losses).
-        - `colluders`: users who may collude with the server.
-        - `users`: names in class order (default 0..N-1).
-        - `assignment_seed`: public seed that shuffles users of a class (None: listed order, chosen by a trusted party).
-        - `dropout`: share of users expected to drop out in a round.
-        - `sharing`: who holds shares: auto, complete or sparse (neighbours only, which auto takes beyond 256 users).
-        - `fill_levels`: raise every block's level as far as its ring holds, at no cost in bits.
-        - `metrics`: names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
-        - `rotate`: spread every segment by a randomised Hadamard rotation before it is quantized.
+        Args:
+            classes: Users per class, slowest link first.
+            levels: Quantizer levels per class, non-decreasing.
+            dimension: Elements of the update vector.
+            value_range: Values outside are clipped; a pair, or the half width of a range around zero. Nothing can be
+                assumed here: a range ten times too wide makes the error of few levels ten times larger. Some three
+                standard deviations of an update's elements are a good first guess.
+            design: Which subgroups code a segment together.
+            subgroup_size: Users a subgroup should have at least.
+            min_survivors: Least survivors of a block whose sum may be unmasked.
+            max_weight: Largest weight of a user.
+            min_robustness: Least inference robustness of an admissible survivor set (default: this plan's without
+                losses).
+            colluders: Users who may collude with the server.
+            users: Names in class order (default 0..N-1).
+            assignment_seed: Public seed that shuffles users of a class (None: listed order, chosen by a trusted
+                party).
+            dropout: Fraction of users expected to drop out in a round.
+            sharing: Who holds shares; auto takes neighbours only beyond 256 users.
+            fill_levels: Raise every block's level as far as its ring holds, at no cost in bits.
+            metrics: Names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
+            rotate: Spread every segment by a randomised Hadamard rotation before it is quantized.
+
+        Returns:
+            The plan, which says what it costs and guarantees.
+
+        Raises:
+            PlanError: Says which value to change, and to what.
+
+        Example:
+            >>> from heterosag import Plan
+            >>> plan = Plan.build([12, 12], [4, 16], 1000, value_range=0.5, subgroup_size=4)
+            >>> len(plan.subgroups)
+            6
         """
         return cls(
             classes=classes,

@@ -38,18 +38,38 @@ Directory = Mapping[User, bytes]
 class Client(Secret):
     """One user in one round. Feed it the server's messages in order; send what it returns.
 
-    Without an identity the server is trusted to follow the protocol: say so with `trust_server=True`.
+    Args:
+        plan: The plan of the round.
+        user: Which of its users this is.
+        round_id: Which round this is, of which session, on which model.
+        identity: This user's signing key.
+        directory: Everybody's public keys, as this user pinned them.
+        trust_server: True to go without identities, trusting the server to follow the protocol.
+        policy: What this user asks of a plan; one below it is refused here.
+        release_log: Remembers what was shared, masked, signed and released, so that it is done once; give one that
+            outlives the program (`heterosag.storage.release_log.FileReleaseLog`) where a client may be restarted.
+        guard: Refuses survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from
+            round to round.
 
-    - `identity`, `directory`: this user's signing key, and everybody's public keys as this user pinned them.
-    - `policy`: what this user asks of a plan; one below it is refused here.
-    - `release_log`: remembers what was shared, masked, signed and released, so that it is done once; give one that
-      outlives the program (`heterosag.storage.release_log.FileReleaseLog`) where a client may be restarted.
-    - `guard`: refuses survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from
-      round to round.
+    Raises:
+        UsageError: Neither an identity with a directory nor `trust_server` was given, or they do not fit the plan.
+        PlanError: The plan is below the policy.
 
-    A message that only a malicious server sends raises `FaultyServerError`, and the client is dead: it has forgotten
-    its secrets. One that merely comes out of order raises it too and changes nothing; bytes that do not decode raise
-    `WireError` and change nothing. An identical message gets the identical answer.
+    Guarantees: a message that only a malicious server sends raises `FaultyServerError`, and the client is dead: it has
+    forgotten its secrets. One that merely comes out of order raises it too and changes nothing; bytes that do not
+    decode raise `WireError` and change nothing. An identical message gets the identical answer.
+
+    Example:
+        >>> from heterosag import Client, Plan, Server
+        >>> from heterosag.protocol import RoundId
+        >>> plan = Plan.build([8], [16], 10, value_range=0.5, subgroup_size=4)
+        >>> this_round = RoundId(session=b"training of Monday", number=1)
+        >>> server = Server(plan, this_round)
+        >>> client = Client(plan, 0, this_round, trust_server=True)
+        >>> server.receive(0, client.answer("advertise", b""))
+        True
+        >>> client
+        <Client of 0, advertised>
     """
 
     def __init__(

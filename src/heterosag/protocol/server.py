@@ -301,9 +301,12 @@ class _Unmasking(_State):
 class Server:
     """One round on the server: `receive` users' messages, `close` a phase, send what it returns.
 
-    - `directory`: users' public keys, where identities are in use.
-    - `guard`: ends a round before anything is asked for if, with rounds before, it would show too few users.
-    - `parallel_map`: runs the pieces of unmasking: `heterosag.simulation.workers.all_cores()` for every core.
+    Args:
+        plan: The plan of the round.
+        round_id: Which round this is, of which session, on which model.
+        directory: Users' public keys, where identities are in use.
+        guard: Ends a round before anything is asked for if, with rounds before, it would show too few users.
+        parallel_map: Runs the pieces of unmasking: `heterosag.simulation.workers.all_cores()` for every core.
 
     `phase` says what it is waiting for, `refusals` which messages were refused and why, `decoded` what it has learned.
     """

@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 
 from heterosag.errors import UsageError
 
-__all__ = ["CLIENT_TRANSITIONS", "SERVER_TRANSITIONS", "ClientPhase", "Phase", "ServerPhase", "diagram", "next_phase"]
+__all__ = [
+    "CLIENT_TRANSITIONS",
+    "SERVER_TRANSITIONS",
+    "ClientPhase",
+    "Phase",
+    "ServerPhase",
+    "diagram",
+    "next_phase",
+]
 
 
 class Phase(Enum):

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from heterosag.choices import RuleName
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol.transitions import Phase
@@ -25,7 +26,7 @@ _COMMON, _OWN = 0.24, 0.24  # standard deviations of what users share and of wha
 def run(
     plan: Plan,
     *,
-    rule: str = "mean",
+    rule: RuleName = "mean",
     drop: Mapping[str, int] | None = None,
     malicious: int = 0,
     identities: bool = False,

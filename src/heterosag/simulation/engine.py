@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import Rule, find_rule
+from heterosag.choices import RuleName
 from heterosag.crypto.identity import Identity
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
@@ -137,7 +138,7 @@ def aggregate(
     plan: Plan,
     updates: Updates,
     *,
-    rule: str | Rule = "mean",
+    rule: RuleName | Rule = "mean",
     weights: Mapping[User, int] | Sequence[int] | None = None,
     metrics: Mapping[User, Mapping[str, float]] | None = None,
     identities: Mapping[User, Identity] | bool | None = None,

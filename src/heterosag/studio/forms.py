@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from heterosag.errors import PlanError, UsageError
 
 __all__ = ["Form", "read_form"]
 
 _LONGEST_TEXT = 40_000
+
+_Word = TypeVar("_Word", bound=str)
 
 
 def read_form(body: bytes) -> Form:
@@ -72,12 +74,12 @@ class Form:
             raise PlanError(name, f"must be text of at most {_LONGEST_TEXT:,} characters")
         return value
 
-    def choice(self, name: str, allowed: Sequence[str]) -> str:
+    def choice(self, name: str, allowed: Sequence[_Word]) -> _Word:
         """One of a few words; the first unless given."""
         value = self._values.get(name, allowed[0])
         if value not in allowed:
             raise PlanError(name, f"must be one of {', '.join(allowed)}, not {_short(value)}")
-        return str(value)
+        return allowed[allowed.index(value)]
 
     def flag(self, name: str) -> bool:
         """True or false; false unless given."""

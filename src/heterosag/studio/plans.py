@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Any, get_args
 
 from heterosag import planner
+from heterosag.choices import DesignName
 from heterosag.errors import PlanError
 from heterosag.plan import Plan, costs
 from heterosag.plan.assignment import count_subgroups
-from heterosag.plan.design import DESIGNS, paper
+from heterosag.plan.design import paper
 from heterosag.studio.forms import Form
 
 __all__ = [
@@ -101,7 +102,7 @@ def _by_hand(form: Form) -> Choice:
         classes,
         levels,
         requirements.dimension,
-        design=form.choice("design", tuple(DESIGNS)),
+        design=form.choice("design", get_args(DesignName)),
         value_range=requirements.value_range,
         subgroup_size=size,
         min_survivors=requirements.min_survivors,

@@ -38,7 +38,7 @@ def flip_labels(labels: npt.NDArray[np.int64], classes: int) -> npt.NDArray[np.i
 
 
 def tamper(
-    attack: str, updates: npt.NDArray[np.float32], strength: float, rng: np.random.Generator
+    attack: str, updates: npt.NDArray[np.float32], strength: float | None, rng: np.random.Generator
 ) -> npt.NDArray[np.float32]:
     """What attackers send, from their own honest updates (for label-flip: from those trained on flipped labels)."""
     factor = np.float32(strength or STRENGTHS[attack])

@@ -10,107 +10,123 @@ import dataclasses
 import difflib
 import json
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import msgspec
+
+from heterosag.choices import DesignName, PhaseName, RuleName, SharingName
 from heterosag.errors import PlanError, UsageError
+from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["TrainConfig", "fields_of"]
 
-PARTITIONS = ("iid", "sorted", "dirichlet")
-ATTACKS = ("none", "gaussian", "sign-flip", "label-flip", "little")
-PLACEMENTS = ("spread", "random")
-RANGES = ("fixed", "minmax", "adaptive")
-PHASES = ("advertise", "share", "mask", "agree", "unmask")
+Partition = Literal["iid", "sorted", "dirichlet"]
+Attack = Literal["none", "gaussian", "sign-flip", "label-flip", "little"]
+Placement = Literal["spread", "random"]
+RangeRule = Literal["fixed", "minmax", "adaptive"]
+
+FIRST_RANGE = 0.2
+"""Half width of the range that a run starts with unless it is told."""
 
 
-def _setting(default: Any, help_text: str) -> Any:
-    return field(default=default, metadata={"help": help_text})
+def _settings(group: str) -> Callable[[Any, str], Any]:
+    """Makes the fields of a group, each with its help."""
+    return lambda default, help_text: field(default=default, metadata={"help": help_text, "group": group})
+
+
+_data = _settings("Data and model")
+_plan = _settings("Users and plan")
+_training = _settings("Training")
+_attacks = _settings("Malicious users")
+_ranges = _settings("Value range")
+_running = _settings("How it runs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """A training run, all of it."""
 
-    data: str = _setting("digits", "digits, mnist, fashion-mnist, cifar10, or openml:NAME")
-    data_dir: str = _setting("", "folder of the data files (or set HETEROSAG_DATA)")
-    partition: str = _setting("iid", "how data is split over users: iid, sorted (by label) or dirichlet")
-    train_samples: int = _setting(0, "train on only so many samples, drawn from all; 0: all of them")
-    alpha: float = _setting(1.0, "concentration of the Dirichlet partition; small means unlike users")
-    model: str = _setting("auto", "auto, digits, mnist, cifar10, or package.module:factory of a torch.nn.Module")
+    data: str = _data("digits", "digits, mnist, fashion-mnist, cifar10, or openml:NAME")
+    data_dir: str = _data("", "folder of the data files (or set HETEROSAG_DATA)")
+    partition: Partition = _data("iid", "how data is split over users; sorted: by label")
+    train_samples: int | None = _data(None, "train on only so many samples, drawn from all (default: all of them)")
+    alpha: float = _data(1.0, "concentration of the Dirichlet partition; small means unlike users")
+    model: str = _data("auto", "auto, digits, mnist, cifar10, or package.module:factory of a torch.nn.Module")
 
-    classes: tuple[int, ...] = _setting((24, 24, 24, 24), "users per class, slowest link first")
-    levels: tuple[int, ...] = _setting((2, 6, 8, 12), "quantizer levels per class")
-    rates: tuple[float, ...] = _setting((1.0,), "upload rate per class in Mb/s (one value: the same for all)")
-    download_rates: tuple[float, ...] = _setting((), "download rate per class in Mb/s (default: the upload rates)")
-    rate_spread: float = _setting(0.0, "spread of rates inside a class (standard deviation of the logarithm)")
-    deadline: float = _setting(0.0, "seconds after which an upload counts as dropped; 0 means none")
-    design: str = _setting("perfect", "perfect, paper, paper-composite, secagg or multigroup")
-    subgroup_size: int = _setting(8, "users a subgroup should have at least")
-    min_survivors: int = _setting(3, "least survivors of a block whose sum may be unmasked")
-    min_robustness: float = _setting(
-        -1.0, "least inference robustness of an admissible survivor set; -1: the plan's own"
+    classes: tuple[int, ...] = _plan((24, 24, 24, 24), "users per class, slowest link first")
+    levels: tuple[int, ...] = _plan((2, 6, 8, 12), "quantizer levels per class")
+    rates: tuple[float, ...] = _plan((1.0,), "upload rate per class in Mb/s (one value: the same for all)")
+    download_rates: tuple[float, ...] = _plan((), "download rate per class in Mb/s (default: the upload rates)")
+    rate_spread: float = _plan(0.0, "spread of rates inside a class (standard deviation of the logarithm)")
+    deadline: float | None = _plan(None, "seconds after which an upload counts as dropped (default: never)")
+    design: DesignName = _plan("perfect", "which subgroups code a segment together")
+    subgroup_size: int = _plan(8, "users a subgroup should have at least")
+    min_survivors: int = _plan(3, "least survivors of a block whose sum may be unmasked")
+    min_robustness: float | None = _plan(
+        None, "least inference robustness of an admissible survivor set (default: the plan's own)"
     )
-    hide_sets_below: int = _setting(0, "refuse rounds that, with those before, show fewer users than this; 0: none")
-    sharing: str = _setting("auto", "who holds shares: auto (neighbours beyond 256 users), complete or sparse")
-    fill_levels: bool = _setting(False, "raise levels as far as their rings hold, at no cost")
-    rule: str = _setting("mean", "how block means are combined: mean, median or trimmed_mean")
+    hide_sets_below: int | None = _plan(
+        None, "refuse rounds that, with those before, reveal the sum of fewer users than this (default: none)"
+    )
+    sharing: SharingName = _plan("auto", "who holds shares; auto: neighbours only beyond 256 users")
+    fill_levels: bool = _plan(False, "raise levels as far as their rings hold, at no cost")
+    rule: RuleName = _plan("mean", "how block means are combined")
 
-    rounds: int = _setting(20, "rounds of training")
-    local_epochs: int = _setting(1, "passes over a user's data in a round")
-    batch_size: float = _setting(16.0, "samples a step, or below 1 the share of a user's data")
-    learning_rate: float = _setting(0.1, "step size of local training")
-    decay_start: int = _setting(0, "round from which the learning rate falls; 0: never")
-    decay: float = _setting(0.0, "the learning rate falls as 1 / (1 + decay * round)")
-    participation: float = _setting(1.0, "share of the users, class by class, that takes part in a round")
-    dropout: float = _setting(0.0, "probability that a user drops out in a round")
-    dropout_phases: tuple[str, ...] = _setting(("mask",), "phases before which users drop out, equally likely")
+    rounds: int = _training(20, "rounds of training")
+    local_epochs: int = _training(1, "passes over a user's data in a round")
+    batch_size: float = _training(16.0, "samples a step, or below 1 the share of a user's data")
+    learning_rate: float = _training(0.1, "step size of local training")
+    decay_start: int = _training(0, "round after which the learning rate falls")
+    decay: float = _training(0.0, "the learning rate falls as 1 / (1 + decay * round)")
+    participation: float = _training(1.0, "share of the users, class by class, that takes part in a round")
+    dropout: float = _training(0.0, "probability that a user drops out in a round")
+    dropout_phases: tuple[PhaseName, ...] = _training(("mask",), "phases before which users drop out, equally likely")
 
-    attack: str = _setting("none", "none, gaussian, sign-flip, label-flip or little")
-    attackers: int = _setting(0, "how many users attack")
-    attack_strength: float = _setting(0.0, "the attack's factor or standard deviation; 0: the paper's")
-    placement: str = _setting("spread", "attackers spread one a subgroup, or random")
+    attack: Attack = _attacks("none", "what malicious users send")
+    attackers: int = _attacks(0, "how many users attack")
+    attack_strength: float | None = _attacks(None, "the attack's factor or standard deviation (default: the paper's)")
+    placement: Placement = _attacks("spread", "where attackers are: spread one a subgroup, or random")
 
-    range_rule: str = _setting("adaptive", "how the value range is set: fixed, minmax (in plaintext) or adaptive")
-    value_range: float = _setting(0.2, "half width of the (first) value range")
-    quantile: float = _setting(0.999, "share of elements that the adaptive range should hold")
+    range_rule: RangeRule = _ranges("adaptive", "how the value range is set; minmax sees updates in plaintext")
+    value_range: float | ValueRange | None = _ranges(
+        None, "half width, or least and largest value, of the (first) range (default: automatic)"
+    )
+    quantile: float = _ranges(0.999, "share of elements that the adaptive range should hold")
 
-    rotate: bool = _setting(False, "spread segments by a randomised Hadamard rotation before quantizing")
+    rotate: bool = _ranges(False, "spread segments by a randomised Hadamard rotation before quantizing")
 
-    secure: bool = _setting(True, "real cryptography, or the plain engine with the same bits")
-    identities: bool = _setting(False, "sign keys and agree on survivor sets")
-    workers: int = _setting(1, "processes for the users' cryptography")
-    seed: int = _setting(0, "seed of data split, initial model, training, dropouts and rounding; never of a secret")
-    checkpoint_every: int = _setting(5, "rounds between checkpoints")
+    secure: bool = _running(True, "real cryptography, or the plain engine with the same bits")
+    identities: bool = _running(False, "sign keys and agree on survivor sets")
+    workers: int = _running(1, "processes for the users' cryptography")
+    seed: int = _running(0, "seed of data split, initial model, training, dropouts and rounding; never of a secret")
+    checkpoint_every: int = _running(5, "rounds between checkpoints")
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("partition", PARTITIONS),
-            ("attack", ATTACKS),
-            ("placement", PLACEMENTS),
-            ("range_rule", RANGES),
-        ):
-            if getattr(self, name) not in allowed:
-                raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+        for name, kind in fields_of(type(self)).items():
+            _convert(name, getattr(self, name), kind)
         for name in ("rounds", "local_epochs", "checkpoint_every", "subgroup_size", "min_survivors", "workers"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        for name in ("alpha", "learning_rate", "value_range", "batch_size"):
+        for name in ("alpha", "learning_rate", "batch_size"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be above 0, not {getattr(self, name)!r}")
         for name in (
             "seed",
             "dropout",
-            "deadline",
             "decay",
             "decay_start",
             "attackers",
-            "attack_strength",
             "rate_spread",
-            "train_samples",
         ):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} cannot be negative, as {getattr(self, name)!r} is")
+        for name in ("train_samples", "deadline", "hide_sets_below", "attack_strength"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} is above 0, or left out for none, not {value!r}")
         self._check_relations()
 
     def _check_relations(self) -> None:
@@ -130,8 +146,11 @@ class TrainConfig:
             rates = getattr(self, name)
             if ((rates or name == "rates") and len(rates) not in (1, len(self.classes))) or any(r <= 0 for r in rates):
                 raise UsageError(f"{name} takes one positive rate, or one for each of the {len(self.classes)} classes")
-        if not self.dropout_phases or set(self.dropout_phases) - set(PHASES):
-            raise UsageError(f"dropout_phases are among {', '.join(PHASES)}, not {', '.join(self.dropout_phases)}")
+        if not self.dropout_phases:
+            raise UsageError("dropout_phases needs at least one phase")
+        if self.value_range is None and self.range_rule == "fixed":
+            raise UsageError("range_rule fixed needs a value_range, such as 0.2")
+        check_range(self.first_range)
         if self.attackers > self.users:
             raise UsageError(f"{self.attackers} attackers are more than the {self.users} users")
         if self.attack != "none" and not self.attackers:
@@ -141,6 +160,11 @@ class TrainConfig:
     def users(self) -> int:
         """Users in all classes."""
         return sum(self.classes)
+
+    @property
+    def first_range(self) -> ValueRange:
+        """The range of the first round."""
+        return check_range(FIRST_RANGE if self.value_range is None else self.value_range)
 
     def rate_of(self, user_class: int, *, download: bool = False) -> float:
         """A class's rate in Mb/s."""
@@ -159,7 +183,8 @@ class TrainConfig:
 
     def to_toml(self) -> str:
         """All settings as TOML."""
-        return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in self.to_dict().items())
+        given = {name: value for name, value in self.to_dict().items() if value is not None}  # TOML has no null
+        return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in given.items())
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
@@ -189,19 +214,25 @@ def fields_of(cls: type[TrainConfig] = TrainConfig) -> dict[str, Any]:
 
 def _convert(name: str, value: Any, kind: Any) -> Any:
     """A value from TOML or a flag's text in the type of its field."""
+    if isinstance(value, str) and "tuple" in str(kind):
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        value = parts[0] if len(parts) == 1 and float in get_args(kind) else parts
     try:
-        if kind in (str, bool):
-            if not isinstance(value, kind):
-                raise TypeError
-            return value
-        if kind in (int, float):
-            if isinstance(value, bool) or (kind is int and value != int(value)):
-                raise TypeError
-            return kind(value)
-        item = kind.__args__[0]
-        parts = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        return tuple(item(part) if not isinstance(part, str) else item(part.strip()) for part in parts)
-    except (TypeError, ValueError):
-        inner = getattr(kind, "__args__", None)
-        wanted = f"list of {inner[0].__name__}" if inner else kind.__name__
-        raise UsageError(f"{name} must be a {wanted}, not {value!r}") from None
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        raise UsageError(f"{name} must be {_describe(kind)}, not {value!r}") from None
+
+
+def _describe(kind: Any) -> str:
+    """A type as a person calls it."""
+    kinds = get_args(kind)
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(kinds)
+    if get_origin(kind) is tuple:
+        return f"a list of {_NAMES[kinds[0]]}s" if kinds[0] in _NAMES else f"a list of {_describe(kinds[0])}"
+    if kinds:
+        return " or ".join(_describe(one) for one in kinds if one is not NoneType)
+    return f"a {_NAMES[kind]}" if kind is not int else "an integer"
+
+
+_NAMES = {int: "integer", float: "number", str: "text", bool: "switch (true or false)"}

@@ -149,8 +149,8 @@ def _cifar10(folder: Path) -> DataSet:
     return DataSet(name="cifar10", train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
 
 
-def thin(data: DataSet, samples: int, rng: np.random.Generator) -> DataSet:
-    """The data set with only so many training samples, drawn from all; 0 keeps them all."""
+def thin(data: DataSet, samples: int | None, rng: np.random.Generator) -> DataSet:
+    """The data set with only so many training samples, drawn from all; None keeps them all."""
     if not samples:
         return data
     if samples > len(data.train_y):

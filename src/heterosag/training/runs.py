@@ -50,10 +50,10 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
         levels=config.levels,
         dimension=dimension,
         design=config.design,
-        value_range=(-config.value_range, config.value_range),
+        value_range=config.first_range,
         subgroup_size=config.subgroup_size,
         min_survivors=config.min_survivors,
-        min_robustness=None if config.min_robustness < 0 else config.min_robustness,
+        min_robustness=config.min_robustness,
         dropout=config.dropout,
         assignment_seed=config.seed,
         fill_levels=config.fill_levels,
@@ -102,13 +102,13 @@ class Run:
         count = config.attackers if config.attack != "none" else 0
         self.attackers = attacks.choose_attackers(self.plan, count, config.placement, self._rng("attackers"))
         spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
-        self._ledger = Ledger(self.plan, sets_below=config.hide_sets_below)
+        self._ledger = Ledger(self.plan, sets_below=config.hide_sets_below or 0)
         self._rate_factor = np.ones(config.users) if spread is None else np.exp(spread)
         self._identities: dict[User, Identity] | None = None
         if config.identities:
             self._identities = {user: Identity.generate() for user in range(config.users)}
         self._session = digest("run", config.to_toml().encode())[:16]
-        self._state = _State(round=0, vector=vector, half_width=config.value_range)
+        self._state = _State(round=0, vector=vector, half_width=max(map(abs, config.first_range)))
         if resume:
             self._state = self._load()
         self._writer = RunWriter(folder, keep_rounds=self._state.round if resume else None)
@@ -224,7 +224,7 @@ class Run:
         """The epoch's ledger; with partial participation every round is an epoch of its own."""
         if self.config.participation == 1:
             return self._ledger
-        return Ledger(plan, sets_below=self.config.hide_sets_below)
+        return Ledger(plan, sets_below=self.config.hide_sets_below or 0)
 
     def _cohort(self, number: int) -> tuple[Plan, list[int]]:
         """The plan and users of a round; with partial participation a cohort is drawn, with a plan of its own."""
@@ -240,7 +240,7 @@ class Run:
             sizes.append(count)
             first += size
         recipe = self.plan.arguments() | {"classes": sizes, "users": members, "min_robustness": None}
-        if self.config.min_robustness >= 0:
+        if self.config.min_robustness is not None:
             recipe["min_robustness"] = self.config.min_robustness
         return Plan.build(**recipe), members
 
@@ -275,6 +275,8 @@ class Run:
             if honest.size:
                 low, high = float(honest.min()), float(honest.max())
                 return (low, high) if low < high else (low, low + 1e-6)
+        if self.config.range_rule == "fixed":
+            return self.config.first_range
         return (-self._state.half_width, self._state.half_width)
 
     def _follow(self, clipped: float) -> float:
@@ -356,7 +358,7 @@ class Run:
             vector = found["vector"]
             state = _State(round=int(found["round"]), vector=vector, half_width=float(found["half_width"]))
             rounds = [np.flatnonzero(row).tolist() for row in found["ledger"]]
-            self._ledger = Ledger.from_rounds(self.plan, rounds, sets_below=self.config.hide_sets_below)
+            self._ledger = Ledger.from_rounds(self.plan, rounds, sets_below=self.config.hide_sets_below or 0)
         except (OSError, KeyError, ValueError, SafetensorError) as error:
             raise UsageError(f"cannot go on from {path}: {error}") from None
         if vector.shape != self._state.vector.shape:

@@ -1,0 +1,19 @@
+"""The closed choices by their names, as types that a checker follows: light, so that the command line can show them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+__all__ = ["DesignName", "PhaseName", "RuleName", "SharingName"]
+
+DesignName = Literal["perfect", "paper", "paper-composite", "secagg", "multigroup"]
+"""Which subgroups code a segment together."""
+
+SharingName = Literal["auto", "complete", "sparse"]
+"""Who holds shares: everybody, neighbours only, or whichever fits the number of users."""
+
+RuleName = Literal["mean", "median", "trimmed_mean", "unchecked_mean"]
+"""How block means are combined."""
+
+PhaseName = Literal["advertise", "share", "mask", "agree", "unmask"]
+"""What a user sends."""
