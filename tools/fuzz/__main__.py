@@ -23,6 +23,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,9 @@ def _mutate_once(chance: random.Random, data: bytes, pool: Sequence[bytes]) -> b
 
 
 def read_corpus(target: str) -> dict[str, bytes]:
-    """The committed inputs of a target by file name."""
-    return {path.name: path.read_bytes() for path in sorted((CORPUS / target).iterdir())}
+    """The inputs of a target to begin with, by name: what `seeds` makes, and what is committed because it cannot."""
+    committed = {path.name: path.read_bytes() for path in sorted((CORPUS / target).glob("*"))}
+    return seeds()[target] | committed
 
 
 def run_mutations(target: str, *, seed: int, runs: int | None, seconds: float | None) -> Outcome:
@@ -137,7 +139,9 @@ def atheris_version() -> str | None:
 def run_atheris(target: str, *, seed: int, runs: int | None, seconds: float | None) -> Outcome:
     """One target under libFuzzer, in a process of its own; what it finds is not added to the committed corpus."""
     CRASHES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as found:
+    with tempfile.TemporaryDirectory() as found, tempfile.TemporaryDirectory() as start:
+        for name, data in read_corpus(target).items():
+            (Path(start) / name).write_bytes(data)
         options = [
             f"-seed={seed}",
             f"-rss_limit_mb={MEMORY_LIMIT}",
@@ -149,7 +153,7 @@ def run_atheris(target: str, *, seed: int, runs: int | None, seconds: float | No
             *([] if seconds is None else [f"-max_total_time={max(1, round(seconds))}"]),
         ]
         began = time.monotonic()
-        command = [sys.executable, str(HERE), "--inside", target, *options, found, str(CORPUS / target)]
+        command = [sys.executable, str(HERE), "--inside", target, *options, found, start]
         run = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     if not any(CRASHES.iterdir()):
         CRASHES.rmdir()
@@ -190,8 +194,9 @@ def run_inside(target: str, options: list[str]) -> None:
 # --- the corpus -----------------------------------------------------------------------------------------------------
 
 
+@cache
 def seeds() -> dict[str, dict[str, bytes]]:
-    """The inputs that can be made anew, byte for byte: valid ones, and the tricky ones made from them."""
+    """The inputs that can be made: valid ones, and the tricky ones made from them."""
     from fuzz import targets
     from fuzz.enrolments import tape as taped_enrolment
 
@@ -367,16 +372,6 @@ def _key_files() -> dict[str, bytes]:
     return found
 
 
-def write_seeds() -> int:
-    """Write what `seeds` makes into the corpus; files that it does not make stay."""
-    made = seeds()
-    for target, inputs in made.items():
-        (CORPUS / target).mkdir(parents=True, exist_ok=True)
-        for name, data in inputs.items():
-            (CORPUS / target / name).write_bytes(data)
-    return sum(len(inputs) for inputs in made.values())
-
-
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
@@ -392,11 +387,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--summary", type=Path, help="write what was tried and found to this JSON file")
     parser.add_argument("--without-atheris", action="store_true", help="random mutations though atheris is installed")
-    parser.add_argument("--seed-corpus", action="store_true", help="make the corpus anew and stop")
     chosen = parser.parse_args(arguments)
-    if chosen.seed_corpus:
-        print(f"{write_seeds()} inputs in {CORPUS}")
-        return 0
     from fuzz.targets import TARGETS
 
     names = chosen.target or list(TARGETS)
