@@ -235,7 +235,8 @@ def optimize(
     """Find the classes, subgroups and levels that suit the users' links best, or better than a run's."""
     from heterosag.planner import Requirements, best, read_rates
     from heterosag.report.proposals import describe, show
-    from heterosag.storage.run_log import learn_requirements, read_run
+    from heterosag.storage.run_log import read_run
+    from heterosag.storage.run_requirements import learn_requirements
     from heterosag.vector.quantize import check_range
 
     limits: dict[str, Any] = {"deadline": deadline} if deadline is not None else {}

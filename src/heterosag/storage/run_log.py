@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,8 @@ from heterosag.aggregation.clipping import clipped_share
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
-from heterosag.planner import Requirements
 
-__all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "learn_requirements", "read_run"]
+__all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "read_run"]
 
 RECORD = "record.jsonl"
 """The record's file in a run's folder."""
@@ -148,43 +146,6 @@ def read_run(folder: Path) -> RunRecord:
         rounds=tuple(line | judged.get(line["round"], {}) for line in lines if line["kind"] == "round"),
         end=ends[-1] if ends else None,
     )
-
-
-def learn_requirements(run: RunRecord, **changes: Any) -> Requirements:
-    """What a run has shown of its users: rates and dropout, and the deadline that it kept.
-
-    A class's rate is that of its slowest survivor: what it sent over the seconds that took, the median over the rounds.
-    """
-    good = [line for line in run.rounds if line["error"] is None and any(line["upload_seconds"])]
-    if not good:
-        raise UsageError(f"the record of {run.name} has no uploads to learn rates from")
-    rates: list[float] = []
-    slowest = 0.0
-    for index, users in enumerate(run.config["classes"]):
-        seen = [
-            (sum(sizes[index] or 0.0 for sizes in line["sent_bytes"].values()) * 8e-6, line["upload_seconds"][index])
-            for line in good
-            if line["upload_seconds"][index] > 0
-        ]
-        if not seen:
-            raise UsageError(f"nobody of class {index} survived a round of {run.name}: nothing is known of its rate")
-        rates += [statistics.median(sent / seconds for sent, seconds in seen)] * users
-        slowest = max(slowest, statistics.median(seconds for _, seconds in seen))
-    gone = sum(sum(line["dropped"].values()) for line in run.rounds)
-    asked = sum(line["participants"] for line in run.rounds)
-    known = {
-        "rates": tuple(rates),
-        "dimension": run.plan["dimension"],
-        "deadline": run.config.get("deadline") or slowest,
-        "dropout": min(gone / max(asked, 1), 0.45),
-        "min_survivors": run.plan["min_survivors"],
-        "value_range": tuple(run.plan["value_range"]),
-        "max_weight": run.plan["max_weight"],
-        "failure": max(run.plan["failure_probability"], 0.01),
-    }
-    if changes.get("bits") is not None:
-        known["deadline"] = None
-    return Requirements(**known | changes)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
