@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 PRIME = 2**255 - 19
 KINDS = ("mask", "self")  # the two secrets of a user, in the order of the messages
 
@@ -246,15 +246,20 @@ def rebuild(shares: dict[int, bytes]) -> bytes:
     return (total % PRIME).to_bytes(32, "little")
 
 
-def round_context(plan_digest: bytes, session: bytes, number: int, model: bytes) -> bytes:
-    """Compute c0."""
+def round_context(frame: bytes, session: bytes, number: int, model: bytes) -> bytes:
+    """Compute c0; the model is bound later, with the value range."""
     require(1 <= len(session) <= 64 and number < 2**64 and len(model) == 32, "no such round")
-    return digest("context/round", u64(WIRE_VERSION, number), plan_digest, session, model)
+    return digest("context/round", u64(WIRE_VERSION, number), frame, session)
 
 
 def roster_context(c0: bytes, roster: list[list[Any]]) -> bytes:
     """Compute c1 from entries of index, seal key, mask key and more."""
     return digest("context/roster", c0, b"".join(u64(entry[0]) + entry[1] + entry[2] for entry in roster))
+
+
+def sharers_context(c1: bytes, plan_digest: bytes, model: bytes, sharers: list[int]) -> bytes:
+    """Compute c2."""
+    return digest("context/sharers", c1, plan_digest, model, u64(*sharers))
 
 
 def keystream(key: bytes, size: int) -> bytes:
@@ -359,6 +364,7 @@ class Plan:
         version, recipe, structure = unpack(encoding)
         require(version == 2, "another plan version")
         self.digest = digest("plan", encoding)
+        self.frame = digest("plan/frame", pack([version, [*recipe[:4], [-1.0, 1.0], *recipe[5:]], structure]))
         self.span, self.min_survivors, self.bound, self.least = recipe[4], recipe[6], recipe[7], recipe[8]
         self.metrics, self.rotates = recipe[15], recipe[16]
         users, subgroups, segments, self.lanes, (self.neighbours, self.threshold, self.ring), self.quorum = structure
@@ -425,8 +431,8 @@ class Plan:
 class User:
     """One user's steps, with its secrets as the vectors give them."""
 
-    def __init__(self, plan: Plan, c0: bytes, given: dict[str, Any], directory: dict[int, bytes]) -> None:
-        self.plan, self.c0, self.given, self.directory = plan, c0, given, directory
+    def __init__(self, plan: Plan, c0: bytes, model: bytes, given: dict[str, Any], directory: dict[int, bytes]) -> None:
+        self.plan, self.c0, self.model, self.given, self.directory = plan, c0, model, given, directory
         self.me, self.subgroup = given["index"], plan.subgroup[given["index"]]
         self.identity = given.get("identity_private", b"")
         self.mask_private = derive("mask-private-key", given["mask_secret"])
@@ -470,7 +476,7 @@ class User:
         """Take the sharers and what they sealed, send the masked vector."""
         self.sharers, inbox = decode("Inbox", message, self.c1)
         self.check(self.sharers, self.roster)
-        self.c2 = digest("context/sharers", self.c1, u64(*self.sharers))
+        self.c2 = sharers_context(self.c1, self.plan.digest, self.model, self.sharers)
         complaints = self.open_all(inbox, [dealer for dealer in self.plan.holders(self.me) if dealer in self.sharers])
         cells, content = self.plan.cells(self.subgroup), self.content()
         key = derive("self-mask", self.given["self_secret"], self.c2, u64(self.me))
@@ -538,8 +544,8 @@ class User:
 class Server:
     """The server: what it sends to open a phase, made of what it got in the phase before."""
 
-    def __init__(self, plan: Plan, c0: bytes, directory: dict[int, bytes]) -> None:
-        self.plan, self.c0, self.directory = plan, c0, directory
+    def __init__(self, plan: Plan, c0: bytes, model: bytes, directory: dict[int, bytes]) -> None:
+        self.plan, self.c0, self.model, self.directory = plan, c0, model, directory
         self.got: dict[int, bytes] = {}  # the messages of the last phase, by user
 
     def take(self, name: str, context: bytes) -> dict[int, list[Any]]:
@@ -567,7 +573,7 @@ class Server:
         """Send every sharer what was sealed for it, and keep the commitments."""
         taken = self.take("Shares", self.c1)
         self.sharers = self.admissible(taken)
-        self.c2 = digest("context/sharers", self.c1, u64(*self.sharers))
+        self.c2 = sharers_context(self.c1, self.plan.digest, self.model, self.sharers)
         self.secret_digests, self.digests = {}, {}
         boxes: dict[int, list[Any]] = {user: [] for user in self.roster}
         for dealer in self.sharers:
@@ -652,9 +658,10 @@ class Server:
 def replay(case: dict[str, Any]) -> int:
     """Run a whole round, compare everything, and count the messages."""
     plan = Plan(case["plan"])
-    c0 = round_context(plan.digest, case["session"], case["number"], case["model"])
+    c0 = round_context(plan.frame, case["session"], case["number"], case["model"])
     directory = {given["index"]: given["identity_public"] for given in case["users"] if case["identities"]}
-    users, server = [User(plan, c0, given, directory) for given in case["users"]], Server(plan, c0, directory)
+    users = [User(plan, c0, case["model"], given, directory) for given in case["users"]]
+    server = Server(plan, c0, case["model"], directory)
     gone: set[int] = set()
     for phase in case["phases"]:
         gone |= {user for user, when in case["dropped"] if when == phase}
@@ -757,9 +764,9 @@ CASES: dict[str, Check] = {  # for a file and function: what is computed for a c
     "signatures": lambda c: (sign(c["private"], c["label"], *c["parts"]), c["signature"]),
     "contexts": lambda c: (
         [
-            round_context(Plan(c["plan"]).digest, c["session"], c["number"], c["model"]),
+            round_context(Plan(c["plan"]).frame, c["session"], c["number"], c["model"]),
             roster_context(c["c0"], in_order(c["roster"])),
-            digest("context/sharers", c["c1"], u64(*c["sharers"])),
+            sharers_context(c["c1"], Plan(c["plan"]).digest, c["model"], c["sharers"]),
         ],
         [c["c0"], c["c1"], c["c2"]],
     ),

@@ -73,7 +73,7 @@ def test_saved_clients_are_bound_to_plan_user_and_round() -> None:
         (0, {"plan": small_plan(dimension=41)}),
     ]
     for user, other in strangers:
-        with pytest.raises(UsageError, match="another plan, user, session, round or model"):
+        with pytest.raises(UsageError, match="another plan, user, session or round"):
             world.make_client(user, saved=data, **other)
 
 

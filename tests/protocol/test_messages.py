@@ -71,7 +71,7 @@ def test_another_kind_is_refused(kind: type[wire.Message]) -> None:
 @each("kind", MESSAGES)
 def test_another_version_or_context_length_is_refused(kind: type[wire.Message]) -> None:
     fields = msgspec.msgpack.decode(MESSAGES[kind])
-    for place, value in ((1, 0), (1, 2), (1, "1"), (2, bytes(31)), (2, bytes(33)), (0, 99)):
+    for place, value in ((1, 0), (1, 1), (1, 3), (1, "2"), (2, bytes(31)), (2, bytes(33)), (0, 99)):
         changed = [*fields]
         changed[place] = value
         with pytest.raises(WireError):
@@ -82,16 +82,16 @@ def test_another_version_or_context_length_is_refused(kind: type[wire.Message]) 
 
 def test_numbers_in_a_longer_form_are_not_canonical() -> None:
     data = MESSAGES[wire.Agreement]
-    assert data[:3] == b"\x95\x07\x01"
+    assert data[:3] == b"\x95\x07\x02"
     with pytest.raises(WireError, match="canonical"):
-        wire.decode(wire.Agreement, data[:2] + b"\xcc\x01" + data[3:], plan=PLAN)
+        wire.decode(wire.Agreement, data[:2] + b"\xcc\x02" + data[3:], plan=PLAN)
 
 
 @each("kind", MESSAGES)
 def test_huge_messages_and_lengths_are_refused_unread(kind: type[wire.Message]) -> None:
     with pytest.raises(WireError, match="at most"):
         wire.decode(kind, bytes(10_000_000), plan=PLAN)
-    for bomb in (b"\xdd\xff\xff\xff\xff", b"\x95\x07\x01\xc6\xff\xff\xff\xff", b"\x91" * 2000):
+    for bomb in (b"\xdd\xff\xff\xff\xff", b"\x95\x07\x02\xc6\xff\xff\xff\xff", b"\x91" * 2000):
         with pytest.raises(WireError):
             wire.decode(kind, bomb, plan=PLAN)
 

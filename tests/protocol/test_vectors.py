@@ -412,13 +412,14 @@ def test_contexts() -> None:
     for case in cases("contexts"):
         plan = Plan.decode(unhex(case["plan"]))
         assert plan.digest.hex() == case["plan_digest"]
+        assert plan.frame.hex() == plan.with_value_range((-0.3, 7.0)).frame.hex() == case["frame"]
         c0 = round_id_of(case).context(plan)
         roster = [
             wire.Advertised(entry["user"], unhex(entry["seal_key"]), unhex(entry["mask_key"]), signature)
             for entry, signature in zip(case["roster"], [b"", bytes(64)] * len(case["roster"]), strict=False)
         ]
         c1 = roster_context(c0, roster)
-        c2 = sharers_context(c1, case["sharers"])
+        c2 = sharers_context(c1, plan, unhex(case["model"]), case["sharers"])
         assert (c0.hex(), c1.hex(), c2.hex()) == (case["c0"], case["c1"], case["c2"])
 
 

@@ -362,6 +362,7 @@ def contexts() -> Document:
             {
                 "plan": plan.encode().hex(),
                 "plan_digest": plan.digest.hex(),
+                "frame": plan.frame.hex(),
                 "session": round_id.session.hex(),
                 "number": round_id.number,
                 "model": round_id.model.hex(),
@@ -372,7 +373,7 @@ def contexts() -> Document:
                 "sharers": sharers,
                 "c0": c0.hex(),
                 "c1": c1.hex(),
-                "c2": sharers_context(c1, sharers).hex(),
+                "c2": sharers_context(c1, plan, round_id.model, sharers).hex(),
             }
         )
     zero = bytes(32).hex()

@@ -79,7 +79,12 @@ def arguments_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def encode(plan: Plan) -> bytes:
+def encode_frame(plan: Plan) -> bytes:
+    """The canonical encoding of the plan with the range (-1, 1): all of it that stays from round to round."""
+    return encode(plan, value_range=(-1.0, 1.0))
+
+
+def encode(plan: Plan, *, value_range: tuple[float, float] | None = None) -> bytes:
     """The canonical encoding: version, arguments and the whole structure as one MessagePack array."""
     structure = [
         list(plan.users),
@@ -93,6 +98,8 @@ def encode(plan: Plan) -> bytes:
         plan.agree_quorum,
     ]
     arguments = arguments_of(plan)
+    if value_range is not None:
+        arguments["value_range"] = list(value_range)
     return msgspec.msgpack.encode([PLAN_VERSION, [arguments[name] for name in ARGUMENTS], structure])
 
 

@@ -88,6 +88,7 @@ class Plan:
     _cells: dict[int, tuple[Cell, ...]] = field(init=False, repr=False, compare=False)
     _sizes_on_wire: list[int] = field(init=False, repr=False, compare=False)
     _digest: list[bytes] = field(init=False, repr=False, compare=False)
+    _frame: list[bytes] = field(init=False, repr=False, compare=False)
     _guarded: list[tuple[tuple[int, ...], ...]] = field(init=False, repr=False, compare=False)
 
     # --- making one ---------------------------------------------------------------------------------------------
@@ -222,6 +223,7 @@ class Plan:
             "_cells": {},
             "_sizes_on_wire": [],
             "_digest": [],
+            "_frame": [],
             "_guarded": [],
         }
         for name, value in values.items():
@@ -404,6 +406,13 @@ class Plan:
         if not self._digest:
             self._digest.append(hashing.digest("plan", self.encode()))
         return self._digest[0]
+
+    @property
+    def frame(self) -> bytes:
+        """A digest of the plan without its value range: of what stays the same from round to round of an epoch."""
+        if not self._frame:
+            self._frame.append(hashing.digest("plan/frame", codec.encode_frame(self)))
+        return self._frame[0]
 
     def to_toml(self) -> str:
         """The arguments as TOML, with the digest that the plan built from them must have."""

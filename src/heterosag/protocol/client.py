@@ -7,6 +7,7 @@ one for a step it has taken, and dies, forgetting its secrets, on a message that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,15 @@ class Client(Secret):
         self.phase = ClientPhase.FRESH
         self._log = release_log or MemoryReleaseLog()
         self._guard = guard
-        self._base = Fresh(plan=plan, user=index, context=round_id.context(plan), identity=identity, directory=known)
+        self._policy = policy or Policy()
+        self._base = Fresh(
+            plan=plan,
+            user=index,
+            context=round_id.context(plan),
+            model=round_id.model,
+            identity=identity,
+            directory=known,
+        )
         self._state: Fresh | Advertised | Shared | Masked | None = self._base
         self._replies: client_state.Replies = {}
         self._masked: tuple[Any, ...] | None = None  # a checksum against mistakes of this user's own program
@@ -133,6 +142,32 @@ class Client(Secret):
         client = cls(plan, user, round_id, **options)
         client._state, client.phase, client._replies = client_state.load(saved, client._base)
         return client
+
+    def settle(self, plan: Plan, round_id: RoundId) -> None:
+        """Take the round's value range and model, before anything is masked: they may come after its keys and shares.
+
+        Args:
+            plan: The plan of the round, another in nothing but the value range.
+            round_id: The round itself, with the model.
+
+        Raises:
+            PlanError: The plan with this range is below the policy; the client is unchanged.
+            FaultyServerError: The vector is masked already under another range or model, or this is another round or
+                another plan; the client is unchanged.
+        """
+        if round_id.context(plan) != self._base.context:
+            raise FaultyServerError("this is another round or plan: only the value range and the model may change")
+        if (plan.digest, round_id.model) == (self._base.plan.digest, self._base.model):
+            return
+        if self.phase not in (ClientPhase.FRESH, ClientPhase.ADVERTISED, ClientPhase.SHARED):
+            raise FaultyServerError("another value range or model than the one that this client masked under")
+        self._policy.check(plan)
+        base = replace(self._base, plan=plan, model=round_id.model)
+        if isinstance(self._state, Advertised | Shared):
+            self._state = replace(self._state, base=base)
+        else:
+            self._state = base
+        self._base = base
 
     @property
     def plan(self) -> Plan:
@@ -252,7 +287,8 @@ class Client(Secret):
 
     def _step(self, event: str, message: bytes, step: Callable[[Any], tuple[Any, bytes]]) -> bytes:
         name = event.partition(",")[0]
-        answering = digest("client-message", message)
+        settled = (self._base.plan.digest, self._base.model) if name == "mask" else ()
+        answering = digest("client-message", message, *settled)
         if name in self._replies:
             before, known = self._replies[name]
             if before == answering:

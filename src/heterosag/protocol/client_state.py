@@ -110,7 +110,7 @@ def load(data: bytes, base: Fresh) -> tuple[State, ClientPhase, Replies]:
         if saved.format != _FORMAT:
             raise UsageError(f"this saved client has format {saved.format}, not {_FORMAT}")
         if (saved.context, saved.user) != (base.context, base.user):
-            raise UsageError("this saved client belongs to another plan, user, session, round or model")
+            raise UsageError("this saved client belongs to another plan, user, session or round")
         state, phase = _state(saved, base), ClientPhase(saved.phase)
         if not isinstance(state, _KINDS.get(phase, type(None))):
             raise UsageError(f"the phase {saved.phase!r} with the state {saved.kind!r}")

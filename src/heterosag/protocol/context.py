@@ -1,8 +1,10 @@
 """The contexts that bind every message to what was agreed before it.
 
-c0 = H(version, plan, session, round, digest of the model trained from) is what advertisements are signed for. c1 =
-H(c0, roster with keys) seals and commits shares. c2 = H(c1, users who shared) derives masks and signs the survivor set.
-Parties that disagree on anything public end up with different contexts, and nothing of theirs can be combined.
+c0 = H(version, round, frame, session) is what advertisements are signed for; the frame is the plan without its value
+range. c1 = H(c0, roster with keys) seals and commits shares. c2 = H(c1, plan, digest of what is trained from, users who
+shared) derives masks and signs the survivor set. So keys and shares can be set up before the model and the range of
+their round are known, and both are bound before anything is masked. Parties that disagree on anything public end up
+with different contexts, and nothing of theirs can be combined.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ class RoundId:
     """Which round this is: of which session, on which model.
 
     - `session`: 1 to 64 bytes that no other run has, the same for all parties.
-    - `number`: the round's number in the session.
-    - `model`: a digest (32 bytes) of the model trained from, zeros if there is none.
+    - `number`: the round's number in the session: a serial, never used again, even after a round that failed.
+    - `model`: a digest (32 bytes) of the model and of everything else that training sees, zeros if there is none.
     """
 
     session: bytes
@@ -39,9 +41,8 @@ class RoundId:
             raise UsageError("a session has 1 to 64 bytes, a model digest 32, and a round's number is below 2^64")
 
     def context(self, plan: Plan) -> bytes:
-        """c0: what the round's first messages are bound to."""
-        numbers = index_bytes(WIRE_VERSION, self.number)
-        return digest("context/round", numbers, plan.digest, self.session, self.model)
+        """c0: what the round's first messages are bound to, whatever its value range and model will be."""
+        return digest("context/round", index_bytes(WIRE_VERSION, self.number), plan.frame, self.session)
 
 
 def roster_context(context: bytes, advertised: Sequence[Advertised]) -> bytes:
@@ -50,9 +51,9 @@ def roster_context(context: bytes, advertised: Sequence[Advertised]) -> bytes:
     return digest("context/roster", context, b"".join(parts))
 
 
-def sharers_context(context: bytes, sharers: Iterable[int]) -> bytes:
-    """c2."""
-    return digest("context/sharers", context, index_bytes(*sharers))
+def sharers_context(context: bytes, plan: Plan, model: bytes, sharers: Iterable[int]) -> bytes:
+    """c2: binds the whole plan, with its value range, and the model."""
+    return digest("context/sharers", context, plan.digest, model, index_bytes(*sharers))
 
 
 def survivors_bytes(survivors: Iterable[int]) -> bytes:

@@ -60,7 +60,7 @@ __all__ = [
     "vector_size",
 ]
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 _Index = Annotated[int, Meta(ge=0, lt=2**32)]
 _Digest = Annotated[bytes, Meta(min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]

@@ -12,6 +12,7 @@ number that a check could have caught.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,10 +78,11 @@ _Closed = tuple[str, "_State | Decoded", dict[int, wire.Message]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Round:
-    """What all phases know. `context` is c0."""
+    """What all phases know. `context` is c0; `model` is the digest of what the round trains from."""
 
     plan: Plan
     context: bytes
+    model: bytes
     directory: Mapping[User, bytes] | None
     guard: Guard | None = None
     parallel_map: ParallelMap = map
@@ -181,7 +183,8 @@ class _Masking(_State):
     def __init__(
         self, base: _Round, seal_context: bytes, mask_keys: dict[int, bytes], commitments: dict[int, Commitments]
     ) -> None:
-        super().__init__(base, frozenset(commitments), sharers_context(seal_context, sorted(commitments)))
+        context = sharers_context(seal_context, base.plan, base.model, sorted(commitments))
+        super().__init__(base, frozenset(commitments), context)
         self.seal_context = seal_context
         self.mask_keys = mask_keys
         self.commitments = commitments
@@ -323,11 +326,15 @@ class Server:
         self.plan = plan
         self.phase = ServerPhase.ADVERTISE
         self.refusals: list[Refusal] = []
-        self._state: _State | Decoded | None = _Advertising(
-            _Round(
-                plan=plan, context=round_id.context(plan), directory=directory, guard=guard, parallel_map=parallel_map
-            )
+        base = _Round(
+            plan=plan,
+            context=round_id.context(plan),
+            model=round_id.model,
+            directory=directory,
+            guard=guard,
+            parallel_map=parallel_map,
         )
+        self._state: _State | Decoded | None = _Advertising(base)
         self._seen: dict[int, bytes] = {}
         self._seal = token_bytes(32)  # known to nobody, so nobody makes two messages look alike
         self._closed: list[type[wire.Message]] = []
@@ -344,6 +351,24 @@ class Server:
         """Who may still answer in this phase."""
         members = self._state.members if isinstance(self._state, _State) else frozenset()
         return frozenset(self.plan.users[index] for index in members - self._seen.keys())
+
+    def settle(self, plan: Plan, round_id: RoundId) -> None:
+        """Give the round its value range and its model, before its share phase closes.
+
+        Args:
+            plan: The plan of the round, another in nothing but the value range.
+            round_id: The round itself, with the model.
+
+        Raises:
+            UsageError: The share phase is closed, or this is another round or another plan.
+        """
+        state = self._state
+        if not isinstance(state, _Advertising | _Sharing):
+            raise UsageError("a round is settled before its share phase closes")
+        if round_id.context(plan) != state.base.context:
+            raise UsageError("this is another round or plan: only the value range and the model may change")
+        self.plan = state.plan = plan
+        state.base = dataclasses.replace(state.base, plan=plan, model=round_id.model)
 
     def receive(self, user: User, data: bytes) -> bool:
         """Take a user's message. True if it counts now, False if it is late or an identical duplicate.

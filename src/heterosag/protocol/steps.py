@@ -74,11 +74,12 @@ class Polynomials(Secret):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Nothing sent yet. `context` is c0."""
+    """Nothing sent yet. `context` is c0; `model` is the digest of what the round trains from."""
 
     plan: Plan
     user: int
     context: bytes
+    model: bytes
     identity: Identity | None
     directory: dict[int, bytes] | None
 
@@ -208,7 +209,7 @@ def mask(
     _same_context(inbox.context, state.context)
     sharers = _check_set(base, inbox.sharers, state.roster, "the list of users who shared")
     held, complaints = _open_shares(state, inbox, sharers)
-    context = sharers_context(state.context, inbox.sharers)
+    context = sharers_context(state.context, base.plan, base.model, inbox.sharers)
     subgroup = base.plan.assignment[base.user]
     cells = base.plan.cells(subgroup)
     lanes = fill_cells(base.plan, subgroup, update, rounding, clip=clip, parallel_map=parallel_map)
