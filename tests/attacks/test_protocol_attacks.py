@@ -42,7 +42,7 @@ def test_3_one_survivor_in_a_subgroup_and_one_value_in_every_segment() -> None:
     for blocks in result.blocks:
         for block in blocks:
             rows.append([float(subgroup in block.subgroups) for subgroup in range(4)])
-            sums.append(float(block.sums[0]) / (block.level - 1) * 2 - block.survivors)
+            sums.append(float(block.sums[0]) / (2**16 - 1) * 2 - block.survivors)
     solved = np.linalg.lstsq(np.array(rows), np.array(sums), rcond=None)[0]
     assert solved[0] == pytest.approx(secret[victim], abs=1e-3)
 
