@@ -226,3 +226,19 @@ def test_15_an_identical_claim_above_131072_users_is_refused(tmp_path: Path) -> 
     log.claim(ROUND.context(small_plan()), "unmask", survivors)
     with pytest.raises(FaultyServerError):
         log.claim(ROUND.context(small_plan()), "unmask", survivors)
+
+
+# --- 9: users assigned anew in every round ---------------------------------------------------------------------------------------
+
+
+def test_9_new_assignments_every_round_defeat_the_ledger(tmp_path: Path) -> None:
+    """Each round is an epoch of its own with a ledger of its own: nothing is refused, and the sums solve to every user."""
+    rows = []
+    for seed in range(16):
+        plan = Plan.build([12], [4], 30, value_range=1.0, subgroup_size=3, assignment_seed=seed)
+        ledger = LedgerFile(tmp_path, plan, sets_below=2)
+        everybody = frozenset(range(12))
+        ledger.check(everybody)
+        ledger.note(everybody)
+        rows += [[float(own in block.subgroups) for own in plan.assignment] for block in plan.segments[0].blocks]
+    assert np.linalg.matrix_rank(np.array(rows)) == 12
