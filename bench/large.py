@@ -17,7 +17,7 @@ import numpy as np
 from bench.rows import WALL, Row
 from bench.scaling import user_step
 from heterosag import Plan, Simulation, aggregate
-from heterosag.protocol import Client, RoundId, Server
+from heterosag.protocol import Client, Policy, RoundId, Server
 from heterosag.simulation.workers import all_cores
 from heterosag.vector import ring
 
@@ -92,7 +92,7 @@ def server(elements: int) -> dict[str, float]:
     plan = Plan.build([12], [12], elements, value_range=1.0, subgroup_size=3, min_survivors=2, min_robustness=0.0)
     round_id = RoundId(session=secrets.token_bytes(16))
     machine = Server(plan, round_id)
-    clients = {name: Client(plan, name, round_id, trust_server=True) for name in plan.users}
+    clients = {name: Client(plan, name, round_id, trust_server=True, policy=Policy.any_plan()) for name in plan.users}
     for name, client in clients.items():
         machine.receive(name, client.advertise())
     for name, message in machine.close().items():

@@ -14,7 +14,7 @@ from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
 from heterosag.crypto.identity import Identity
 from heterosag.plan import Plan, User
-from heterosag.protocol import Client, RoundId, Server
+from heterosag.protocol import Client, Policy, RoundId, Server
 
 PHASES = ("advertise", "share", "mask", "agree", "unmask")
 
@@ -77,7 +77,15 @@ def play(
     round_id = RoundId(session=secrets.token_bytes(16))
     server = Server(plan, round_id, directory=directory)
     clients = {
-        user: Client(plan, user, round_id, identity=keys.get(user), directory=directory, trust_server=not identities)
+        user: Client(
+            plan,
+            user,
+            round_id,
+            identity=keys.get(user),
+            directory=directory,
+            trust_server=not identities,
+            policy=Policy.any_plan(),
+        )
         for user in plan.users
     }
     users, theirs = Stopwatch(clock), Stopwatch(clock)

@@ -20,7 +20,7 @@ from bench.round import play
 from bench.rows import CPU, Row, in_turn, log_slope, seconds
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
 from heterosag.plan import Plan
-from heterosag.protocol import Client, RoundId, Server, masks
+from heterosag.protocol import Client, Policy, RoundId, Server, masks
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import ParallelMap, empty_cells, pack_cells, reduce_cells
 from heterosag.protocol.encoding import fill_cells
@@ -101,7 +101,7 @@ def _sampled_user(plan: Plan) -> dict[str, float]:
     """Everybody advertises; a few users and those who deal shares to them share, and the few mask for everybody."""
     round_id = RoundId(session=secrets.token_bytes(16))
     server = Server(plan, round_id)
-    clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}
+    clients = {user: Client(plan, user, round_id, trust_server=True, policy=Policy.any_plan()) for user in plan.users}
     for user, client in clients.items():
         server.receive(user, client.advertise())
     roster = server.close()

@@ -284,10 +284,8 @@ def rotate(values: list[float], segment: int, back: bool = False) -> list[float]
     return [flip * value for flip, value in zip(flips, done, strict=True)] if back else done
 
 
-def quantize(
-    values: list[float], dice: Sequence[int], level: int, span: list[float], weight: int
-) -> tuple[list[int], int]:
-    """Turn values into weighted levels, and count the clipped ones."""
+def quantize(values: list[float], dice: Sequence[int], level: int, span: list[float]) -> tuple[list[int], int]:
+    """Turn values into levels, and count the clipped ones."""
     require(all(map(math.isfinite, values)) and len(dice) == len(values), "no finite update")
     low, high = span
     scale = (level - 1) / (high - low)
@@ -295,12 +293,12 @@ def quantize(
         scale = math.nextafter(scale, math.inf)
     exact = [(value - low) * scale + word * 2.0**-32 for value, word in zip(values, dice, strict=True)]
     limited = [min(max(value, 0.0), math.nextafter(level, 0.0)) for value in exact]
-    return [weight * math.floor(value) for value in limited], sum(not low <= value <= high for value in values)
+    return [math.floor(value) for value in limited], sum(not low <= value <= high for value in values)
 
 
-def mean_of(sums: list[int], weight: int, level: int, span: list[float]) -> list[float]:
+def mean_of(sums: list[int], users: int, level: int, span: list[float]) -> list[float]:
     """Turn a sum of levels back into a mean."""
-    return [one / weight * ((span[1] - span[0]) / (level - 1)) + span[0] for one in sums]
+    return [one / users * ((span[1] - span[0]) / (level - 1)) + span[0] for one in sums]
 
 
 def pack_bits(elements: list[int], bits: int) -> bytes:
@@ -365,8 +363,8 @@ class Plan:
         require(version == 2, "another plan version")
         self.digest = digest("plan", encoding)
         self.frame = digest("plan/frame", pack([version, [*recipe[:4], [-1.0, 1.0], *recipe[5:]], structure]))
-        self.span, self.min_survivors, self.bound, self.least = recipe[4], recipe[6], recipe[7], recipe[8]
-        self.metrics, self.rotates = recipe[15], recipe[16]
+        self.span, self.min_survivors, self.min_block, self.bound, self.least = recipe[4], *recipe[6:10]
+        self.metrics, self.rotates = recipe[16], recipe[17]
         users, subgroups, segments, self.lanes, (self.neighbours, self.threshold, self.ring), self.quorum = structure
         self.users, self.segments = range(len(users)), len(segments)
         self.members = [members for _, members in subgroups]
@@ -394,15 +392,17 @@ class Plan:
         place, half = self.ring.index(user), self.neighbours // 2
         return sorted(self.ring[(place + step) % len(self.ring)] for step in range(-half, half + 1) if step)
 
-    def guarded(self) -> list[tuple[int, ...]]:
-        """List the sets of subgroups of which nobody or at least `min_survivors` users may be left."""
-        alone = range(len(self.members)) if self.bound > 1 and len(self.rows[0]) > 1 else []
-        return sorted({cell.block for row in self.rows[: self.segments] for cell in row} | {(g,) for g in alone})
+    def blocks(self) -> list[list[int]]:
+        """List the sets of subgroups whose sums the server learns."""
+        return [list(block) for block in sorted({cell.block for row in self.rows[: self.segments] for cell in row})]
 
-    def below_floor(self, users: list[int]) -> set[int]:
-        """Collect the subgroups of guarded sets that are below the floor."""
-        counts = {block: sum(self.subgroup[user] in block for user in users) for block in self.guarded()}
-        return {g for block, count in counts.items() if 0 < count < self.min_survivors for g in block}
+    def too_small(self, users: list[int]) -> set[int]:
+        """Collect the subgroups that have too few survivors, and those of blocks that have too few."""
+        least = {cell.block: self.min_block for row in self.rows[: self.segments] for cell in row}
+        if any(len(row) > 1 for row in self.rows[: self.segments]):
+            least |= {(g,): max(self.min_survivors, least.get((g,), 0)) for g in range(len(self.members))}
+        counts = {block: sum(self.subgroup[user] in block for user in users) for block in least}
+        return {g for block, count in counts.items() if 0 < count < least[block] for g in block}
 
     def robustness(self, users: list[int]) -> float:
         """Try every proper set of the surviving subgroups: in how many segments is it a union of blocks at most?"""
@@ -414,16 +414,18 @@ class Plan:
 
     def broken_rule(self, users: list[int], dealers: list[int]) -> str:
         """Name the rule that a set of users breaks, if any; the shares of `dealers` must be within its reach."""
-        reach = [sum(holder in users for holder in [dealer, *self.holders(dealer)]) for dealer in dealers]
-        if len(users) < self.quorum or min(reach) < self.threshold:
+        if len(users) < max(self.quorum, 0 if self.ring else self.threshold):
             return "thresholds"
-        if self.below_floor(users):
+        if self.too_small(users):
             return "min_survivors"
-        return "robustness" if self.robustness(users) < self.least else ""
+        if self.robustness(users) < self.least:
+            return "robustness"
+        reach = [sum(holder in users for holder in [dealer, *self.holders(dealer)]) for dealer in dealers]
+        return "thresholds" if min(reach) < self.threshold else ""
 
     def admissible_part(self, users: list[int]) -> list[int]:
-        """Leave out whole subgroups until every guarded set keeps the floor; nobody if nothing admissible is left."""
-        while low := self.below_floor(users):
+        """Leave out whole subgroups until none has too few; nobody if nothing admissible is left."""
+        while low := self.too_small(users):
             users = [user for user in users if self.subgroup[user] not in low]
         return users if not self.broken_rule(users, users) else []
 
@@ -508,10 +510,12 @@ class User:
         given, plan, content = self.given, self.plan, []
         weight, size = given["weight"], len(given["update"])
         dice = struct.unpack(f"<{size}I", keystream(given["rounding_key"], 4 * size))
+        scale = weight / plan.bound
+        update = [value * scale for value in given["update"]] if weight != plan.bound else given["update"]
         for segment, cell in enumerate(plan.cells(self.subgroup)[: plan.segments]):
             part = slice(cell.start, cell.start + cell.size)
-            values = rotate(given["update"][part], segment) if plan.rotates else given["update"][part]
-            elements, clipped = quantize(values, dice[part], cell.level, plan.span, weight)
+            values = rotate(update[part], segment) if plan.rotates else update[part]
+            elements, clipped = quantize(values, dice[part], cell.level, plan.span)
             lanes = {"count": 1, "weight": weight, "clipped": clipped}
             content.append((elements, [lanes[name] for name in plan.lanes]))
         if plan.metrics:
@@ -649,9 +653,11 @@ class Server:
         count, lanes, segment = block["survivors"], block["auxiliary"], block["segment"]
         weight = lanes.get("weight", count)
         require(lanes["count"] == count <= weight <= self.plan.bound * count, "no such count or weight")
-        require(all(one <= weight * (cell.level - 1) for one in block["sums"]), "an element too large")
+        require(all(one <= count * (cell.level - 1) for one in block["sums"]), "an element too large")
         require(lanes.get("clipped", 0) <= count * cell.size, "more clipped than there are")
-        mean = mean_of(block["sums"], weight, cell.level, self.plan.span)
+        mean = mean_of(block["sums"], count, cell.level, self.plan.span)
+        if self.plan.bound > 1:
+            mean = [value * (count * self.plan.bound / weight) for value in mean]
         return rotate(mean, segment, back=True) if self.plan.rotates else mean
 
 
@@ -742,7 +748,7 @@ CASES: dict[str, Check] = {  # for a file and function: what is computed for a c
         [c["bytes"], c["elements"]],
     ),
     "quantize": lambda c: (
-        [quantize(*(c[k] for k in QUANTIZER)), mean_of(c["quantized"], c["weight"], c["level"], c["range"])],
+        [quantize(*(c[k] for k in QUANTIZER)), mean_of(c["quantized"], 1, c["level"], c["range"])],
         [(c["quantized"], c["clipped"]), c["decoded"]],
     ),
     "rotation": lambda c: (
@@ -775,7 +781,7 @@ CASES: dict[str, Check] = {  # for a file and function: what is computed for a c
         [c["bytes"], in_order(c["fields"])],
     ),
     "plan": lambda c: (
-        [Plan(c["encoding"]).digest, [list(block) for block in Plan(c["encoding"]).guarded()]],
+        [Plan(c["encoding"]).digest, Plan(c["encoding"]).blocks()],
         [c["digest"], c["guarded_blocks"]],
     ),
     "admissibility": lambda c: (
@@ -786,7 +792,7 @@ CASES: dict[str, Check] = {  # for a file and function: what is computed for a c
 REFUSALS: dict[str, Check] = {  # for a file and step: what must refuse a must-fail case
     "keys agree": lambda c: agreement(bytes(32), c["bytes"]),
     "packing": lambda c: unpack_bits(c["bytes"], c["bits"], c["count"]),
-    "quantize": lambda c: quantize(list(map(float, c["values"])), c["words"], c["level"], c["range"], 1),
+    "quantize": lambda c: quantize(list(map(float, c["values"])), c["words"], c["level"], c["range"]),
     "masks": lambda c: unpack_vector(c["bytes"], [Cell(*cell) for cell in c["cells"]]),
     "shamir element": lambda c: element(c["bytes"]),
     "seal": lambda c: seal(*(c[k] for k in SEAL), c["sealed"], opens=True),
@@ -794,7 +800,7 @@ REFUSALS: dict[str, Check] = {  # for a file and step: what must refuse a must-f
     "contexts": lambda c: round_context(bytes(32), c["session"], c["number"], c["model"]),
     "messages": lambda c: decode(c["kind"], c["bytes"]),
 }
-PAIR, QUANTIZER = ("private", "public", "context", "user", "other"), ("values", "words", "level", "range", "weight")
+PAIR, QUANTIZER = ("private", "public", "context", "user", "other"), ("values", "words", "level", "range")
 SEAL = ("shared", "kind", "context", "dealer", "holder")
 
 

@@ -25,7 +25,7 @@ _GONE = 0  # the paper's user 1
 
 def appendix_a(job: Job) -> Outcome:
     """Keys, shares, masks, and what the server does when user 1 is gone."""
-    bits = ring.width(_USERS, 1, _LEVEL)
+    bits = ring.width(_USERS, _LEVEL)
     context = digest("appendix-a")
     secrets = [RoundSecrets.generate() for _ in range(_USERS)]
     public = [public_bytes(one.mask_key) for one in secrets]

@@ -208,7 +208,7 @@ def expansion(job: Job) -> Outcome:
     many = 1024
 
     def factor(block: int, level: int) -> float:
-        return ring.width(block, 1, level) / math.ceil(math.log2(level))
+        return ring.width(block, level) / math.ceil(math.log2(level))
 
     series = []
     for level in (2, 16, 2**16):

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from heterosag.flower import mod
+from heterosag.protocol.policy import Policy
 
 Fault = Callable[[str, int, Message], str]
 """From stage, node and message to what happens: "" (nothing), "silent", "error", "crash", "reborn"."""
@@ -138,6 +139,6 @@ def make_nodes(
     nodes = []
     for place in range(count):
         node_id = FIRST_NODE + 1000 * place
-        own = secure(place) if secure else mod(trust_server=True, release_log=folder)
+        own = secure(place) if secure else mod(trust_server=True, release_log=folder, policy=Policy.any_plan())
         nodes.append(Node(node_id, trainer(update, own, **metrics), config(place)))
     return nodes

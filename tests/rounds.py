@@ -10,7 +10,7 @@ import pytest
 
 from heterosag.errors import FaultyServerError, HeteroSagError
 from heterosag.plan import Plan
-from heterosag.protocol import Client, ClientPhase, Decoded, Identity, RoundId, Server
+from heterosag.protocol import Client, ClientPhase, Decoded, Identity, Policy, RoundId, Server
 from heterosag.protocol import messages as wire
 
 ROUND = RoundId(session=b"test", number=3)
@@ -31,6 +31,7 @@ class World:
     def make_client(self, user: Any, plan: Plan | None = None, round_id: RoundId = ROUND, **options: Any) -> Client:
         identity = None if self.identities is None else self.identities[user]
         chosen = {"identity": identity, "directory": self.directory, "trust_server": identity is None, **options}
+        chosen.setdefault("policy", Policy.any_plan())
         saved = chosen.pop("saved", None)
         if saved is not None:
             return Client.restore(saved, plan or self.plan, user, round_id, **chosen)

@@ -1,5 +1,6 @@
 """The ledger: against brute force over all sets, as a guard of client and server, and over programs that end."""
 
+import json
 from fractions import Fraction
 from itertools import combinations
 
@@ -12,7 +13,7 @@ from rounds import World, small_plan
 
 from heterosag import Plan, Simulation, aggregate
 from heterosag.errors import ExposedUsersError, UsageError
-from heterosag.ledger import LARGEST, Ledger, epoch_of
+from heterosag.ledger import LARGEST, History, Ledger, epoch_of
 from heterosag.protocol import ClientPhase
 
 
@@ -200,3 +201,72 @@ def test_sizes_that_are_not_searched_are_named() -> None:
     with pytest.raises(UsageError, match="fewer than"):
         Ledger(small_plan()).exposures(below=LARGEST + 1)
     assert Ledger(small_plan()).summary()["smallest_set_at_most"] is None
+
+
+# --- over epochs ----------------------------------------------------------------------------------------------------
+
+
+def shuffled(seed: int, users: int = 12, dimension: int = 30, size: int = 3) -> Plan:
+    return Plan.build([users], [4], dimension, value_range=1.0, subgroup_size=size, min_survivors=2,
+                      assignment_seed=seed)  # fmt: skip
+
+
+def test_a_history_agrees_with_the_rank_of_all_sums() -> None:
+    """Straight from linear algebra over the rationals, element range by element range."""
+    rng = np.random.default_rng(5)
+    history = History(sets_below=2)
+    known: dict[int, list[list[int]]] = {element: [] for element in range(30)}
+    for number in range(14):
+        plan = shuffled(number, size=int(rng.choice([3, 4])))
+        survivors = frozenset(int(user) for user in rng.choice(12, 11, replace=False))
+        sums = {
+            element: [
+                [int(user in survivors and plan.assignment[user] in block.subgroups) for user in range(12)]
+                for block in segment.blocks
+            ]
+            for segment in plan.segments
+            for element in range(segment.start, segment.stop)
+        }
+        exposed = any(
+            is_shown(known[element] + sums[element], user) and not is_shown(known[element], user)
+            for element in (0, 7, 15, 29)
+            for user in range(12)
+        )
+        everywhere = any(
+            is_shown(known[element] + sums[element], user) and not is_shown(known[element], user)
+            for element in range(30)
+            for user in range(12)
+        )
+        assert exposed <= everywhere
+        if everywhere:
+            with pytest.raises(ExposedUsersError):
+                history.check(plan, survivors)
+            continue
+        history.check(plan, survivors)
+        history.note(plan, survivors)
+        history = History.from_dict(json.loads(json.dumps(history.to_dict())), sets_below=2)
+        for element in range(30):
+            known[element] += sums[element]
+
+
+def is_shown(rows: list[list[int]], user: int) -> bool:
+    if not rows:
+        return False
+    alone = [int(other == user) for other in range(12)]
+    return np.linalg.matrix_rank(np.array([*rows, alone])) == np.linalg.matrix_rank(np.array(rows))
+
+
+def test_a_history_keeps_no_more_sums_than_users_and_learns_new_ones() -> None:
+    history = History(sets_below=0)
+    for seed in range(40):
+        history.note(shuffled(seed), frozenset(range(12)))
+    more = Plan.build([4], [4], 30, value_range=1.0, subgroup_size=2, min_survivors=2, users=["a", "b", 3, 7])
+    history.note(more, frozenset(range(4)))
+    written = history.to_dict()
+    assert written["users"] == [*range(12), "a", "b"]
+    assert max(len(seen) for _, _, seen in written["ranges"]) <= 14
+    assert History.from_dict(written, sets_below=0).to_dict() == written
+    with pytest.raises(UsageError, match="over its users"):
+        History.from_dict({"users": [1], "ranges": [[0, 3, ["2"]]]}, sets_below=2)
+    with pytest.raises(UsageError, match="sets_below"):
+        History(sets_below=9)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from heterosag import ledger as ledger
     from heterosag import planner as planner
     from heterosag.errors import AbandonedRoundError as AbandonedRoundError
-    from heterosag.errors import DisputedShareError as DisputedShareError
     from heterosag.errors import ExposedUsersError as ExposedUsersError
     from heterosag.errors import FaultyBlockError as FaultyBlockError
     from heterosag.errors import FaultyServerError as FaultyServerError
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "AbandonedRoundError",
-    "DisputedShareError",
     "ExposedUsersError",
     "FaultyBlockError",
     "FaultyServerError",
@@ -92,7 +90,6 @@ __all__ = [
     "Policy",
     "Ledger",
     "AbandonedRoundError",
-    "DisputedShareError",
     "ExposedUsersError",
     "FaultyBlockError",
     "FaultyServerError",

@@ -57,15 +57,25 @@ _Range = Annotated[
         rich_help_panel=_USERS,
     ),
 ]
-_MinSurvivors = Annotated[
-    int, typer.Option(help="Least survivors of a block whose sum may be unmasked.", rich_help_panel=_GUARANTEES)
+_MinSurvivors = Annotated[int, typer.Option(help="Least survivors of a subgroup.", rich_help_panel=_GUARANTEES)]
+_MinBlockSurvivors = Annotated[
+    int | None,
+    typer.Option(
+        help="Least survivors of a block whose sum may be unmasked (default: those of its subgroups).",
+        rich_help_panel=_GUARANTEES,
+    ),
 ]
 _MaxWeight = Annotated[int, typer.Option(help="Largest weight of a user; 1 means unweighted.", rich_help_panel=_USERS)]
 _MinRobustness = Annotated[
     float | None,
     typer.Option(help="Least inference robustness of an admissible survivor set.", rich_help_panel=_GUARANTEES),
 ]
-_Colluders = Annotated[int, typer.Option(help="Users who may collude with the server.", rich_help_panel=_GUARANTEES)]
+_Colluders = Annotated[
+    int | None,
+    typer.Option(
+        help="Users who may collude with the server (default: min-survivors - 2).", rich_help_panel=_GUARANTEES
+    ),
+]
 _AssignmentSeed = Annotated[
     int | None,
     typer.Option(help="Public seed that shuffles the users of a class into subgroups.", rich_help_panel=_GUARANTEES),
@@ -169,13 +179,14 @@ def plan(
     subgroup_size: _SubgroupSize = 5,
     value_range: _Range = "-1,1",
     min_survivors: _MinSurvivors = 3,
+    min_block_survivors: _MinBlockSurvivors = None,
     dropout: Annotated[
         float | None,
         typer.Option(help="Fraction of users expected to drop out in a round.", rich_help_panel=_GUARANTEES),
     ] = None,
     max_weight: _MaxWeight = 1,
     min_robustness: _MinRobustness = None,
-    colluders: _Colluders = 0,
+    colluders: _Colluders = None,
     assignment_seed: _AssignmentSeed = None,
     sharing: _Sharing = "auto",
     fill_levels: _FillLevels = False,
@@ -286,9 +297,10 @@ def run_round(
     subgroup_size: _SubgroupSize = 8,
     value_range: _Range = "-1,1",
     min_survivors: _MinSurvivors = 3,
+    min_block_survivors: _MinBlockSurvivors = None,
     max_weight: _MaxWeight = 1,
     min_robustness: _MinRobustness = None,
-    colluders: _Colluders = 0,
+    colluders: _Colluders = None,
     assignment_seed: _AssignmentSeed = None,
     sharing: _Sharing = "auto",
     fill_levels: _FillLevels = False,
@@ -462,9 +474,10 @@ def _need(module: str, extra: str) -> None:
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `Plan.build` from a command's flags."""
     sizes = _integers("classes", flags["classes"])
-    same = ("dimension", "design", "subgroup_size", "min_survivors", "max_weight", "min_robustness", "colluders")
+    same = ("dimension", "design", "subgroup_size", "min_survivors", "max_weight", "min_robustness")
+    more = ("min_block_survivors", "colluders")
     return {
-        **{name: flags[name] for name in (*same, "assignment_seed", "sharing", "fill_levels")},
+        **{name: flags[name] for name in (*same, *more, "assignment_seed", "sharing", "fill_levels")},
         "classes": sizes,
         "levels": _integers("levels", flags["levels"]) if flags["levels"] else _default_levels(len(sizes)),
         "value_range": _range(flags["value_range"]),

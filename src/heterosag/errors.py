@@ -7,7 +7,6 @@ is whose fault it is, and the tree answers that:
 - `WireError`: bytes that no honest sender produces, from the sender named.
 - `FaultyUserError`: the user named broke the protocol, provably.
 - `FaultyBlockError`: somebody in the blocks named did; masks hide who.
-- `DisputedShareError`: dealer or holder of each pair named did; which of the two cannot be told.
 - `FaultyServerError`: the server asked a client for what it must not have. The client released nothing.
 - `TooFewSurvivorsError`: nobody's fault; the round cannot go on without exposing somebody.
 - `ExposedUsersError`: nobody's fault; with the rounds before, this one would show the sum of the few users named.
@@ -22,7 +21,6 @@ from typing import Any
 
 __all__ = [
     "AbandonedRoundError",
-    "DisputedShareError",
     "ExposedUsersError",
     "FaultyBlockError",
     "FaultyServerError",
@@ -106,16 +104,6 @@ class FaultyBlockError(HeteroSagError):
     def __init__(self, blocks: Iterable[tuple[int, tuple[int, ...]]], problem: str) -> None:
         self.blocks = tuple(blocks)
         named = ", ".join(f"subgroups {list(subgroups)} in segment {segment}" for segment, subgroups in self.blocks)
-        super().__init__(f"{problem}: {named}")
-        self.problem = problem
-
-
-class DisputedShareError(HeteroSagError):
-    """Too few shares of a secret match their commitments: `pairs` are the dealers and holders in dispute."""
-
-    def __init__(self, pairs: Iterable[tuple[Name, Name]], problem: str) -> None:
-        self.pairs = tuple(pairs)
-        named = ", ".join(f"dealer {dealer!r} and holder {holder!r}" for dealer, holder in self.pairs)
         super().__init__(f"{problem}: {named}")
         self.problem = problem
 

@@ -3,20 +3,24 @@
 In a round the server learns, in every segment, the sum of each block's survivors. Assignment and segments stay the same
 in an epoch, so the sums of one block over the rounds are sums over subsets of the same users. If updates change little
 from round to round, such sums can be added and subtracted: whatever set of users has its indicator in the row space of
-the survivor sets, its sum is exposed. The ledger keeps that row space exactly, in integers, as the space orthogonal
+the survivor sets, its sum is exposed. The ledger keeps that row space, modulo a prime, as the space orthogonal
 to it: a set is shown if and only if every vector of that space sums to zero over the set.
 
-Guarantees: sets of fewer than `LARGEST` users are found exactly, none missed and none invented, under the assumption
-that an update is the same in every round (what really changes hides more). For larger sets there is a bound only: the
-smallest difference of two survivor sets, one inside the other, is shown for sure. Sums that cross epochs are not looked
-at, nor what colluding users know of their own updates.
+`Ledger` is of one epoch, which is what a server needs. `History` goes over epochs: whatever the plans were, it keeps
+sums of users for each range of elements, which is what a user's own guard needs, since a server can assign users anew
+in every round.
+
+Guarantees: sets of fewer than `LARGEST` users are found, none missed and (but for one chance in 2^31) none invented,
+under the assumption that an update is the same in every round (what really changes hides more). For larger sets there
+is a bound only: the smallest difference of two survivor sets, one inside the other, is shown for sure. What colluding
+users know of their own updates is not looked at.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,7 @@ from heterosag.crypto.hashing import digest
 from heterosag.errors import ExposedUsersError, UsageError
 from heterosag.plan import Plan, User
 
-__all__ = ["LARGEST", "Exposure", "Ledger", "epoch_of"]
+__all__ = ["LARGEST", "Exposure", "History", "Ledger", "epoch_of"]
 
 LARGEST = 4
 """Sets of fewer users than this are searched exactly."""
@@ -60,11 +64,11 @@ class _Block:
     segments: tuple[int, ...]
     seen: frozenset[int] = frozenset()
     smallest: int | None = None
-    hidden: npt.NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), dtype=object))
+    hidden: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     def __post_init__(self) -> None:
         if not self.hidden.size and not self.seen:
-            self.hidden = np.array(np.eye(len(self.users), dtype=np.int64), dtype=object)
+            self.hidden = np.eye(len(self.users), dtype=np.int64)
 
     def bits_of(self, survivors: frozenset[int]) -> int:
         return sum(1 << place for place, user in enumerate(self.users) if user in survivors)
@@ -78,9 +82,14 @@ class _Block:
         smallest = min([len(members), *apart, *([] if self.smallest is None else [self.smallest])])
         return _Block(self.users, self.segments, self.seen | {bits}, smallest, _orthogonal(self.hidden, members))
 
+    def adding(self, bits: int) -> _Block:
+        """`after`, but a sum that follows from those before is not kept."""
+        after = self.after(bits)
+        return self if len(after.hidden) == len(self.hidden) else after
+
     def shown(self, below: int) -> frozenset[frozenset[int]]:
         """The smallest sets of fewer than `below` users whose sum is shown, as roster indices."""
-        columns = [tuple(column) for column in self.hidden.T]
+        columns = [tuple(column) for column in self.hidden.T.tolist()]
         zero = tuple([0] * len(self.hidden))
         where: dict[tuple[int, ...], list[int]] = {}
         for place, column in enumerate(columns):
@@ -94,31 +103,29 @@ class _Block:
         if below > 3:
             for at, one in enumerate(rest):
                 for other in rest[at + 1 :]:
-                    missing = _minus(tuple(a + b for a, b in zip(columns[one], columns[other], strict=True)))
+                    missing = _minus([a + b for a, b in zip(columns[one], columns[other], strict=True)])
                     third = [place for place in where.get(missing, ()) if place > other and missing != zero]
                     found |= {frozenset((one, other, place)) for place in third}
         return frozenset(frozenset(self.users[place] for place in places) for places in found)
 
 
+_PRIME = 2**31 - 1  # products of two residues fit into 64 bits
+
+
 def _minus(column: Sequence[int]) -> tuple[int, ...]:
-    return tuple(-value for value in column)
+    return tuple(-value % _PRIME for value in column)
 
 
-def _orthogonal(hidden: npt.NDArray[Any], members: list[int]) -> npt.NDArray[Any]:
-    """The part of a space (one vector a row) that sums to zero over the members, in integers."""
-    sums = hidden[:, members].sum(axis=1) if len(hidden) else np.zeros(0, dtype=object)
-    places = [place for place, value in enumerate(sums) if value]
-    if not places:
+def _orthogonal(hidden: npt.NDArray[np.int64], members: list[int]) -> npt.NDArray[np.int64]:
+    """The part of a space (one vector a row) that sums to zero over the members."""
+    sums = hidden[:, members].sum(axis=1) % _PRIME
+    places = np.flatnonzero(sums)
+    if not places.size:
         return hidden
-    pivot = min(places, key=lambda place: abs(sums[place]))
-    rows = []
-    for place, row in enumerate(hidden):
-        if place != pivot:
-            if sums[place]:
-                row = row * sums[pivot] - hidden[pivot] * sums[place]
-                row = row // math.gcd(*(int(value) for value in row))
-            rows.append(row)
-    return np.array(rows, dtype=object).reshape(len(rows), hidden.shape[1])
+    pivot = int(places[0])
+    scaled = hidden[pivot] * pow(int(sums[pivot]), -1, _PRIME) % _PRIME
+    reduced = (hidden - sums[:, None] * scaled[None, :] % _PRIME) % _PRIME
+    return np.delete(reduced, pivot, axis=0)
 
 
 class Ledger:
@@ -210,3 +217,90 @@ class Ledger:
                 raise UsageError("a ledger's rounds are lists of roster indices of its plan")
             ledger.note(frozenset(survivors))
         return ledger
+
+
+class History:
+    """What the sums of all rounds of one party reveal together, whatever the plans were.
+
+    For every range of elements that no segment of any plan so far cuts, it keeps the sums over users, by name. A new
+    sum that follows from those before adds nothing, so there are never more of them than users.
+    """
+
+    def __init__(self, *, sets_below: int) -> None:
+        if not 0 <= sets_below <= LARGEST:
+            raise UsageError(f"sets_below is 0 to {LARGEST}, not {sets_below!r}")
+        self._below = sets_below
+        self._users: dict[User, int] = {}
+        self._ranges: list[tuple[int, int, _Block]] = []
+
+    def check(self, plan: Plan, survivors: frozenset[int]) -> None:
+        """Raise an `ExposedUsersError` if sums over these survivors (roster indices) would newly show a small set."""
+        if not self._below:
+            return
+        for before, after in self._after(plan, survivors):
+            news = after.shown(self._below) - before.shown(self._below)
+            if news:
+                names = list(self._users)
+                smallest = min(news, key=lambda users: (len(users), sorted(users)))
+                raise ExposedUsersError([names[user] for user in sorted(smallest)])
+
+    def note(self, plan: Plan, survivors: frozenset[int]) -> None:
+        """The server has learned, or could have, the sums over these survivors."""
+        after = [block for _, block in self._after(plan, survivors)]
+        self._ranges = [(start, stop, block) for (start, stop, _), block in zip(self._ranges, after, strict=True)]
+
+    def _after(self, plan: Plan, survivors: frozenset[int]) -> list[tuple[_Block, _Block]]:
+        """Every range's sums before and after the round; ranges are cut, and users added, as the plan asks for."""
+        for user in plan.users:
+            self._users.setdefault(user, len(self._users))
+        ends = sorted({0, *(stop for _, stop, _ in self._ranges), *(segment.stop for segment in plan.segments)})
+        found = []
+        for start, stop in pairwise(ends):
+            inside = next((block for low, high, block in self._ranges if low <= start and stop <= high), None)
+            found.append((start, stop, self._widened(inside)))
+        self._ranges = found
+        pairs = []
+        for start, stop, before in found:
+            segment = next((one for one in plan.segments if one.start <= start and stop <= one.stop), None)
+            after = before
+            for block in segment.blocks if segment is not None else ():
+                members = [index for index in survivors if plan.assignment[index] in block.subgroups]
+                after = after.adding(sum(1 << self._users[plan.users[index]] for index in members))
+            pairs.append((before, after))
+        return pairs
+
+    def _widened(self, block: _Block | None) -> _Block:
+        """A range's sums with a place for every user known by now."""
+        users = tuple(range(len(self._users)))
+        if block is None:
+            return _Block(users, ())
+        more = len(users) - len(block.users)
+        if not more:
+            return block
+        hidden = np.zeros((len(block.hidden) + more, len(users)), dtype=np.int64)
+        hidden[: len(block.hidden), : len(block.users)] = block.hidden
+        hidden[len(block.hidden) :, len(block.users) :] = np.eye(more, dtype=np.int64)
+        return _Block(users, (), block.seen, block.smallest, hidden)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The history in JSON types; `from_dict` reads it back."""
+        ranges = [
+            [start, stop, sorted(format(bits, "x") for bits in block.seen)] for start, stop, block in self._ranges
+        ]
+        return {"users": list(self._users), "ranges": ranges}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], *, sets_below: int) -> History:
+        """A history as `to_dict` wrote it."""
+        history = cls(sets_below=sets_below)
+        history._users = {user: place for place, user in enumerate(values["users"])}
+        users = tuple(range(len(history._users)))
+        for start, stop, seen in values["ranges"]:
+            block = _Block(users, ())
+            for text in seen:
+                bits = int(text, 16)
+                if bits >> len(users):
+                    raise UsageError("a history's sums are over its users")
+                block = block.adding(bits)
+            history._ranges.append((int(start), int(stop), block))
+        return history

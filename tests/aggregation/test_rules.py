@@ -38,12 +38,13 @@ PLAN = Plan.build([18], [4], 5, value_range=1.0, subgroup_size=3, min_survivors=
 
 
 def decoded(**tampering: int) -> Decoded:
-    """Everybody sent weight 2 and level 1 everywhere; `tampering` changes the first block of the first segment."""
+    """Everybody sent weight 2 of 7 and level 1 of 4 everywhere, so that the mean is 7/2 of -1/3; `tampering` changes
+    the first block of the first segment."""
     segments = []
     for at, segment in enumerate(PLAN.segments):
         blocks = []
         for place, block in enumerate(segment.blocks):
-            values = {"count": 6, "weight": 12, "clipped": 0, "element": 12}
+            values = {"count": 6, "weight": 12, "clipped": 0, "element": 6}
             if (at, place) == (0, 0):
                 values |= tampering
             elements = np.full(segment.size, values.pop("element"), np.uint8)
@@ -60,7 +61,7 @@ def decoded(**tampering: int) -> Decoded:
         ({"count": 2**63}, "constant lane"),
         ({"weight": 5}, "total weight of 5 from 6 users"),
         ({"weight": 43}, "total weight of 43 from 6 users"),
-        ({"element": 37}, "beyond what its weight allows"),
+        ({"element": 19}, "beyond what so many users can make"),
         ({"clipped": 7}, "more clipped elements"),
     ],
 )
@@ -71,21 +72,21 @@ def test_impossible_blocks_are_left_out_by_robust_rules_and_raised_by_the_mean(
         found = combine(PLAN, decoded(**tampering), RULES[rule])
         assert [(b.segment, b.subgroups) for b in found.faulty_blocks] == [(0, PLAN.segments[0].blocks[0].subgroups)]
         assert fault in (found.faulty_blocks[0].fault or "")
-        assert np.allclose(found.vector, -1 / 3)
+        assert np.allclose(found.vector, -7 / 6)
     with pytest.raises(FaultyBlockError, match=fault) as refusal:
         combine(PLAN, decoded(**tampering), RULES["mean"])
     assert refusal.value.blocks == ((0, PLAN.segments[0].blocks[0].subgroups),)
 
 
 def test_the_unchecked_mean_takes_what_comes() -> None:
-    for tampering in ({"count": 7}, {"weight": 5}, {"weight": 43}, {"element": 37}):
+    for tampering in ({"count": 7}, {"weight": 5}, {"weight": 43}, {"element": 19}):
         found = combine(PLAN, decoded(**tampering), RULES["unchecked_mean"])
         assert len(found.faulty_blocks) == 1
-        assert found.vector[1:].tolist() == pytest.approx([-1 / 3] * 4)
+        assert found.vector[1:].tolist() == pytest.approx([-7 / 6] * 4)
 
 
 def test_possible_extremes_are_not_faulty() -> None:
-    for tampering in ({"weight": 42}, {"weight": 6, "element": 18}, {"element": 36}, {"clipped": 6}):
+    for tampering in ({"weight": 42}, {"weight": 6}, {"element": 18}, {"clipped": 6}):
         assert not combine(PLAN, decoded(**tampering), RULES["mean"]).faulty_blocks
 
 

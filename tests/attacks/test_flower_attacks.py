@@ -5,6 +5,7 @@ The numbers are the rows of docs/threat-model.md, "Attacks that worked".
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from flower_nodes import FIRST_NODE, LocalGrid, make_nodes
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from heterosag.crypto.keys import RoundSecrets
 from heterosag.flower import SecureGrid, mod
+from heterosag.protocol.client import Client, Polynomials
+from heterosag.protocol.policy import Policy
 
 
 @pytest.fixture(autouse=True)
@@ -45,20 +49,39 @@ def grid_of(nodes: list[Any], **options: Any) -> SecureGrid:
 # --- 2: another run configuration for the victim --------------------------------------------------------------------
 
 
-def test_2_the_victim_alone_trains(tmp_path: Path) -> None:
-    """`local-epochs` is 1 for the victim and 0 for everybody else, so the sum is the victim's update."""
+@pytest.mark.parametrize("told", [False, True])
+def test_2_the_victim_alone_trained(told: bool, tmp_path: Path) -> None:
+    """`local-epochs` is 1 for the victim and 0 for everybody else, so the sum was the victim's update. A node that sees
+    another configuration than the rest is not combined with them, whether the grid is told what to expect or not."""
     secret = np.linspace(-0.8, 0.8, 30)
-    nodes = make_nodes(6, tmp_path, lambda node, before: {"w": before["w"] + secret.astype(np.float32)})
+    nodes = make_nodes(9, tmp_path, lambda node, before: before)
     for node in nodes:
         node.app = _trains_if_told(secret, tmp_path)  # type: ignore[assignment]
         node.context.run_config = {"local-epochs": int(node.context.node_id == FIRST_NODE)}
-    (reply,) = grid_of(nodes).send_and_receive(ask(nodes))
-    found = reply.content.array_records["arrays"]["w"].numpy() * 6
-    assert np.abs(found - secret).max() < 0.01
+    grid = grid_of(nodes, **({"run_config": {"local-epochs": 0}} if told else {}))
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert not reply.has_error()
+    assert "another run configuration" in grid.rounds[0].lost[FIRST_NODE]
+    assert np.abs(reply.content.array_records["arrays"]["w"].numpy()).max() < 0.01
+
+
+def test_2_a_server_that_knows_better_is_refused_by_the_node(tmp_path: Path) -> None:
+    """It takes the victim's advertisement all the same, and asks it to train under its own configuration."""
+    secret = np.linspace(-0.8, 0.8, 30)
+    nodes = make_nodes(9, tmp_path, lambda node, before: before)
+    for node in nodes:
+        node.app = _trains_if_told(secret, tmp_path)  # type: ignore[assignment]
+        node.context.run_config = {"local-epochs": int(node.context.node_id == FIRST_NODE)}
+    grid = grid_of(nodes)
+    pick = grid._same_surroundings
+    grid._same_surroundings = lambda work, replies: (replies, pick(work, replies)[1])  # type: ignore[method-assign]
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert FIRST_NODE not in grid.rounds[0].survivors
+    assert np.abs(reply.content.array_records["arrays"]["w"].numpy()).max() < 0.01
 
 
 def _trains_if_told(secret: Any, folder: Path) -> ClientApp:
-    app = ClientApp(mods=[mod(trust_server=True, release_log=folder)])
+    app = ClientApp(mods=[mod(trust_server=True, release_log=folder, policy=Policy.any_plan())])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -73,17 +96,93 @@ def _trains_if_told(secret: Any, folder: Path) -> ClientApp:
 # --- 7: what an error says ------------------------------------------------------------------------------------------
 
 
-def test_7_a_nodes_weight_in_its_error(tmp_path: Path) -> None:
+def test_7_a_nodes_weight_was_in_its_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     nodes = make_nodes(6, tmp_path, lambda node, before: before)
     grid = grid_of(nodes, max_weight=4)
     list(grid.send_and_receive(ask(nodes)))
-    assert "this node's weight is 10" in grid.rounds[0].lost[FIRST_NODE]
+    assert grid.rounds[0].lost[FIRST_NODE] == (
+        "at mask: UsageError: this node cannot take part as it is set up; the node's own log says more"
+    )
+    assert "this node's weight is 10" in caplog.text
 
 
-def test_7_any_metric_as_the_weight(tmp_path: Path) -> None:
-    """The sum of weights of a small block is public: the server names the loss as the weight."""
+def test_7_any_metric_was_the_weight(tmp_path: Path) -> None:
+    """The sum of weights of a small block is public: the server named a private metric as the weight."""
     nodes = make_nodes(6, tmp_path, lambda node, before: before, secret=28.0)
     grid = grid_of(nodes, max_weight=100, weighted_by="secret")
-    list(grid.send_and_receive(ask(nodes)))
-    blocks = grid.rounds[0].combined.blocks[0]  # type: ignore[union-attr]
-    assert {block.weight / block.survivors for block in blocks} == {28.0}
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert reply.has_error()
+    assert not grid.rounds[0].survivors
+
+
+# --- 11: one dealer of false shares ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["median", "mean"])
+def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
+    rule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The median goes on without its subgroup's blocks; the mean loses one round and says whose fault it was."""
+    nodes = make_nodes(24, tmp_path, lambda node, before: {"w": before["w"] + np.float32(0.25)})
+    cheat = nodes[3].context.node_id
+    honest = Client.share
+
+    def share(self: Client, message: bytes, **options: Any) -> bytes:
+        if self.user != str(cheat):
+            return honest(self, message, **options)
+        return honest(self, message, polynomials=Polynomials.draw(self.plan, RoundSecrets.generate()))
+
+    monkeypatch.setattr(Client, "share", share)
+    grid = grid_of(nodes, rule=rule)
+    (first,) = grid.send_and_receive(ask(nodes))
+    assert first.has_error() == (rule == "mean")
+    assert grid.rounds[0].faulty == (cheat,)
+    if rule == "mean":
+        assert f"user '{cheat}' dealt shares" in str(first.error.reason)
+    (second,) = grid.send_and_receive(ask(nodes))
+    assert len(grid.rounds[1].survivors) == 23
+    assert "dealt false shares in a round before" in grid.rounds[1].lost[cheat]
+    assert np.allclose(second.content.array_records["arrays"]["w"].numpy(), 0.25, atol=0.01)
+
+
+# --- 10: a range that jumps -----------------------------------------------------------------------------------------
+
+
+def test_10_a_node_remembers_the_range_of_the_round_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    policy = replace(Policy.any_plan(), max_range_change=2.0)
+    own = lambda place: mod(trust_server=True, release_log=tmp_path, policy=policy)  # noqa: E731
+    nodes = make_nodes(6, tmp_path, lambda node, before: before, secure=own)
+    grid = grid_of(nodes)
+    for half, fails in ((1.0, False), (0.5, False), (0.2, True), (0.2, False), (1.7, True)):
+        grid._fixed = (-half, half)
+        (reply,) = grid.send_and_receive(ask(nodes))
+        assert reply.has_error() == fails, half
+    assert "0.4 times that of the round before" in caplog.text
+    assert "8.5 times that of the round before" in caplog.text
+
+
+# --- 9: users assigned anew in every round --------------------------------------------------------------------------
+
+
+def test_9_a_node_joins_so_many_epochs_of_a_session(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    policy = replace(Policy.any_plan(), max_epochs=3)
+    own = lambda place: mod(trust_server=True, release_log=tmp_path, policy=policy)  # noqa: E731
+    nodes = make_nodes(12, tmp_path, lambda node, before: before, secure=own)
+    grid = grid_of(nodes)
+    for number in range(5):
+        grid._plans.clear()  # a new seed for who is assigned where
+        (reply,) = grid.send_and_receive(ask(nodes))
+        assert reply.has_error() == (number >= 3)
+    assert "after 3 epochs of this session" in caplog.text
+
+
+def test_9_one_block_of_everybody_is_no_epoch(tmp_path: Path) -> None:
+    policy = replace(Policy.any_plan(), max_epochs=0)
+    own = lambda place: mod(trust_server=True, release_log=tmp_path, policy=policy)  # noqa: E731
+    nodes = make_nodes(6, tmp_path, lambda node, before: before, secure=own)
+    whole = {**OPTIONS, "design": "secagg"}
+    grid = SecureGrid(LocalGrid(nodes), levels=[4096], value_range=1.0, adapt_range=False, options=whole)
+    for _ in range(2):
+        grid._plans.clear()
+        (reply,) = grid.send_and_receive(ask(nodes))
+        assert not reply.has_error()

@@ -117,7 +117,7 @@ def test_a_round_in_json(extra: str) -> None:
     summary = json.loads(run(*words.split()).stdout)
     assert summary["exact"] is True
     assert summary["error"] is None
-    assert summary["survivors"] == 21
+    assert summary["survivors"] == 20, "four of a subgroup's survivors may be two, which are left out"
     assert len(summary["malicious"]) == 1
     assert [len(users) for users in summary["dropped"].values()] == [0, 1, 2, 0, 1]
     phases = [row["phase"] for row in summary["phases"]]

@@ -122,7 +122,7 @@ def complete(line: str, shell: str = "bash") -> list[str]:
 def test_bash_completes_commands_and_flags() -> None:
     assert complete("heterosag ") == list(COMMANDS)
     assert complete("heterosag re") == ["report"]
-    assert complete("heterosag plan --min") == ["--min-survivors", "--min-robustness"]
+    assert complete("heterosag plan --min") == ["--min-survivors", "--min-block-survivors", "--min-robustness"]
     assert complete("heterosag train --local") == ["--local-epochs"]
 
 

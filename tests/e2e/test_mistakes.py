@@ -35,7 +35,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a weight of nothing": (lambda: aggregate(plan(), updates(), weights=[0] * 16), "from 1 to 1, not 0$"),
     "too few users": (
         lambda: plan(classes=[2], levels=[4]),
-        "3 is more than the 2 users there are: add users, or lower it",
+        "3 is more than the 2 users of the smallest block: add users, or lower it",
     ),
     "a design that is not": (lambda: plan(design="best"), "is not one of perfect, paper"),
     "updates of another model": (lambda: aggregate(plan(), updates(count=50)), "build it with dimension=50"),

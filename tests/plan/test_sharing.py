@@ -10,12 +10,12 @@ from heterosag.plan.sharing import complete_graph, find_neighbours, majority, sp
 @each(
     "users, corrupt, dropped, malicious, expected",
     [
-        (1000, 0.05, 0.33, False, (72, 24)),
+        (1000, 0.05, 0.33, False, (228, 115)),
         (1000, 0.05, 0.33, True, (398, 223)),
         (1000, 0.33, 0.33, False, (286, 150)),
         (1000, 0.33, 0.05, False, (78, 60)),
-        (100, 0.05, 0.33, False, (28, 6)),
-        (1_000_000, 0.05, 0.33, False, (102, 34)),
+        (100, 0.05, 0.33, False, (68, 35)),
+        (1_000_000, 0.05, 0.1, False, (52, 27)),
     ],
 )
 def test_finder_gives_the_known_values(

@@ -134,7 +134,6 @@ def test_the_page_names_no_error_that_is_not_there_and_every_attribute() -> None
         "WireError": errors.WireError("x"),
         "FaultyUserError": errors.FaultyUserError(1, "x"),
         "FaultyBlockError": errors.FaultyBlockError([], "x"),
-        "DisputedShareError": errors.DisputedShareError([], "x"),
         "TooFewSurvivorsError": errors.TooFewSurvivorsError("min_survivors", "x"),
         "ExposedUsersError": errors.ExposedUsersError([1]),
         "WithheldError": errors.WithheldError([1], "x"),

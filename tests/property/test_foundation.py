@@ -88,9 +88,11 @@ def test_a_plan_is_whole_or_refused(requirements: dict[str, Any]) -> None:
     for segment in plan.segments:
         assert segment.size >= 1
         for block in segment.blocks:
-            assert block.users >= plan.min_survivors
-            assert block.users * plan.max_weight * (block.level - 1) < 2**block.bits
+            assert block.users >= plan.min_block_survivors
+            assert block.users * (block.level - 1) < 2**block.bits
             assert block.level >= min(plan.levels[plan.subgroups[g].user_class] for g in block.subgroups)
+    if plan.has_several_blocks:
+        assert min(len(subgroup.members) for subgroup in plan.subgroups) >= plan.min_survivors
     assert 0 <= plan.failure_probability() <= 1
     leak = plan.leak_probability()
     assert 0 <= leak.block <= leak.any + 1e-12

@@ -101,6 +101,9 @@ def test_the_result_is_the_exact_sum_or_the_error_the_oracle_names(plan: Plan, d
     assert np.array_equal(plain.vector, result.vector)
     assert plain.metrics == result.metrics == dict.fromkeys(plan.metrics, 0.5)
     chosen = list(expected.survivors)
-    mean = np.average(np.clip(updates[chosen], -1, 1), axis=0, weights=[weights[u] for u in chosen])
+    own = np.array([weights[user] for user in chosen])
+    scaled = np.clip(updates[chosen] * (own / plan.max_weight)[:, None], -1, 1)  # clipped after scaling
+    mean = scaled.sum(axis=0) * plan.max_weight / own.sum()
     slowest = min(block.level for segment in plan.segments for block in segment.blocks)
-    assert np.abs(result.vector - mean).max() <= 2 / (slowest - 1) + 1e-9
+    lightest = min(block.weight / block.survivors for segment in result.blocks for block in segment)
+    assert np.abs(result.vector - mean).max() <= 2 / (slowest - 1) * plan.max_weight / lightest + 1e-9

@@ -38,7 +38,7 @@ def test_sums_are_possible_up_to_their_very_limit() -> None:
 
     limit = 5 * (block.level - 1)
     assert fault(limit) is None
-    assert fault(limit + 1) == "a sum beyond what its weight allows"
+    assert fault(limit + 1) == "a sum beyond what so many users can make"
     assert fault(limit, clipped=15) is None
     assert fault(limit, clipped=16) == "more clipped elements than it has"
     assert fault(limit, count=6) == "its constant lane says 6 users, 5 survived"

@@ -16,9 +16,12 @@ from heterosag.protocol.rounding import Rounding
 # --- before the round ---------------------------------------------------------------------------------------------
 
 
+LOOSE = Policy.any_plan()
+
+
 def test_without_identities_the_server_must_be_trusted_by_name() -> None:
     with pytest.raises(UsageError, match="trust_server=True"):
-        Client(small_plan(), 0, ROUND)
+        Client(small_plan(), 0, ROUND, policy=LOOSE)
 
 
 def test_identity_and_directory_belong_together() -> None:
@@ -26,21 +29,21 @@ def test_identity_and_directory_belong_together() -> None:
     identity = Identity.generate()
     directory = dict.fromkeys(plan.users, identity.public)
     with pytest.raises(UsageError, match="directory"):
-        Client(plan, 0, ROUND, identity=identity)
+        Client(plan, 0, ROUND, identity=identity, policy=LOOSE)
     with pytest.raises(UsageError, match="directory"):
-        Client(plan, 0, ROUND, directory=directory, trust_server=True)
+        Client(plan, 0, ROUND, directory=directory, trust_server=True, policy=LOOSE)
     with pytest.raises(UsageError, match="no key for user 11"):
-        Client(plan, 0, ROUND, identity=identity, directory=dict.fromkeys(range(11), identity.public))
+        Client(plan, 0, ROUND, identity=identity, directory=dict.fromkeys(range(11), identity.public), policy=LOOSE)
     with pytest.raises(UsageError, match="not the one of the identity"):
-        Client(plan, 0, ROUND, identity=Identity.generate(), directory=directory)
+        Client(plan, 0, ROUND, identity=Identity.generate(), directory=directory, policy=LOOSE)
 
 
 @each(
     "policy, field",
     [
         (Policy(min_survivors=3), "min_survivors"),
-        (Policy(least_users=13), "users"),
-        (Policy(least_robustness=0.9), "min_robustness"),
+        (Policy(min_survivors=2, min_users=13), "users"),
+        (Policy(min_survivors=2, min_robustness=0.9), "min_robustness"),
     ],
 )
 def test_a_plan_below_the_clients_policy_is_refused(policy: Policy, field: str) -> None:
@@ -51,7 +54,7 @@ def test_a_plan_below_the_clients_policy_is_refused(policy: Policy, field: str) 
 
 def test_a_stranger_has_no_client() -> None:
     with pytest.raises(UsageError, match="77"):
-        Client(small_plan(), 77, ROUND, trust_server=True)
+        Client(small_plan(), 77, ROUND, trust_server=True, policy=Policy.any_plan())
 
 
 # --- share --------------------------------------------------------------------------------------------------------

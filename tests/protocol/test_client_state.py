@@ -15,7 +15,7 @@ from heterosag.aggregation.rules import find_rule
 from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, UsageError
 from heterosag.plan import Plan
-from heterosag.protocol import Client, RoundId
+from heterosag.protocol import Client, Policy, RoundId
 from heterosag.protocol import messages as wire
 from heterosag.protocol.transitions import ClientPhase
 from heterosag.storage.release_log import FileReleaseLog
@@ -208,7 +208,12 @@ def test_a_whole_round_with_logs_and_saved_states(tmp_path: Path) -> None:
     world = World(plan)
     for user in plan.users:
         world.clients[user] = Client(
-            plan, user, ROUND, trust_server=True, release_log=FileReleaseLog(tmp_path / str(user))
+            plan,
+            user,
+            ROUND,
+            trust_server=True,
+            release_log=FileReleaseLog(tmp_path / str(user)),
+            policy=Policy.any_plan(),
         )
     world.run("advertise", "share", "mask", "unmask")
     assert len(world.server.decoded.survivors) == 6

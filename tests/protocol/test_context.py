@@ -115,8 +115,7 @@ def test_range_and_model_may_come_after_keys_and_shares(phases: tuple[str, ...])
 
 def test_the_policy_is_asked_again_when_settled() -> None:
     class Picky(Policy):
-        def check(self, plan: Plan) -> None:
-            super().check(plan)
+        def check(self, plan: Plan, **known: Any) -> None:
             if plan.value_range[1] > 1:
                 raise PlanError("value_range", "too wide")
 

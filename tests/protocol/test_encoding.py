@@ -35,10 +35,10 @@ def test_block_means_of_all_users_are_the_mean_of_the_updates(max_weight: int) -
             exact = sum(encoded[u][at].elements.astype(object) for u in users)
             assert np.array_equal(ring.reduce(total, block.bits).astype(object), exact), "a ring overflowed"
             weight = sum(weights[u] for u in users)
-            mean = decode(plan, block, total, weight)
+            mean = decode(plan, block, total, len(users), weight)
             part = slice(segment.start, segment.stop)
             expected = np.average(updates[users, part], axis=0, weights=[weights[u] for u in users])
-            step = 2 / (block.level - 1)
+            step = 2 / (block.level - 1) * len(users) * max_weight / weight
             assert np.abs(mean - expected).max() < step
             assert abs((mean - expected).mean()) < 5 * step / np.sqrt(segment.size)
 

@@ -20,7 +20,9 @@ CHARTER = Charter(epoch=b"first", plan=small_plan())
 
 
 def make_user(user: int, charter: Charter = CHARTER, **options: Any) -> Enrolling:
-    return Enrolling(charter, user, **{"identity": IDENTITIES[user], "directory": DIRECTORY, **options})
+    return Enrolling(
+        charter, user, **{"identity": IDENTITIES[user], "directory": DIRECTORY, "policy": Policy.any_plan(), **options}
+    )
 
 
 class Party:

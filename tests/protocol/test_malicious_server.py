@@ -27,7 +27,7 @@ LEVEL = 5
 
 
 def plan_of_forty() -> Plan:
-    """40 users in 10 subgroups of 4: blocks of 8, floor 2, threshold 21."""
+    """40 users in 10 subgroups of 4: blocks of 8, least survivors 2, threshold 21."""
     plan = Plan.build([40], [LEVEL], 45, subgroup_size=4, min_survivors=2, value_range=(-1.0, 1.0), min_robustness=0.0)
     assert (len(plan.subgroups), plan.share_threshold, plan.agree_quorum) == (10, 21, 21)
     return plan
@@ -36,9 +36,10 @@ def plan_of_forty() -> Plan:
 class SplitViews:
     """The server shows three groups of users three survivor sets, each admissible, the victim alive in all of them.
 
-    In each, one other user of the victim's block in segment 0 is alive and six are dropped, a different one each time.
-    So every one of the seven is dropped in the eyes of at least 21 users, who give shares of its mask secret; everybody
-    gives a share of the victim's own mask. What is left of the victim's vector in that segment is the vector.
+    In each, one other user of the victim's subgroup is alive, a different one each time, and two are dropped, and so is
+    everybody of the other subgroup of its block in segment 0. So every one of the seven is dropped in the eyes of at
+    least 21 users, who give shares of its mask secret; everybody gives a share of the victim's own mask. What is left
+    of the victim's vector in that segment is the vector.
     """
 
     def __init__(self, *, signed: bool) -> None:
@@ -64,11 +65,13 @@ class SplitViews:
         self.honest = wire.decode(kind, honest[VICTIM], plan=self.plan)
 
     def views(self) -> dict[Any, list[int]]:
-        """A survivor set for each user: it is alive in it, and six of the seven peers are not."""
+        """A survivor set for each user but the other subgroup's: it is alive in it, and six of the seven are not."""
         shown = {}
+        own = [user for user in self.peers if self.plan.assignment[user] == self.plan.assignment[VICTIM]]
         for user in self.plan.users:
-            alive = user if user in self.peers else self.peers[int(user) % 3]
-            shown[user] = [u for u in range(40) if u not in self.peers or u == alive]
+            if user in own or user not in self.peers:
+                alive = user if user in own else own[int(user) % 3]
+                shown[user] = [u for u in range(40) if u not in self.peers or u == alive]
         return shown
 
     def unmask(self) -> dict[int, dict[int, int]]:

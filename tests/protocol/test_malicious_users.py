@@ -10,7 +10,7 @@ from rounds import World, change, small_plan
 
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
-from heterosag.errors import DisputedShareError, FaultyBlockError, FaultyUserError, WireError
+from heterosag.errors import FaultyBlockError, FaultyUserError, WireError
 from heterosag.protocol import Phase
 from heterosag.protocol import messages as wire
 
@@ -124,6 +124,7 @@ def test_a_few_bad_shares_of_a_dealer_are_disputed_and_borne(fault: str) -> None
 
     assert run(world, cheat) == []
     check_exact(world, set(range(12)))
+    assert world.server.decoded.faulty == (CHEAT,), "three holders dispute it, more than may collude"
 
 
 def test_a_dealer_whose_shares_nobody_can_use_is_disputed_with_every_holder() -> None:
@@ -135,9 +136,11 @@ def test_a_dealer_whose_shares_nobody_can_use_is_disputed_with_every_holder() ->
         shares = wire.decode(wire.Shares, data, plan=world.plan).shares
         return [change(wire.Shares, data, world.plan, shares=[replace(one, self_share=bytes(48)) for one in shares])]
 
-    with pytest.raises(DisputedShareError) as caught:
-        run(world, cheat)
-    assert {dealer for dealer, _ in caught.value.pairs} == {CHEAT}
+    run(world, cheat)
+    decoded, mine = world.server.decoded, world.plan.assignment[CHEAT]
+    assert decoded.faulty == (CHEAT,)
+    for blocks in decoded.segments:
+        assert [block.fault is not None for block in blocks] == [mine in block.block.subgroups for block in blocks]
 
 
 def test_nonzero_trailing_bits_blame_the_user() -> None:

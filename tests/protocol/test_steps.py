@@ -106,7 +106,7 @@ def test_replayed_keys_of_another_round_are_not_signed_for_this_one() -> None:
         ([0, 0, *range(1, 12)], "once each"),
         ([1, 0, *range(2, 12)], "once each"),
         ([0, 1, 2, 3, 4, 5], "not admissible: 6 users are left"),
-        ([0, 1, 2, 3, 6, 7, 8, 9], "not admissible: subgroups"),
+        ([0, 1, 2, 3, 6, 7, 8, 9], "not admissible: subgroup"),
     ],
 )
 def test_rosters_that_break_a_rule(chosen: list[int], match: str) -> None:

@@ -6,7 +6,7 @@ from rounds import small_plan
 from heterosag.errors import TooFewSurvivorsError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import Phase, outcome
-from heterosag.protocol.survivors import check_admissible, make_admissible, too_small_blocks
+from heterosag.protocol.survivors import check_admissible, make_admissible, too_small
 
 
 def test_admissibility_names_the_rule() -> None:
@@ -26,17 +26,23 @@ def test_admissibility_names_the_rule() -> None:
     check_admissible(eight, frozenset(range(4, 32)))
 
 
-def test_weights_put_the_floor_on_every_subgroup() -> None:
+def test_every_subgroup_needs_its_least_survivors_where_there_are_several_blocks() -> None:
     survivors = frozenset({0, 1, *range(3, 12)})
-    assert not list(too_small_blocks(small_plan(min_survivors=3), survivors))
-    assert (0,) in set(too_small_blocks(small_plan(min_survivors=3, max_weight=5), survivors))
+    assert set(too_small(small_plan(min_survivors=3), survivors)) == {(0,)}
+    assert not list(too_small(small_plan(min_survivors=3, design="secagg"), survivors))
+    strict = small_plan(min_survivors=2, min_block_survivors=6)
+    assert {len(block) for block in too_small(strict, survivors)} == {2}
+    with pytest.raises(TooFewSurvivorsError, match="fewer than 6 survivors"):
+        check_admissible(strict, survivors)
+    with pytest.raises(TooFewSurvivorsError, match="subgroup 0 has fewer than 3 survivors"):
+        check_admissible(small_plan(min_survivors=3), survivors)
 
 
 def test_the_server_leaves_out_what_it_must_and_nothing_else() -> None:
     plan = Plan.build([18], [4], 50, value_range=1.0, subgroup_size=3, min_survivors=3, min_robustness=0.3)
     alive = set(range(18)) - {1, 2, 4, 5}
     assert make_admissible(plan, alive) == frozenset(range(6, 18))
-    assert make_admissible(plan, set(range(18)) - {1, 2}) == frozenset(range(18)) - {1, 2}
+    assert make_admissible(plan, set(range(18)) - {1, 2}) == frozenset(range(3, 18))
 
 
 def test_sparse_sharing_needs_holders_of_every_dealer() -> None:
@@ -63,8 +69,10 @@ def test_sparse_sharing_needs_holders_of_every_dealer() -> None:
 def test_outcome_says_who_survives_or_why_not() -> None:
     plan = small_plan()
     assert outcome(plan).unwrap() == tuple(range(12))
-    late = outcome(plan, {0: "share", 1: Phase.MASK, 2: "unmask"})
-    assert late.survivors == (*range(2, 12),)
+    late = outcome(plan, {0: "share", 3: Phase.MASK, 6: "unmask"})
+    assert late.survivors == (1, 2, *range(4, 12))
+    alone = outcome(plan, {0: "share", 1: Phase.MASK})
+    assert alone.survivors == (*range(3, 12),), "one left of a subgroup is left out"
     failed = outcome(plan, dict.fromkeys(range(6), "unmask"))
     assert failed.phase is Phase.UNMASK
     assert str(failed.error) == "6 users hold shares of user 0, 7 are needed"

@@ -1,19 +1,31 @@
 """Rebuilding secrets from released shares: false shares, disputed and faulty dealers."""
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from rounds import World, change, released, small_plan, total_counts, unmasking
 
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import RULES
-from heterosag.errors import (
-    DisputedShareError,
-    FaultyUserError,
-    TooFewSurvivorsError,
-)
+from heterosag.errors import FaultyBlockError, TooFewSurvivorsError
 from heterosag.plan import Plan
-from heterosag.protocol import ServerPhase, outcome
 from heterosag.protocol import messages as wire
+from heterosag.protocol import outcome
+
+
+def spoils_its_subgroup(world: World, user: int, why: str) -> None:
+    """The blocks of the user's subgroup are faulty for this reason, all others are sound, and the user is named."""
+    decoded, mine = world.server.decoded, world.plan.assignment[user]
+    assert decoded.faulty == (user,)
+    for blocks in decoded.segments:
+        for block in blocks:
+            assert (why in (block.fault or "")) == (mine in block.block.subgroups)
+            assert (block.fault is None) == (mine not in block.block.subgroups)
+    median = combine(world.plan, decoded, RULES["median"])
+    assert median.faulty_users == (user,)
+    assert np.isfinite(median.vector).all()
+    with pytest.raises(FaultyBlockError, match=f"user {user}"):
+        combine(world.plan, decoded, RULES["mean"])
 
 
 @pytest.mark.parametrize("bad", [bytes(32), b"\xff" * 32])
@@ -37,10 +49,15 @@ def test_too_many_false_shares_name_the_pairs() -> None:
         if user < 6:
             message = change(wire.Released, message, world.plan, shares=[(dealer, bytes(32)) for dealer, _ in shares])
         world.server.receive(user, message)
-    with pytest.raises(DisputedShareError, match="6 good shares of user 0's self secret, 7 are needed") as dispute:
-        world.server.close()
-    assert dispute.value.pairs == tuple((0, holder) for holder in range(6))
-    assert world.server.phase is ServerPhase.FAILED
+    world.server.close()
+    decoded = world.server.decoded
+    assert set(decoded.faulty) == set(range(12)), "each is disputed by six holders, more than collude"
+    for blocks in decoded.segments:
+        for block in blocks:
+            assert "6 good shares of user " in (block.fault or "")
+            assert "disputed by its holders 0, 1, 2, 3, 4, 5" in (block.fault or "")
+    with pytest.raises(FaultyBlockError, match="no sound block is left"):
+        combine(world.plan, decoded, RULES["median"])
 
 
 def test_too_few_answers_end_the_round() -> None:
@@ -63,9 +80,8 @@ def test_a_dealer_whose_shares_give_another_secret_is_to_blame(kind: str) -> Non
             world.server.receive(user, world.answer("share", user))
     world.waiting = world.server.close()
     world.run("mask", without={4} if kind == "mask" else set())
-    with pytest.raises(FaultyUserError, match=f"do not give its {kind} secret") as blame:
-        world.run("unmask")
-    assert blame.value.user == 4
+    world.run("unmask")
+    spoils_its_subgroup(world, 4, f"user 4 dealt shares that do not give its {kind} secret")
 
 
 def test_a_dealer_whose_shares_do_not_match_their_commitments_is_disputed_by_every_holder() -> None:
@@ -81,19 +97,19 @@ def test_a_dealer_whose_shares_do_not_match_their_commitments_is_disputed_by_eve
         world.server.receive(user, message)
     world.waiting = world.server.close()
     world.run("mask", without={4})
-    with pytest.raises(DisputedShareError, match="user 4's mask secret") as dispute:
-        world.run("unmask")
-    assert {dealer for dealer, _ in dispute.value.pairs} == {4}
-    assert len(dispute.value.pairs) == 11
+    world.run("unmask")
+    spoils_its_subgroup(world, 4, "user 4's mask secret, 7 are needed; disputed by its holders")
 
 
 def test_a_dropped_users_secret_must_stay_within_reach_on_a_sparse_graph() -> None:
     """Every survivor has holders enough; a user who shared and dropped out has not."""
     plan = Plan.build(
-        [40], [4], 80, value_range=1.0, subgroup_size=5, min_survivors=2, sharing="sparse", min_robustness=0.0
+        [40], [4], 80, value_range=1.0, subgroup_size=10, min_survivors=2, sharing="sparse", min_robustness=0.0
     )
-    holders = plan.sharing.holders(7)
-    lost = {7, *holders[: len(holders) - plan.share_threshold + 1]}
+    ring, place = plan.sharing.order, plan.sharing.order.index(7)
+    half, few = plan.sharing.neighbours // 2, plan.sharing.neighbours - plan.share_threshold + 1
+    far = [step for pair in zip(range(half, 0, -1), range(-half, 0), strict=True) for step in pair][:few]
+    lost = {7, *(ring[(place + step) % 40] for step in far)}  # its farthest neighbours: others lose fewer of theirs
     world = World(plan)
     world.run("advertise", "share")
     with pytest.raises(TooFewSurvivorsError, match="holders of user 7"):

@@ -9,19 +9,19 @@ from heterosag.vector import ring
 
 
 @each(
-    "users, bound, level, bits",
+    "users, level, bits",
     [
-        (10, 1, 2, 4),
-        (5, 1, 2, 3),
-        (16, 1, 12, 8),
-        (16, 1, 2**16, 20),
-        (2**10, 1, 2, 11),
-        (2**10, 1, 2**16, 26),
-        (1, 1, 2, 1),
+        (10, 2, 4),
+        (5, 2, 3),
+        (16, 12, 8),
+        (16, 2**16, 20),
+        (2**10, 2, 11),
+        (2**10, 2**16, 26),
+        (1, 2, 1),
     ],
 )
-def test_width_is_the_papers_bits(users: int, bound: int, level: int, bits: int) -> None:
-    assert ring.width(users, bound, level) == bits
+def test_width_is_the_papers_bits(users: int, level: int, bits: int) -> None:
+    assert ring.width(users, level) == bits
     assert bits == int(np.ceil(np.log2(users * (level - 1) + 1)))
 
 

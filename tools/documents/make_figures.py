@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
 from heterosag import Plan
+from heterosag.choices import DesignName
 from heterosag.crypto.field import PRIME
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
@@ -27,7 +28,7 @@ from heterosag.crypto.keystream import keystream
 from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import costs
 from heterosag.plan.design import Design, make, paper, perfect
-from heterosag.protocol import Client, Decoded, RoundId, Server
+from heterosag.protocol import Client, Decoded, Policy, RoundId, Server
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import unpack_cells
 from heterosag.protocol.encoding import fill_cells
@@ -84,7 +85,7 @@ def watch_round(plan: Plan, updates: np.ndarray[Any, np.dtype[np.float64]]) -> W
     secrets = [_secrets(user) for user in range(len(plan.users))]
     rounding = [Rounding.from_seed(0, user) for user in range(len(plan.users))]
     round_id = RoundId(session=b"a picture")
-    clients = [Client(plan, user, round_id, trust_server=True) for user in plan.users]
+    clients = [Client(plan, user, round_id, trust_server=True, policy=Policy.any_plan()) for user in plan.users]
     server = Server(plan, round_id)
     for user, client in zip(plan.users, clients, strict=True):
         server.receive(user, client.advertise(secrets=secrets[plan.index(user)]))
@@ -413,12 +414,12 @@ def draw_bits() -> Figure:
     return figure
 
 
-# --- the floor ----------------------------------------------------------------------------------------------------
+# --- least survivors ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Who is left of four subgroups of four, and what becomes of the round."""
+    """Who is left of six subgroups of four, and what becomes of the round."""
 
     title: str
     alive: frozenset[int]
@@ -426,30 +427,22 @@ class Case:
     reason: str
 
 
-SURVIVORS = (
-    ("a few are gone", (3, 4, 2, 4, 4, 3)),
-    ("one is left of subgroup 2", (4, 4, 1, 4, 4, 4)),
-    ("nobody is left of subgroup 2", (4, 4, 0, 4, 4, 4)),
-    ("one each is left of 1 and 2", (4, 1, 1, 4, 4, 4)),
-    ("weights and a floor of 4", (4, 4, 3, 4, 4, 4)),
-    ("half of everybody is gone", (2, 2, 2, 2, 2, 2)),
+SURVIVORS: tuple[tuple[str, DesignName, tuple[int, ...]], ...] = (
+    ("a few are gone", "perfect", (3, 4, 3, 4, 4, 3)),
+    ("one is left of subgroup 2", "perfect", (4, 4, 1, 4, 4, 4)),
+    ("nobody is left of subgroup 2", "perfect", (4, 4, 0, 4, 4, 4)),
+    ("one each is left of 1 and 2", "perfect", (4, 1, 1, 4, 4, 4)),
+    ("the same, one block (secagg)", "secagg", (4, 1, 1, 4, 4, 4)),
+    ("half of everybody is gone", "perfect", (4, 4, 4, 0, 0, 0)),
 )
+"""Title, design, and how many are left of each subgroup."""
 
 
 def floor_cases() -> list[Case]:
     """What the server's rule makes of each case."""
     found = []
-    for title, counts in SURVIVORS:
-        weighted = title.startswith("weights")
-        plan = Plan.build(
-            [24],
-            [16],
-            100,
-            value_range=1.0,
-            subgroup_size=4,
-            min_survivors=4 if weighted else 3,
-            max_weight=2 if weighted else 1,
-        )
+    for title, design, counts in SURVIVORS:
+        plan = Plan.build([24], [16], 100, value_range=1.0, subgroup_size=4, design=design)
         alive = frozenset(
             user for subgroup, count in zip(plan.subgroups, counts, strict=True) for user in subgroup.members[:count]
         )
@@ -523,7 +516,7 @@ def draw_refusals() -> Figure:
     axes.set_xticks(list(SIZES))
     axes.set_yticks([10.0**-exponent for exponent in (0, 3, 6, 9, 12)], ["1", "1e-3", "1e-6", "1e-9", "1e-12"])
     axes.set_yticks([], minor=True)
-    axes.set_xlabel("users in each of 12 subgroups (design perfect, floor 3)")
+    axes.set_xlabel("users in each of 12 subgroups (design perfect, min_survivors 3)")
     axes.set_ylabel("rounds that end without a result")
     axes.grid(color=LIGHT, lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)

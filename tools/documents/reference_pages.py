@@ -265,6 +265,7 @@ _PLAIN = {
     "Sequence[User] | None": "list of integers or text",
     "ValueRange | float": "number or two numbers",
     "int | bytes | None": "integer, or bytes in hex",
+    "int | None": "integer",
     "float | None": "number",
     **{kind.__name__: words for kind, words in _KINDS.items()},
 }

@@ -60,7 +60,7 @@ leak = plan.leak_probability()
 print(f"inference robustness            {plan.inference_robustness():.3f}")
 print(f"malicious users that the median tolerates     {plan.byzantine_tolerance()}")
 print(f"users needed to rebuild a mask  {plan.share_threshold} of {len(plan.users)}")
-print(f"a block shows one user          {leak.block:.1e} without the floor, {leak.with_floor:.0f} with it")
+print(f"a block shows one user          {leak.block:.1e} without least survivors, {leak.with_floor:.0f} with them")
 print(f"a round fails                   {plan.failure_probability():.1e} at {plan.dropout:.0%} dropout")
 print(f"bound on the squared error      {plan.quantization_error():.2f}")
 
@@ -167,9 +167,9 @@ print(f"{sum(exact)} of {len(exact)} block sums are exact")
 # %% [markdown]
 # ## More dropouts
 #
-# `aggregate` runs such a round in one call. A block with fewer survivors than the floor is never unmasked: the server
-# leaves out whole subgroups until every block is fine or empty, or ends the round. Of twelve users who drop out eight
-# are subgroups 0 and 1; the other four are halves of 2 and 3, whose other halves are then alone in some segment.
+# `aggregate` runs such a round in one call. A subgroup with fewer than three survivors is never unmasked: the server
+# leaves it out whole, and ends the round if the rest is not admissible. Of twelve users who drop out eight are
+# subgroups 0 and 1; the other four are halves of 2 and 3, whose other halves are left out, and eight users remain.
 
 # %%
 result = aggregate(plan, updates, simulate=Simulation(dropped={3: "mask", 17: "unmask"}, rounding_seed=0))

@@ -32,7 +32,7 @@ PLANS: tuple[tuple[int, dict[str, Any]], ...] = (
     (4, {**_SPARSE, "classes": [6], "levels": [4], "subgroup_size": 3}),
     (3, {**_LOSSY, "classes": [3, 4], "levels": [3, 9], "subgroup_size": 3, "fill_levels": True, "rotate": True}),
     (3, {**_SMALL, "classes": [8], "levels": [4], "subgroup_size": 2, "dimension": 30}),
-    (3, {**_LOSSY, "classes": [8], "levels": [2], "subgroup_size": 2, "metrics": ["loss"], "min_survivors": 3}),
+    (3, {**_LOSSY, "classes": [8], "levels": [2], "subgroup_size": 4, "metrics": ["loss"], "min_survivors": 3}),
     (3, {**_LOSSY, "classes": [8], "levels": [6], "subgroup_size": 4, "min_survivors": 3, "max_weight": 9}),
     (3, {**_SPARSE, "classes": [8], "levels": [4], "subgroup_size": 2}),
     (2, {**_LOSSY, "classes": [8], "levels": [6], "subgroup_size": 2, "design": "paper-composite"}),

@@ -19,7 +19,7 @@ from heterosag.crypto.field import PRIME
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
 from heterosag.errors import FaultyServerError, HeteroSagError
 from heterosag.plan import User
-from heterosag.protocol import Client
+from heterosag.protocol import Client, Policy
 from heterosag.protocol.client import Polynomials
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.steps import Advertised
@@ -174,6 +174,7 @@ class Node:
             "identity": identity,
             "directory": world.directory,
             "trust_server": identity is None,
+            "policy": Policy.any_plan(),
             "release_log": self.log(),
         }
         return Client(*which, **options) if saved is None else Client.restore(saved, *which, **options)

@@ -13,6 +13,7 @@ from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, FaultyUserError, WireError
 from heterosag.protocol import messages as wire
 from heterosag.protocol.enrolment import Charter, Enrolling, Enrolment
+from heterosag.protocol.policy import Policy
 
 __all__ = ["enrolment_server", "enrolment_user", "tape"]
 
@@ -40,7 +41,7 @@ class Tape:
 
 
 def _user(user: int) -> Enrolling:
-    return Enrolling(CHARTER, user, identity=IDENTITIES[user], directory=DIRECTORY)
+    return Enrolling(CHARTER, user, identity=IDENTITIES[user], directory=DIRECTORY, policy=Policy.any_plan())
 
 
 def _commit(one: Enrolling) -> bytes:

@@ -36,7 +36,7 @@ from heterosag.crypto.hashing import digest
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
 from heterosag.errors import FaultyServerError, FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
 from heterosag.plan import Plan
-from heterosag.protocol import Client, ClientPhase, Identity, Server, ServerPhase
+from heterosag.protocol import Client, ClientPhase, Identity, Policy, Server, ServerPhase
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import pack_cells, unpack_cells
 from heterosag.protocol.client import Polynomials
@@ -94,6 +94,7 @@ class Round:
             "identity": identity,
             "directory": self.directory,
             "trust_server": not self.signed,
+            "policy": Policy.any_plan(),
             "release_log": log or Claims(),
         }
         if saved is not None:

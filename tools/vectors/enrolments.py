@@ -13,6 +13,7 @@ from heterosag.crypto import hashing
 from heterosag.plan import Plan
 from heterosag.protocol import messages as wire
 from heterosag.protocol.enrolment import Charter, Enrolling, Enrolment
+from heterosag.protocol.policy import Policy
 
 Document = dict[str, Any]
 
@@ -47,7 +48,8 @@ def _enrol() -> Document:
     users = charter.plan.users
     directory = {user: _signer(index).public for index, user in enumerate(users)}
     people = [
-        Enrolling(charter, user, identity=_signer(index), directory=directory) for index, user in enumerate(users)
+        Enrolling(charter, user, identity=_signer(index), directory=directory, policy=Policy.any_plan())
+        for index, user in enumerate(users)
     ]
     server = Enrolment(charter, directory=directory)
     commitments = [person.commit(nonce=_nonce(index)) for index, person in enumerate(people)]

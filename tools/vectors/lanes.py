@@ -150,15 +150,15 @@ def _written(lanes: list[CellLanes]) -> list[Document]:
 def quantized() -> Document:
     """quantize.json."""
     ends = [-1.0, 1.0, -0.5, 0.0, 0.5, 0.9999, -1.5, 1.0001, 250.0]
-    shapes: list[tuple[str, list[float], int, tuple[float, float], int]] = [
-        ("two levels", ends, 2, (-1.0, 1.0), 1),
-        ("five levels", ends, 5, (-1.0, 1.0), 1),
-        ("uneven range", [-0.3, 0.1, 0.2, 0.7, -0.30001, 0.70001], 7, (-0.3, 0.7), 1),
-        ("weighted", [fraction(-2, 2, "weighted", i) for i in range(12)], 16, (-1.5, 1.25), 9),
-        ("many levels", [fraction(-1, 1, "fine", i) for i in range(8)], 1 << 32, (-1.0, 1.0), 3),
-        ("a scale that is nudged up", [0.0, 0.6, 0.1, 0.3], 50, (0.0, 0.6), 1),
-        ("a tiny range", [0.0, 1e-300, 5e-301], 4, (0.0, 1e-300), 1),
-        ("nothing", [], 4, (-1.0, 1.0), 1),
+    shapes: list[tuple[str, list[float], int, tuple[float, float]]] = [
+        ("two levels", ends, 2, (-1.0, 1.0)),
+        ("five levels", ends, 5, (-1.0, 1.0)),
+        ("uneven range", [-0.3, 0.1, 0.2, 0.7, -0.30001, 0.70001], 7, (-0.3, 0.7)),
+        ("sixteen levels", [fraction(-2, 2, "weighted", i) for i in range(12)], 16, (-1.5, 1.25)),
+        ("many levels", [fraction(-1, 1, "fine", i) for i in range(8)], 1 << 32, (-1.0, 1.0)),
+        ("a scale that is nudged up", [0.0, 0.6, 0.1, 0.3], 50, (0.0, 0.6)),
+        ("a tiny range", [0.0, 1e-300, 5e-301], 4, (0.0, 1e-300)),
+        ("nothing", [], 4, (-1.0, 1.0)),
     ]
     cases = [_quantize_case(*shape, name_words="words") for shape in shapes]
     cases += [_quantize_case(f"{shape[0]}, least words", *shape[1:], name_words="zero") for shape in shapes[:3]]
@@ -178,31 +178,30 @@ def quantized() -> Document:
         }
     )
     about = (
-        "The stochastic quantizer in float64: values and 32-bit words to weight * level, how many values were clipped, "
+        "The stochastic quantizer in float64: values and 32-bit words to levels, how many values were clipped, "
         "and the mean that the result decodes to. Not a number and infinity must be refused."
     )
     return document(about, cases, must_fail)
 
 
 def _quantize_case(
-    name: str, values: list[float], level: int, ends: tuple[float, float], weight: int, *, name_words: str
+    name: str, values: list[float], level: int, ends: tuple[float, float], *, name_words: str
 ) -> Document:
     fixed = {"zero": 0, "ones": 2**32 - 1}
     words = [fixed.get(name_words, whole(2**32, name, "word", i)) for i in range(len(values))]
-    bits = max(1, (weight * (level - 1)).bit_length())
+    bits = max(1, (level - 1).bit_length())
     out = np.empty(len(values), dtype=ring.lane_dtype(bits))
-    clipped = quantize(np.array(values), level, ends, np.array(words, dtype=np.uint32), out=out, weight=weight)
+    clipped = quantize(np.array(values), level, ends, np.array(words, dtype=np.uint32), out=out)
     return {
         "name": name,
         "values": values,
         "words": words,
         "level": level,
         "range": list(ends),
-        "weight": weight,
         "bits": bits,
         "quantized": out.tolist(),
         "clipped": clipped,
-        "decoded": dequantize(out, weight, level, ends).tolist(),
+        "decoded": dequantize(out, 1, level, ends).tolist(),
     }
 
 

@@ -14,7 +14,7 @@ from heterosag.crypto.field import element_from_bytes
 from heterosag.crypto.identity import Identity
 from heterosag.crypto.keys import RoundSecrets, mask_private_key
 from heterosag.plan import Plan
-from heterosag.protocol import Client, MemoryReleaseLog, RoundId
+from heterosag.protocol import Client, MemoryReleaseLog, Policy, RoundId
 from heterosag.protocol.client import Polynomials
 from heterosag.protocol.enrolment import Charter, Enrolling
 from heterosag.protocol.rounding import Rounding
@@ -69,6 +69,7 @@ class Replay:
             identity=identity,
             directory=self.directory,
             trust_server=identity is None,
+            policy=Policy.any_plan(),
             release_log=log,
         )
 
@@ -123,7 +124,9 @@ class Enrolled:
         """A user before the step named."""
         entry = self.case["users"][index]
         identity = Identity.from_private_bytes(unhex(entry["identity_private"]))
-        person = Enrolling(self.charter, self.names[index], identity=identity, directory=self.directory)
+        person = Enrolling(
+            self.charter, self.names[index], identity=identity, directory=self.directory, policy=Policy.any_plan()
+        )
         assert person.commit(nonce=unhex(entry["nonce"])).hex() == entry["commitment_message"]
         if step == "finish":
             assert person.reveal(unhex(self.case["commitments_message"])).hex() == entry["reveal_message"]

@@ -136,21 +136,22 @@ def _bad_releases() -> list[Document]:
     secret = replace(dealt, secret_commitment=hashed("wrong commitment"))
 
     def release(name: str, shares: Any, error: str) -> Document:
-        return _fails(name, "plain", "close", "unmask", error, [("unmask", 2, replace(message, shares=shares))])
+        at = "combine" if error == "FaultyBlockError" else "close"
+        return _fails(name, "plain", at, "unmask", error, [("unmask", 2, replace(message, shares=shares))])
 
     return [
         _received("released out of order", "plain", "unmask", 2, replace(message, shares=order), "WireError"),
         _received("released of a stranger", "plain", "unmask", 2, replace(message, shares=stranger), "WireError"),
         _received("released of one who did not share", "plain", "unmask", 2, replace(message, shares=not_dealt)),
-        release("a share that does not match its commitment", false, "DisputedShareError"),
+        release("a share that does not match its commitment", false, "FaultyBlockError"),
         release("a share too few", missing, "TooFewSurvivorsError"),
         release("a share that is no field element counts as missing", no_element, "TooFewSurvivorsError"),
         _fails(
             "a secret that is not the one committed",
             "plain",
-            "close",
+            "combine",
             "unmask",
-            "FaultyUserError",
+            "FaultyBlockError",
             [("share", 3, secret)],
         ),
     ]

@@ -15,7 +15,7 @@ from heterosag.aggregation.rules import RULES
 from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.keys import public_bytes
 from heterosag.plan import Plan, User
-from heterosag.protocol import Client, Decoded, RoundId, Server
+from heterosag.protocol import Client, Decoded, Policy, RoundId, Server
 from heterosag.protocol.client import Polynomials
 from heterosag.protocol.encoding import decode, fill_cells
 from heterosag.protocol.rounding import Rounding
@@ -70,9 +70,11 @@ class Setting:
     def client(self, index: int) -> Client:
         user = self.plan.users[index]
         if not self.identities:
-            return Client(self.plan, user, self.round_id, trust_server=True)
+            return Client(self.plan, user, self.round_id, trust_server=True, policy=Policy.any_plan())
         signer = identity(self.name, index)
-        return Client(self.plan, user, self.round_id, identity=signer, directory=self.directory())
+        return Client(
+            self.plan, user, self.round_id, identity=signer, directory=self.directory(), policy=Policy.any_plan()
+        )
 
     def answer(self, client: Client, phase: str, message: bytes) -> bytes:
         index = self.plan.index(client.user)
@@ -233,7 +235,7 @@ def _blocks(plan: Plan, decoded: Decoded) -> list[Document]:
     found = []
     for segment, blocks in enumerate(decoded.segments):
         for block in blocks:
-            mean = decode(plan, block.block, block.elements, block.weight, segment=segment)
+            mean = decode(plan, block.block, block.elements, block.survivors, block.weight, segment=segment)
             found.append(
                 {
                     "segment": segment,

@@ -36,7 +36,10 @@ class BlockSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
-    """The aggregate of a round, and what it was made of. Faulty blocks were left out; the metrics' is one of them."""
+    """The aggregate of a round, and what it was made of. Faulty blocks were left out; the metrics' is one of them.
+
+    `faulty_users` dealt false shares: leave them out of the next rounds.
+    """
 
     vector: npt.NDArray[np.float64]
     survivors: tuple[User, ...]
@@ -45,6 +48,7 @@ class Combined:
     metrics: dict[str, float]
     inference_robustness: float
     byzantine_tolerance: int
+    faulty_users: tuple[User, ...] = ()
 
 
 def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
@@ -71,7 +75,7 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
         planned = {block.subgroups: block for block in segment.blocks}
         weights = [_weight(plan, block) for block in sound]
         means = [
-            decode(plan, planned[block.subgroups], block.sums, weight, segment=index)
+            decode(plan, planned[block.subgroups], block.sums, block.survivors, weight, segment=index)
             for block, weight in zip(sound, weights, strict=True)
         ]
         vector[segment.start : segment.stop] = rule.combine(means, weights)
@@ -83,6 +87,7 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
         metrics=_metrics(plan, decoded.metrics),
         inference_robustness=plan.inference_robustness(decoded.survivors),
         byzantine_tolerance=plan.byzantine_tolerance(decoded.survivors),
+        faulty_users=decoded.faulty,
     )
 
 

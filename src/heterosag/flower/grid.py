@@ -12,6 +12,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
 from secrets import token_bytes
@@ -30,7 +31,18 @@ from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import find_rule
 from heterosag.choices import RuleName
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
-from heterosag.flower.messages import HELLO, RECORD, arrays_of, body_of, is_train, record_of, round_digest, to_record
+from heterosag.flower.messages import (
+    HELLO,
+    RECORD,
+    SURROUNDINGS,
+    arrays_of,
+    body_of,
+    is_train,
+    record_of,
+    round_digest,
+    run_config_digest,
+    to_record,
+)
 from heterosag.flower.rounds import TOO_LATE, Round, Work, wire_size
 from heterosag.flower.run_log import Recorder
 from heterosag.ledger import Ledger, epoch_of
@@ -75,12 +87,13 @@ class SecureGrid(Grid):
             automatic start).
         adapt_range: Whether the range then follows the updates.
         quantile: The share of elements that it should hold if it does.
-        max_weight: Largest weight of a node; 1 means unweighted, and each doubling costs a bit a parameter.
+        max_weight: Largest weight of a node; 1 means unweighted. Weights cost no bits.
         weight_unit: Examples that make a weight of one.
         weighted_by: The name of the train function's metric that counts examples.
         metrics: Names that are averaged over everybody, securely; all others are dropped.
-        clear_metrics: Names that nodes that agree to it send in plaintext.
         directory: Every node's public key, which turns identities on.
+        run_config: The run's configuration, `context.run_config`, as every node must see it (default: as most nodes
+            see it, which is logged).
         timeouts: Seconds for each stage, by its name, or one number.
         options: Anything else that `Plan.build` takes.
         record: A folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation into it,
@@ -106,8 +119,8 @@ class SecureGrid(Grid):
         weight_unit: int = 1,
         weighted_by: str = "num-examples",
         metrics: Sequence[str] = (),
-        clear_metrics: Sequence[str] = (),
         directory: Mapping[str, bytes] | None = None,
+        run_config: Mapping[str, Any] | None = None,
         timeouts: float | Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
         record: str | Path | None = None,
@@ -145,8 +158,8 @@ class SecureGrid(Grid):
         self._quantile = quantile if adapt_range else None
         self._weighting = (max_weight, weight_unit, weighted_by)
         self._metrics = tuple(metrics)
-        self._clear = tuple(clear_metrics)
         self._directory: dict[User, bytes] | None = _directory(directory)
+        self._run_config = None if run_config is None else run_config_digest(run_config)
         self._timeouts = timeouts
         self._options = dict(options or {})
         self._session = token_bytes(16)
@@ -155,6 +168,8 @@ class SecureGrid(Grid):
         self._classes: dict[int, int] = {}
         self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
         self._checked = False
+        self._seen_logged = False
+        self._faulty: set[int] = set()
         self.rounds: list[Round] = []
 
     # --- what passes through ------------------------------------------------------------------------------------
@@ -304,27 +319,29 @@ class SecureGrid(Grid):
         terms = {
             "weighted-by": weighted_by,
             "weight-unit": unit,
-            "clear-metrics": list(self._clear),
             "classes": self._named_classes(work),
         }
         content = next(iter(work.messages.values())).content
-        round_id = RoundId(session=self._session, number=work.number, model=round_digest(content, terms))
+        round_id = RoundId(session=self._session, number=work.number)
         work.ledger = self._ledgers.setdefault(epoch_of(plan), Ledger(plan, sets_below=self._hide_sets_below))
         server = Server(plan, round_id, directory=self._directory, guard=work.ledger, parallel_map=all_cores())
         opening = {
             "plan": plan.encode(),
             "session": round_id.session,
             "round": round_id.number,
-            "model": round_id.model,
             **terms,
         }
         outgoing: dict[Any, bytes] = dict.fromkeys(plan.users, b"")
         for phase in Phase:
             if phase is Phase.AGREE and self._directory is None:
                 continue
-            extra = opening if phase is Phase.ADVERTISE else {}
+            extra = opening if phase is Phase.ADVERTISE else {"model": round_id.model} if phase is Phase.MASK else {}
             replies = self._stage(work, phase.value, outgoing, extra, timeout)
             began = time.perf_counter()
+            if phase is Phase.ADVERTISE:
+                replies, seen = self._same_surroundings(work, replies)
+                round_id = replace(round_id, model=round_digest(content, terms, seen))
+                server.settle(plan, round_id)
             for node, reply in replies.items():
                 self._receive(work, server, node, reply, phase)
             work.refusals = len(server.refusals)
@@ -334,14 +351,44 @@ class SecureGrid(Grid):
                 for node in replies.keys() - {int(user) for user in outgoing}:
                     work.lose(node, phase.value, "left out, so that the others are an admissible set")
         began = time.perf_counter()
+        for user in server.decoded.faulty:
+            self._faulty.add(int(user))
+            log(WARNING, "\t> node %s dealt false shares: it is left out of the rounds after this one", user)
+        work.faulty = tuple(int(user) for user in server.decoded.faulty)
         combined = combine(plan, server.decoded, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
         self._follow(plan, combined)
         vector = layout.flatten(arrays).astype(np.float64) + combined.vector
         weight = min(_sound_weight(segment) for segment in combined.blocks) * (unit if bound > 1 else 1)
-        metrics: dict[str, Any] = {weighted_by: weight, **combined.metrics, **work.clear_metrics(combined.survivors)}
+        metrics: dict[str, Any] = {weighted_by: weight, **combined.metrics}
         model = to_record(layout.restore(vector, round_integers=True))
         return RecordDict({name: model, "metrics": MetricRecord(metrics)}), combined
+
+    def _same_surroundings(self, work: Work, replies: dict[int, Message]) -> tuple[dict[int, Message], bytes]:
+        """The replies of nodes whose train functions see the same beside the message's content, and its digest.
+
+        A node that sees another run configuration, message type, group or run could not be combined with the others.
+        """
+        named = {node: dict(record_of(reply) or {}) for node, reply in replies.items()}
+        fitting = [
+            seen
+            for record in named.values()
+            if isinstance(seen := record.get(SURROUNDINGS), bytes)
+            and self._run_config in (None, record.get("run-config"))
+        ]
+        if not fitting:
+            return replies, bytes(32)  # nobody can take part: the server says so when it closes the phase
+        chosen = Counter(fitting).most_common(1)[0][0]
+        if self._run_config is None and not self._seen_logged:
+            log(INFO, "\trun configuration: as %d of %d nodes see it", fitting.count(chosen), len(replies))
+            self._seen_logged = True
+        kept = {}
+        for node, reply in replies.items():
+            if named[node].get(SURROUNDINGS) == chosen:
+                kept[node] = reply
+            else:
+                work.lose(node, Phase.ADVERTISE.value, "sees another run configuration, message type or group")
+        return kept, chosen
 
     def _receive(self, work: Work, server: Server, node: int, reply: Message, phase: Phase) -> None:
         """Give the server a node's reply; what it refuses is a lost node with a reason."""
@@ -352,8 +399,6 @@ class SecureGrid(Grid):
         except (FaultyUserError, WireError) as error:
             work.lose(node, phase.value, str(error))
             return
-        if phase is Phase.MASK:
-            work.keep_clear(node, record_of(reply) or {}, self._clear)
 
     def _stage(
         self, work: Work, stage: str, outgoing: Mapping[Any, bytes], extra: Mapping[str, Any], timeout: float | None
@@ -445,7 +490,9 @@ class SecureGrid(Grid):
             return self._given.with_value_range(span)
         members: list[list[str]] = [[] for _ in self._levels]
         for node in sorted(work.messages):
-            if self._directory is not None and str(node) not in self._directory:
+            if node in self._faulty:
+                work.lose(node, Phase.ADVERTISE.value, "dealt false shares in a round before")
+            elif self._directory is not None and str(node) not in self._directory:
                 work.lose(node, Phase.ADVERTISE.value, "has no key in the directory")
             elif node in self._classes:
                 members[self._classes[node]].append(str(node))
@@ -488,7 +535,7 @@ class SecureGrid(Grid):
 def _one_model(messages: Iterable[Message]) -> tuple[str, dict[str, npt.NDArray[Any]]]:
     """The model of the train messages, whose whole content must be one and the same."""
     contents = {id(message.content): message.content for message in messages}
-    if len({round_digest(content, {}) for content in contents.values()}) != 1:
+    if len({round_digest(content, {}, b"") for content in contents.values()}) != 1:
         raise UsageError(
             "a secure round needs one model and one configuration for all nodes: these train messages differ"
         )

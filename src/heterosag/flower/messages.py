@@ -20,12 +20,15 @@ from heterosag.errors import UsageError, WireError
 __all__ = [
     "HELLO",
     "RECORD",
+    "SURROUNDINGS",
     "TERMS",
     "arrays_of",
     "body_of",
     "is_train",
     "record_of",
     "round_digest",
+    "run_config_digest",
+    "surroundings_of",
     "to_record",
     "value",
 ]
@@ -34,8 +37,11 @@ RECORD = "heterosag"
 HELLO = "hello"
 """The stage before the protocol's phases in which a node names its class or its rate, once."""
 
-TERMS = ("weighted-by", "weight-unit", "clear-metrics", "classes")
+TERMS = ("weighted-by", "weight-unit", "classes")
 """What the server says of a round beside plan and content; bound into its context with them."""
+
+SURROUNDINGS = "surroundings"
+"""The field in which a node names the digest of what its train function can see beside the message's content."""
 
 
 def is_train(message: Message) -> bool:
@@ -75,13 +81,28 @@ def arrays_of(content: RecordDict, whose: str) -> tuple[str, dict[str, npt.NDArr
     return name, {key: np.asarray(array.numpy()) for key, array in record.items()}
 
 
-def round_digest(content: Mapping[str, Any], terms: Mapping[str, Any]) -> bytes:
+def run_config_digest(run_config: Mapping[str, Any]) -> bytes:
+    """A run configuration, whatever the order of its keys."""
+    return digest("flower-run-config", repr(sorted(run_config.items())).encode())
+
+
+def surroundings_of(message: Message, run_id: int, run_config: Mapping[str, Any]) -> bytes:
+    """What a train function can see beside its message's content: the run, its configuration, and how it is called.
+
+    A message's other fields (ids, times, sender) differ from node to node by themselves and are not bound.
+    """
+    about = repr((run_id, message.metadata.message_type, message.metadata.group_id)).encode()
+    return digest("flower-surroundings", about, run_config_digest(run_config))
+
+
+def round_digest(content: Mapping[str, Any], terms: Mapping[str, Any], surroundings: bytes) -> bytes:
     """What a round is about, in its context: everything that the train function will see, and the round's terms.
 
-    Equal only if all of it is, so that a server cannot have one node train on another model, with another learning rate
-    or under another weight than the rest: their contexts would differ, and nothing of theirs could be combined.
+    Equal only if all of it is, so that a server cannot have one node train on another model, with another learning
+    rate, for more epochs or under another weight than the rest: their contexts would differ, and nothing of theirs
+    could be combined.
     """
-    parts = [digest("flower-terms", repr([(name, terms.get(name)) for name in TERMS]).encode())]
+    parts = [surroundings, digest("flower-terms", repr([(name, terms.get(name)) for name in TERMS]).encode())]
     for name in sorted(set(content) - {RECORD}):
         record = content[name]
         if isinstance(record, ArrayRecord):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import ERROR
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,28 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
 from heterosag.crypto.identity import Identity
-from heterosag.errors import FaultyServerError, HeteroSagError, LocalFileError, UsageError
-from heterosag.flower.messages import HELLO, RECORD, TERMS, arrays_of, is_train, record_of, round_digest, value
+from heterosag.errors import (
+    ExposedUsersError,
+    FaultyServerError,
+    HeteroSagError,
+    LocalFileError,
+    PlanError,
+    UsageError,
+    WireError,
+)
+from heterosag.flower.messages import (
+    HELLO,
+    RECORD,
+    SURROUNDINGS,
+    TERMS,
+    arrays_of,
+    is_train,
+    record_of,
+    round_digest,
+    run_config_digest,
+    surroundings_of,
+    value,
+)
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, RoundId
 from heterosag.protocol.policy import Policy
@@ -36,6 +56,7 @@ from heterosag.simulation.workers import all_cores
 from heterosag.storage.identities import load_directory, load_identity
 from heterosag.storage.ledger_file import LedgerFile
 from heterosag.storage.release_log import FileReleaseLog
+from heterosag.storage.session_file import SessionFile
 from heterosag.vector.arrays import Layout
 
 __all__ = ["mod"]
@@ -43,7 +64,11 @@ __all__ = ["mod"]
 _SECONDS_DIGITS = 2
 """What a node says of its time is no finer than this: enough for a report, too coarse for a clock on its secrets."""
 
-_ROUND = ("plan", "session", "round", "model", *TERMS)
+_ROUND = ("plan", "session", "round", *TERMS)
+
+
+class TrainingError(UsageError):
+    """The train function failed, or returned what cannot be aggregated."""
 
 
 def mod(
@@ -54,7 +79,7 @@ def mod(
     policy: Policy | None = None,
     release_log: str | Path | None = None,
     class_of: Callable[[Context], int] | None = None,
-    clear_metrics: Sequence[str] = (),
+    weighted_by: Sequence[str] = ("num-examples",),
     hide_sets_below: int = 0,
 ) -> Mod:
     """A mod for `ClientApp(mods=[...])` that aggregates what the app trains securely.
@@ -70,7 +95,7 @@ def mod(
             folder).
         class_of: The node's class from its Context; without it the class or upload rate is read from its node config,
             `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
-        clear_metrics: Names of metrics that this node gives in plaintext if the server asks.
+        weighted_by: Names of the train function's metrics that the server may take as this node's weight.
         hide_sets_below: Refuse rounds that, with those before, would show the sum of fewer users than this.
     """
     node = _Node(
@@ -79,7 +104,7 @@ def mod(
         trust_server=trust_server,
         policy=policy,
         class_of=class_of,
-        clear_metrics=frozenset(clear_metrics),
+        weighted_by=frozenset(weighted_by),
         hide_sets_below=hide_sets_below,
         releases=Path(release_log or os.environ.get("HETEROSAG_RELEASES") or Path.home() / ".local/state/heterosag"),
     )
@@ -104,16 +129,30 @@ def mod(
             return reply
         except HeteroSagError as error:
             _erase(context)
-            reason = f"{type(error).__name__}: {error}"
-            if isinstance(error, LocalFileError):  # paths are this node's own business
-                log(ERROR, reason)
-                reason = "LocalFileError: a file that this node needs cannot be used; its own log says which"
-            return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
+            log(ERROR, "%s: %s", type(error).__name__, error)  # what it says may be this node's own business
+            return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=_told(error)), reply_to=message)
         except BaseException:
             _erase(context)
             raise
 
     return aggregate_securely
+
+
+_TOLD: dict[type[HeteroSagError], str] = {
+    LocalFileError: "a file that this node needs cannot be used",
+    PlanError: "the plan is below this node's policy",
+    FaultyServerError: "this node must not answer the server's message",
+    WireError: "the server's message does not decode",
+    ExposedUsersError: "this round would, with those before, expose a small set of users",
+    TrainingError: "the train function failed, or returned what cannot be aggregated",
+    UsageError: "this node cannot take part as it is set up",
+}
+"""What the server is told of an error: a fixed text, since the error itself may hold private numbers."""
+
+
+def _told(error: HeteroSagError) -> str:
+    kind = next((kind for kind in _TOLD if isinstance(error, kind)), HeteroSagError)
+    return f"{kind.__name__}: {_TOLD.get(kind, 'an error')}; the node's own log says more"
 
 
 def _erase(context: Context) -> None:
@@ -129,7 +168,7 @@ class _Node:
     trust_server: bool
     policy: Policy | None
     class_of: Callable[[Context], int] | None
-    clear_metrics: frozenset[str]
+    weighted_by: frozenset[str]
     hide_sets_below: int
     releases: Path
 
@@ -153,16 +192,15 @@ class _Node:
             raise FaultyServerError(f"asked to {stage} without having advertised in this round")
         client = self._client(context, kept, saved=value(kept, "client", bytes, sender="context"))
         data = value(record, "message", bytes, sender="server")
-        extra: dict[str, Any] = {}
         if phase is Phase.MASK:
-            reply, extra = self._mask(client, data, message, context, call_next, kept)
+            reply = self._mask(client, data, message, context, call_next, kept)
         else:
             reply = client.answer(phase, data)
         if phase is Phase.UNMASK:
             _erase(context)
         else:
             context.state[RECORD] = ConfigRecord({**kept, "client": client.save()})
-        return _reply(message, {"message": reply, **extra})
+        return _reply(message, {"message": reply})
 
     def _advertise(self, message: Message, context: Context, record: ConfigRecord) -> Message:
         """Phase 0: forget any round before, check the plan, draw keys."""
@@ -171,10 +209,13 @@ class _Node:
         client = self._client(context, kept)
         reply = client.advertise()
         context.state[RECORD] = ConfigRecord({**kept, "client": client.save()})
-        return _reply(message, {"message": reply})
+        seen = surroundings_of(message, context.run_id, context.run_config)
+        config = run_config_digest(context.run_config)
+        return _reply(message, {"message": reply, SURROUNDINGS: seen, "run-config": config})
 
     def _client(self, context: Context, kept: Mapping[str, Any], *, saved: bytes | None = None) -> Client:
         """The client of the round, fresh or as it was saved."""
+        round_id = _round_id(kept)
         plan = Plan.decode(value(kept, "plan", bytes, sender="server"))
         user = str(context.node_id)
         if user not in plan.users:
@@ -184,16 +225,10 @@ class _Node:
             mine = plan.subgroups[plan.subgroup_of(user)].user_class
             if mine >= len(classes) or classes[mine] != named:
                 raise FaultyServerError(f"the plan puts this node into another class than {named}, which it named")
-        refused = sorted(set(kept.get("clear-metrics", ())) - self.clear_metrics)
-        if refused:
-            raise FaultyServerError(
-                f"asked for the metric {refused[0]!r} in plaintext, which this node does not give so"
-            )
-        round_id = RoundId(
-            session=value(kept, "session", bytes, sender="server"),
-            number=value(kept, "round", int, sender="server"),
-            model=value(kept, "model", bytes, sender="server"),
-        )
+        weighted_by = value(kept, "weighted-by", str, sender="server")
+        if plan.max_weight > 1 and weighted_by not in self.weighted_by:
+            raise FaultyServerError(f"asked for {weighted_by!r} as its weight, which this node does not allow")
+        SessionFile(self.releases / user).check(self.policy or Policy(), plan, round_id)
         identity, directory = self._identity(context)
         options: dict[str, Any] = {
             "identity": identity,
@@ -218,17 +253,29 @@ class _Node:
         context: Context,
         call_next: ClientAppCallable,
         kept: Mapping[str, Any],
-    ) -> tuple[bytes, dict[str, Any]]:
-        """Phase 2: train on the model that the round is about, then mask what training changed."""
+    ) -> bytes:
+        """Phase 2: train on the model that the round is about, then mask what training changed.
+
+        The round is settled with what this node's train function will see, by its own eyes: a node that sees anything
+        else than the others masks under another context, and cannot be combined with them.
+        """
         plan = client.plan
+        record = message.content[RECORD]
         del message.content[RECORD]
         _, before = arrays_of(message.content, "a train message")
-        if round_digest(message.content, kept) != value(kept, "model", bytes, sender="server"):
-            raise FaultyServerError("the model or configuration is not the one that this round was opened for")
+        seen = surroundings_of(message, context.run_id, context.run_config)
+        model = round_digest(message.content, kept, seen)
+        if model != value(record, "model", bytes, sender="server"):
+            raise FaultyServerError(
+                "the model, its configuration, the run's configuration, the message's type or its group is not what "
+                "the server says everybody sees"
+            )
+        client.settle(plan, replace(_round_id(kept), model=model))
+        SessionFile(self.releases / str(context.node_id)).note(plan, _round_id(kept))
         state = dict(context.state.config_records)
         trained = call_next(message, context)
         if trained.has_error():
-            raise UsageError(f"the train function failed: {trained.error.reason}")
+            raise TrainingError(f"the train function failed: {trained.error.reason}")
         context.state[RECORD] = state[RECORD]  # whatever the train function did to the state
         _, after = arrays_of(trained.content, "a train reply")
         layout = Layout.of(before)
@@ -236,8 +283,7 @@ class _Node:
         metrics = _metrics_of(trained)
         weight = self._weight(plan, metrics, kept)
         wanted = {name: float(_known(metrics, name)) for name in plan.metrics}
-        clear = {f"metric/{name}": float(_known(metrics, name)) for name in kept.get("clear-metrics", ())}
-        return client.mask(data, vector, weight=weight, metrics=wanted, parallel_map=all_cores()), clear
+        return client.mask(data, vector, weight=weight, metrics=wanted, parallel_map=all_cores())
 
     def _identity(self, context: Context) -> tuple[Identity | None, dict[User, bytes] | None]:
         """Who this node is and whom it knows: as the app says, or from the files that the node config names."""
@@ -279,6 +325,12 @@ class _Node:
         return weight
 
 
+def _round_id(kept: Mapping[str, Any]) -> RoundId:
+    """The round that was opened; its model comes when it is settled."""
+    session = value(kept, "session", bytes, sender="server")
+    return RoundId(session=session, number=value(kept, "round", int, sender="server"))
+
+
 def _metrics_of(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for record in message.content.metric_records.values():
@@ -290,7 +342,7 @@ def _metrics_of(message: Message) -> dict[str, Any]:
 def _known(metrics: Mapping[str, Any], name: str) -> float:
     found = metrics.get(name)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise UsageError(f"the train function's metrics have no single number {name!r}, which the server asked for")
+        raise TrainingError(f"the train function's metrics have no single number {name!r}, which the server asked for")
     return found
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Message
 
 from heterosag.aggregation.combine import Combined
@@ -28,6 +26,7 @@ class Round:
 
     - `nodes`, `survivors`: node ids of those asked, and of those in the sum.
     - `lost`, `lost_at`: by node id, why and at which stage a node was lost.
+    - `faulty`: node ids of those who dealt false shares; they are left out of the rounds after.
     - `error`: why the round failed, empty if it did not.
     - `plan`, `combined`: the plan, and the decoded blocks with what was made of them (None if it came to none).
     - `ledger`: what the sums of the epoch so far show together.
@@ -44,6 +43,7 @@ class Round:
     survivors: tuple[int, ...] = ()
     lost: dict[int, str] = field(default_factory=dict)
     lost_at: dict[int, str] = field(default_factory=dict)
+    faulty: tuple[int, ...] = ()
     error: str = ""
     plan: Plan | None = None
     combined: Combined | None = None
@@ -67,9 +67,9 @@ class Work:
     plan: Plan | None = None
     ledger: Ledger | None = None
     refusals: int = 0
+    faulty: tuple[int, ...] = ()
     lost: dict[int, str] = field(default_factory=dict)
     lost_at: dict[int, str] = field(default_factory=dict)
-    clear: dict[int, dict[str, float]] = field(default_factory=dict)
     sent_bytes: Sizes = field(default_factory=dict)
     received_bytes: Sizes = field(default_factory=dict)
     wire_sent: Sizes = field(default_factory=dict)
@@ -89,19 +89,6 @@ class Work:
         said = None if record is None else record.get("seconds")
         if isinstance(said, float) and said >= 0:
             self.node_seconds.setdefault(stage, {})[node] = min(said, most)
-
-    def keep_clear(self, node: int, record: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Keep the metrics that a node gives in plaintext."""
-        found = {name: record.get(f"metric/{name}") for name in names}
-        self.clear[node] = {n: value for n, value in found.items() if isinstance(value, float) and math.isfinite(value)}
-
-    def clear_metrics(self, survivors: Iterable[Any]) -> dict[str, float]:
-        """The plain mean of what survivors sent in plaintext."""
-        columns: dict[str, list[float]] = {}
-        for user in survivors:
-            for name, value in self.clear.get(int(user), {}).items():
-                columns.setdefault(name, []).append(value)
-        return {name: float(np.mean(values)) for name, values in columns.items()}
 
     def finish(
         self, seconds: float, *, survivors: Iterable[Any] = (), combined: Combined | None = None, error: str = ""

@@ -112,15 +112,18 @@ def check_numbers(
     dimension: Any, value_range: Any, max_weight: Any, min_survivors: Any, colluders: Any, dropout: Any, users: int
 ) -> ValueRange:
     _whole("dimension", dimension, 1)
-    _whole("max_weight", max_weight, 1)
+    _whole("max_weight", max_weight, 1, 2**32)
     _whole("min_survivors", min_survivors, 2)
     _whole("colluders", colluders, 0, users - 1)
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise PlanError("dropout", f"the share of users expected to drop out lies in 0 <= p < 1, not {dropout!r}")
     try:
-        return check_range(value_range)
+        checked = check_range(value_range)
     except UsageError as error:
         raise PlanError("value_range", str(error)) from None
+    if max_weight > 1 and not checked[0] <= 0 <= checked[1]:
+        raise PlanError("value_range", f"must contain zero where weights are in use, which {checked} does not")
+    return checked
 
 
 def seed_bytes(seed: Any) -> bytes | None:
@@ -134,7 +137,7 @@ def seed_bytes(seed: Any) -> bytes | None:
 
 
 def count(
-    classes: tuple[int, ...], subgroup_size: Any, design: Any, min_survivors: int, max_weight: int, dimension: int
+    classes: tuple[int, ...], subgroup_size: Any, design: Any, min_survivors: int, dimension: int
 ) -> tuple[list[int], str | None]:
     """How many subgroups each class gets, and a note where the design asked for another number."""
     _whole("subgroup_size", subgroup_size, 1)
@@ -148,10 +151,7 @@ def count(
         sizes = sorted(
             size for users, count in zip(classes, changed, strict=True) for size in split_evenly(users, count)
         )
-        alone = len(sizes) % 2 == 1 or max_weight > 1
-        return (sizes[0] if alone or len(sizes) < 2 else sizes[0] + sizes[1]) >= min_survivors and len(
-            sizes
-        ) <= dimension
+        return sizes[0] >= min_survivors and len(sizes) <= dimension
 
     return fit_perfect(classes, counts, fits)
 
@@ -170,37 +170,40 @@ def choose_design(name: str, subgroups: int) -> Design:
     return make(name, subgroups)
 
 
-def check_floor(
-    design: Design,
-    subgroups: tuple[Subgroup, ...],
-    segments: tuple[PlannedSegment, ...],
-    min_survivors: int,
-    max_weight: int,
-) -> None:
-    users, where = min(
-        (
-            (block.users, f"subgroups {list(block.subgroups)} in segment {index}")
-            for index, segment in enumerate(segments)
-            for block in segment.blocks
-        ),
-        key=lambda item: item[0],
-    )
-    if max_weight > 1 and len(segments[0].blocks) > 1:
-        users, where = min((len(subgroup.members), f"subgroup {g}") for g, subgroup in enumerate(subgroups))
-        where += ", whose sum of weights is public because max_weight is above 1"
-    if users < min_survivors:
-        wanted = min_survivors if design.has_star or max_weight > 1 else -(-min_survivors // 2)
-        if len(subgroups) == 1:
+def check_survivors(
+    subgroups: tuple[Subgroup, ...], segments: tuple[PlannedSegment, ...], min_survivors: int, wanted: Any
+) -> int:
+    """The least survivors of a block: as asked for, else what its subgroups need.
+
+    A sum of several blocks can be solved for the sums of subgroups if the same value is in several segments, which
+    whoever chooses the model can arrange: so every subgroup by itself needs `min_survivors`, wherever there are several
+    blocks.
+    """
+    several = any(len(segment.blocks) > 1 for segment in segments)
+    if several:
+        users, where = min((len(subgroup.members), g) for g, subgroup in enumerate(subgroups))
+        if users < min_survivors:
             raise PlanError(
                 "min_survivors",
-                f"{min_survivors} is more than the {users} users there are: add users, or lower it",
+                f"{min_survivors} is more than the {users} users of subgroup {where}: use at most {users}"
+                f"{'' if users >= 2 else ' (the least is 2, so add users)'}, or a subgroup_size of at least "
+                f"{min_survivors} with classes of at least that many users",
             )
+    smallest = min(block.users for segment in segments for block in segment.blocks)
+    least = min_survivors if wanted is None else _whole("min_block_survivors", wanted, 2)
+    if smallest < least:
+        name = "min_survivors" if wanted is None else "min_block_survivors"
         raise PlanError(
-            "min_survivors",
-            f"{min_survivors} is more than the {users} users of the smallest block ({where}): use at most "
-            f"{users}{'' if users >= 2 else ' (the least is 2, so add users)'}, or a subgroup_size of at least "
-            f"{wanted} with classes of at least that many users",
+            name, f"{least} is more than the {smallest} users of the smallest block: add users, or lower it"
         )
+    return least
+
+
+def default_colluders(users: int, min_survivors: int, sharing: Any) -> int:
+    """Who may collude with the server unless said: as many as the least survivors of a subgroup hide from."""
+    few = min(min_survivors - 2, users - 1)
+    sparse = sharing == "sparse" or (sharing == "auto" and users > _COMPLETE_UP_TO)
+    return max(few, int(LEAST_CORRUPT * users)) if sparse else few
 
 
 def share(users: int, colluders: int, dropout: float, sharing: Any, seed: bytes | None) -> SharingGraph:

@@ -31,6 +31,7 @@ ARGUMENTS = (
     "value_range",
     "subgroup_size",
     "min_survivors",
+    "min_block_survivors",
     "max_weight",
     "min_robustness",
     "colluders",
@@ -66,6 +67,7 @@ def arguments_of(plan: Plan) -> dict[str, Any]:
         "value_range": list(plan.value_range),
         "subgroup_size": plan.subgroup_size,
         "min_survivors": plan.min_survivors,
+        "min_block_survivors": plan.min_block_survivors,
         "max_weight": plan.max_weight,
         "min_robustness": plan.min_robustness,
         "colluders": plan.colluders,
@@ -170,7 +172,7 @@ def _check_extent(arguments: dict[str, Any], structure: Any) -> None:
     dimension, max_weight, min_survivors = arguments["dimension"], arguments["max_weight"], arguments["min_survivors"]
     colluders, dropout = arguments["colluders"], arguments["dropout"]
     check_numbers(dimension, arguments["value_range"], max_weight, min_survivors, colluders, dropout, len(users))
-    counts, _ = count(classes, arguments["subgroup_size"], arguments["design"], min_survivors, max_weight, dimension)
+    counts, _ = count(classes, arguments["subgroup_size"], arguments["design"], min_survivors, dimension)
     blocks = sum(len(segment[1]) for segment in segments)
     pairs = 0 if arguments["design"] in ("secagg", "multigroup") else sum(counts) * (sum(counts) - 1) // 2
     if sum(counts) != len(subgroups) or pairs > blocks:

@@ -54,7 +54,7 @@ def of(plan: Plan) -> Costs:
         parts = [(segment.size, block) for segment, block in zip(plan.segments, plan.blocks_of(subgroup), strict=True)]
         upload.append(sum(size * block.bits for size, block in parts))
         clear.append(sum(size * (block.level - 1).bit_length() for size, block in parts))
-        secagg.append(sum(size * ring.width(len(plan.users), plan.max_weight, block.level) for size, block in parts))
+        secagg.append(sum(size * ring.width(len(plan.users), block.level) for size, block in parts))
     return Costs(
         upload_bits=tuple(upload),
         clear_bits=tuple(clear),
@@ -91,6 +91,7 @@ def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
         "min_robustness": plan.min_robustness,
         "byzantine_tolerance": plan.byzantine_tolerance(),
         "min_survivors": plan.min_survivors,
+        "min_block_survivors": plan.min_block_survivors,
         "max_weight": plan.max_weight,
         "colluders": plan.colluders,
         "share_threshold": plan.share_threshold,

@@ -3,7 +3,7 @@
 Every user is gone with the same probability p, independently: the model of the paper's Theorem 3. The theorem gives
 the probability n(1-p)p^(n-1) that one given subgroup of n users is left with a single survivor; what a user of the
 software needs to know is the probability for any subgroup, whether a block of this design is exposed by it, and how
-often the floor rule, which prevents the leak, ends a round instead.
+often the least survivors of a subgroup, which prevent the leak, end a round instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LeakProbability:
     - `one`: in one given subgroup, the smallest (Theorem 3).
     - `any`: in any subgroup.
     - `block`: in a block of this design, so that the server would see that user's segment if nobody objected.
-    - `with_floor`: after the floor rule, which never lets such a block be unmasked.
+    - `with_floor`: after the rule of least survivors, which never lets such a block be unmasked.
     """
 
     one: float
@@ -66,25 +66,25 @@ def failure_probability(
     dropout: float,
     *,
     min_survivors: int,
+    min_block_survivors: int,
     needed: int,
     losses: int,
-    floor_per_subgroup: bool,
 ) -> float:
     """The probability that no admissible set of survivors is left and the round ends with an error.
 
     `needed` survivors reach the thresholds; `losses` whole subgroups may be lost before the robustness falls below
     what the plan asks for (see `Design.tolerated_losses`: from two on an underestimate, so that this is then an upper
-    bound). The server may drop whole subgroups to make the rest admissible, and this counts that.
+    bound). The server may drop whole subgroups to make the rest admissible, and this counts that. Where a block needs
+    more survivors than its subgroups do, every subgroup is taken to need as many: an upper bound again.
     """
     if losses < 0:
         return 1.0
     masses = [_binomial(size, dropout) for size in sizes]
     if _is_whole(design):
-        failing = _sum(_binomial(sum(sizes), dropout)[: max(min_survivors, needed)])
-    elif design.has_star or floor_per_subgroup:
-        failing = _alone_failure(masses, min_survivors=min_survivors, needed=needed, losses=losses)
+        failing = _sum(_binomial(sum(sizes), dropout)[: max(min_block_survivors, needed)])
     else:
-        failing = _paired_failure(masses, min_survivors=min_survivors, needed=needed, losses=losses)
+        least = max(min_survivors, min_block_survivors)
+        failing = _alone_failure(masses, min_survivors=least, needed=needed, losses=losses)
     return min(1.0, failing)
 
 
@@ -93,9 +93,9 @@ def _is_whole(design: Design) -> bool:
 
 
 def _alone_failure(masses: list[_Masses], *, min_survivors: int, needed: int, losses: int) -> float:
-    """Every subgroup has to reach the floor by itself: those below it are dropped, if they are few enough.
+    """Every subgroup needs its least survivors: those with fewer are dropped, if they are few enough.
 
-    It fails when more than `losses` are below the floor, or when those that are not have too few survivors together.
+    It fails when more than `losses` have too few, or when those that have not have too few survivors together.
     """
     rows = min(losses, len(masses)) + 1
     table = [np.ones(1)] + [np.zeros(1)] * (rows - 1)  # row l: survivors, when l subgroups were dropped
@@ -108,67 +108,6 @@ def _alone_failure(masses: list[_Masses], *, min_survivors: int, needed: int, lo
             for dropped, row in enumerate(table)
         ]
     return failing + sum(_sum(row[:needed]) for row in table)
-
-
-def _paired_failure(masses: list[_Masses], *, min_survivors: int, needed: int, losses: int) -> float:
-    """Every two subgroups meet and none is alone: either all pairs reach the floor, or all below it are dropped.
-
-    All pairs reach the floor k when every subgroup has at least h = ceil(k/2) survivors, or when one has m < h and
-    every other at least k - m. Once a whole subgroup is gone the others meet nobody in one segment each, so that
-    dropping one means dropping all below k.
-    """
-    half = -(-min_survivors // 2)
-    failing = _sum(_totals([_at_least(mass, half) for mass in masses])[:needed])
-    for size in {mass.size for mass in masses}:
-        place = next(index for index, mass in enumerate(masses) if mass.size == size)
-        same = sum(1 for mass in masses if mass.size == size)
-        for few in range(0 if losses >= 1 else 1, min(half, size)):
-            others = [_at_least(mass, min_survivors - few) for index, mass in enumerate(masses) if index != place]
-            failing += same * float(masses[place][few]) * _sum(_totals(others)[: max(0, needed - few)])
-    return failing + _spoiled_pairs(masses, min_survivors=min_survivors, needed=needed, losses=losses)
-
-
-def _spoiled_pairs(masses: list[_Masses], *, min_survivors: int, needed: int, losses: int) -> float:
-    """The part of `_paired_failure` in which some pair is below the floor: what dropping does not repair.
-
-    Subgroups are taken one by one. What matters of those below the floor is how many they are, their least count, and
-    whether two of them spoil a pair; what matters of the others, while they may still be enough, is how many survivors
-    they have. One empty subgroup spoils pairs by itself where no loss is tolerated.
-    """
-    # (least count below the floor, whether a pair is spoiled, how many are below) -> survivors of the others
-    states: dict[tuple[int, bool, int], _Masses] = {(min_survivors, False, 0): np.ones(1)}
-    failing = 0.0
-    for mass in masses:
-        high, found = _at_least(mass, min_survivors), dict[tuple[int, bool, int], _Masses]()
-        uncounted = np.array([_sum(high)])
-        for (least, spoiled, low), survivors in states.items():
-            counted = low <= losses and losses >= 2  # two or more below the floor are the least that dropping repairs
-            _put(found, (least, spoiled, low), _convolve(survivors, high if counted else uncounted))
-            for count in range(min(min_survivors, mass.size)):
-                chance, now = float(mass[count]), min(low + 1, losses + 1)
-                bad = spoiled or (low > 0 and least + count < min_survivors) or (losses == 0 and count == 0)
-                if now > losses:
-                    together = _sum(survivors) * chance
-                    if bad:
-                        failing += together
-                    else:
-                        _put(found, (min(least, count), False, now), np.array([together]))
-                else:
-                    _put(found, (min(least, count), bad, now), survivors * chance)
-        states = found
-    return failing + sum(_sum(survivors[:needed]) for (_, spoiled, _), survivors in states.items() if spoiled)
-
-
-def _put(states: dict[tuple[int, bool, int], _Masses], state: tuple[int, bool, int], mass: _Masses) -> None:
-    states[state] = _add(states[state], mass) if state in states else mass
-
-
-def _totals(masses: list[_Masses]) -> _Masses:
-    """The distribution of the sum of independent counts."""
-    total = np.ones(1)
-    for mass in masses:
-        total = _convolve(total, mass)
-    return total
 
 
 # All of this is sums of products of positive numbers, in an order of our own: accurate to the last few digits however

@@ -68,7 +68,6 @@ def cut(
     levels: tuple[int, ...],
     dimension: int,
     value_range: ValueRange,
-    max_weight: int,
     fill_levels: bool,
 ) -> tuple[PlannedSegment, ...]:
     """The segments' slices, and every block's level and ring width."""
@@ -81,7 +80,7 @@ def cut(
     segments = []
     start = 0
     for blocks, size in zip(design.segments, split_evenly(dimension, len(design.segments)), strict=True):
-        planned = tuple(_planned(block, subgroups, levels, value_range, max_weight, fill_levels) for block in blocks)
+        planned = tuple(_planned(block, subgroups, levels, value_range, fill_levels) for block in blocks)
         segments.append(PlannedSegment(start=start, stop=start + size, blocks=planned))
         start += size
     return tuple(segments)
@@ -99,19 +98,12 @@ def _planned(
     subgroups: tuple[Subgroup, ...],
     levels: tuple[int, ...],
     value_range: ValueRange,
-    max_weight: int,
     fill: bool,
 ) -> PlannedBlock:
     users = sum(len(subgroups[g].members) for g in block)
     level = min(levels[subgroups[g].user_class] for g in block)
-    bits = ring.width(users, max_weight, level)
-    if bits > ring.MAX_BITS:
-        raise PlanError(
-            "max_weight",
-            f"{users} users with weights up to {max_weight} and {level} levels need {bits} bits an element, more "
-            f"than {ring.MAX_BITS}: use a max_weight of at most {(2**ring.MAX_BITS - 1) // (users * (level - 1))}",
-        )
+    bits = ring.width(users, level)
     check_width(value_range, level, fill=fill)
     if fill:
-        level = min(MAX_LEVEL, ((1 << bits) - 1) // (users * max_weight) + 1)
+        level = min(MAX_LEVEL, ((1 << bits) - 1) // users + 1)
     return PlannedBlock(subgroups=block, users=users, level=level, bits=bits)

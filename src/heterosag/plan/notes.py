@@ -31,10 +31,10 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
         )
     if plan.colluders > plan.min_survivors - 2:
         yield (
-            f"a block with {plan.min_survivors} survivors tolerates {plan.min_survivors - 2} colluders, not all "
+            f"a subgroup with {plan.min_survivors} survivors tolerates {plan.min_survivors - 2} colluders, not all "
             f"{plan.colluders}: min_survivors={plan.colluders + 2} would"
         )
-    if plan.max_weight > 1 and len(plan.segments[0].blocks) > 1:
+    if plan.max_weight > 1 and plan.has_several_blocks:
         yield "weights are in use: the sum of weights of every subgroup becomes known to the server"
     if not plan.fill_levels:
         raised = [_filled(plan, g) for g in range(len(plan.levels))]
@@ -52,7 +52,7 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
 def _filled(plan: Plan, user_class: int) -> int:
     """The level a class's own blocks could have at the same bits (its least, over the blocks at its level)."""
     own = [
-        ((1 << block.bits) - 1) // (block.users * plan.max_weight) + 1
+        ((1 << block.bits) - 1) // block.users + 1
         for segment in plan.segments
         for block in segment.blocks
         if min(plan.subgroups[g].user_class for g in block.subgroups) == user_class
@@ -75,7 +75,7 @@ def _paper_notes(plan: Plan) -> Iterator[str]:
         if leak.any > 2 * leak.one:
             yield (
                 f"Theorem 3 of the paper counts one subgroup ({leak.one:.2g} at {plan.dropout:.0%} dropout); for any "
-                f"of {subgroups} it is {leak.any:.2g}, which is why no block below the floor is ever unmasked"
+                f"of {subgroups} it is {leak.any:.2g}, which is why no subgroup with fewer survivors than `min_survivors` is ever unmasked"
             )
         if not plan.byzantine_tolerance():
             yield f"{subgroups} subgroups are too few for the median to tolerate even one faulty user"

@@ -23,14 +23,15 @@ from heterosag.plan.assignment import Subgroup, assign
 from heterosag.plan.build import (
     User,
     check_classes,
-    check_floor,
     check_metrics,
     check_min_robustness,
     check_numbers,
+    check_survivors,
     check_thresholds,
     check_users,
     choose_design,
     count,
+    default_colluders,
     seed_bytes,
     share,
 )
@@ -56,7 +57,8 @@ class Plan:
 
     - `users`: names in roster order, class by class; `assignment`: each one's subgroup, by roster index.
     - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `max_weight`, `fill_levels`, `min_survivors`,
-      `min_robustness`, `colluders`, `dropout`, `assignment_seed`, `metrics`, `rotate`: as `build` took them.
+      `min_block_survivors`, `min_robustness`, `colluders`, `dropout`, `assignment_seed`, `metrics`, `rotate`: as
+      `build` took them, or chose them.
     - `subgroups`: who is assigned to each; `design`: which of them code each segment together; `segments`: slices of
       the vector with their blocks, levels and rings.
     - `sharing`: who holds whose shares; `agree_quorum`: signatures on a survivor set before anything is released.
@@ -72,6 +74,7 @@ class Plan:
     max_weight: int
     fill_levels: bool
     min_survivors: int
+    min_block_survivors: int
     min_robustness: float
     colluders: int
     dropout: float
@@ -106,7 +109,8 @@ class Plan:
         min_survivors: int = 3,
         max_weight: int = 1,
         min_robustness: float | None = None,
-        colluders: int = 0,
+        min_block_survivors: int | None = None,
+        colluders: int | None = None,
         users: Sequence[User] | None = None,
         assignment_seed: int | bytes | None = None,
         dropout: float = 0.1,
@@ -126,11 +130,15 @@ class Plan:
                 standard deviations of an update's elements are a good first guess.
             design: Which subgroups code a segment together.
             subgroup_size: Users a subgroup should have at least.
-            min_survivors: Least survivors of a block whose sum may be unmasked.
-            max_weight: Largest weight of a user.
+            min_survivors: Least survivors of a subgroup, wherever a segment has several blocks.
+            max_weight: Largest weight W of a user. An update is scaled by its weight w/W before it is rounded, so
+                weights cost no bits; the value range bounds the scaled update, and must contain zero.
             min_robustness: Least inference robustness of an admissible survivor set (default: this plan's without
                 losses).
-            colluders: Users who may collude with the server.
+            min_block_survivors: Least survivors of a block whose sum may be unmasked (default: `min_survivors`; with
+                several blocks those of its subgroups together).
+            colluders: Users who may collude with the server (default: `min_survivors` - 2, and at least 5% of the
+                users of a sparse sharing graph).
             users: Names in class order (default 0..N-1).
             assignment_seed: Public seed that shuffles users of a class (None: listed order, chosen by a trusted
                 party).
@@ -162,6 +170,7 @@ class Plan:
             min_survivors=min_survivors,
             max_weight=max_weight,
             min_robustness=min_robustness,
+            min_block_survivors=min_block_survivors,
             colluders=colluders,
             users=users,
             assignment_seed=assignment_seed,
@@ -183,15 +192,17 @@ class Plan:
             sharing = "complete" if sharing.complete else "sparse"
         classes, levels = check_classes(given["classes"], given["levels"])
         roster = check_users(given["users"], sum(classes))
+        if colluders is None:
+            colluders = default_colluders(len(roster), min_survivors, sharing)
         value_range = check_numbers(
             dimension, given["value_range"], max_weight, min_survivors, colluders, dropout, len(roster)
         )
         public_seed = seed_bytes(seed)
-        counts, adjusted = count(classes, given["subgroup_size"], design, min_survivors, max_weight, dimension)
+        counts, adjusted = count(classes, given["subgroup_size"], design, min_survivors, dimension)
         subgroups = assign(classes, counts, public_seed)
         chosen = choose_design(design, len(subgroups))
-        segments = cut(chosen, subgroups, levels, dimension, value_range, max_weight, given["fill_levels"])
-        check_floor(chosen, subgroups, segments, min_survivors, max_weight)
+        segments = cut(chosen, subgroups, levels, dimension, value_range, given["fill_levels"])
+        least = check_survivors(subgroups, segments, min_survivors, given["min_block_survivors"])
         graph = share(len(roster), colluders, dropout, sharing, public_seed)
         quorum = majority(len(roster), colluders)
         check_thresholds(graph, quorum, dropout)
@@ -206,6 +217,7 @@ class Plan:
             "max_weight": max_weight,
             "fill_levels": bool(given["fill_levels"]),
             "min_survivors": min_survivors,
+            "min_block_survivors": least,
             "min_robustness": check_min_robustness(given["min_robustness"], float(chosen.robustness())),
             "colluders": colluders,
             "dropout": float(dropout),
@@ -311,16 +323,16 @@ class Plan:
         return tuple(self._sizes_on_wire)
 
     def guarded_blocks(self) -> tuple[tuple[int, ...], ...]:
-        """The sets of subgroups whose sums the server learns, each of which the floor protects.
-
-        With weights in use the sum of weights of every subgroup is public, so each subgroup counts as one too.
-        """
+        """The sets of subgroups whose sums the server learns."""
         if not self._guarded:
             blocks = {block.subgroups for segment in self.segments for block in segment.blocks}
-            if self.max_weight > 1 and len(self.segments[0].blocks) > 1:
-                blocks |= {(subgroup,) for subgroup in range(len(self.subgroups))}
             self._guarded.append(tuple(sorted(blocks)))
         return self._guarded[0]
+
+    @property
+    def has_several_blocks(self) -> bool:
+        """Whether a segment has more than one block, so that subgroups have sums of their own to hide."""
+        return any(len(segment.blocks) > 1 for segment in self.segments)
 
     def lost_subgroups(self, survivors: Iterable[User]) -> frozenset[int]:
         """The subgroups of which nobody is among the survivors."""
@@ -352,22 +364,23 @@ class Plan:
             self._sizes(),
             self._rate(dropout),
             min_survivors=self.min_survivors,
+            min_block_survivors=self.min_block_survivors,
             needed=max(self.agree_quorum, self.share_threshold if self.sharing.complete else 0),
             losses=self.design.tolerated_losses(self.min_robustness),
-            floor_per_subgroup=self.max_weight > 1,
         )
 
     def quantization_error(self) -> float:
         """Bound on E||mean of quantized - mean||^2 over all users: Theorem 2, Lemma 2, for any design and sizes.
 
-        With weights up to W a user's share of the mean is at most W/(W+N-1), which is 1/N for W = 1.
+        With weights the value range bounds x * w / W, and this is the error of the weighted mean when all weights are
+        the largest, W; with weights of w on average it is (W/w)^2 times that, in a range that can then be w/W as wide.
         """
         total = math.fsum(
             block.users * segment.size * step(self.value_range, block.level) ** 2 / 4
             for segment in self.segments
             for block in segment.blocks
         )
-        return total * (self.max_weight / (self.max_weight + len(self.users) - 1)) ** 2
+        return total / len(self.users) ** 2
 
     def _sizes(self) -> list[int]:
         return [len(subgroup.members) for subgroup in self.subgroups]

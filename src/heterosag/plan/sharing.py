@@ -63,10 +63,6 @@ class SharingGraph:
         return tuple(sorted(self.order[spot % self.users] for spot in around))
 
 
-_LEAST_THRESHOLD = 2
-"""Among so few users that the bounds allow no corrupt one, a single holder would have its dealer's secrets."""
-
-
 def majority(users: int, colluders: int = 0) -> int:
     """floor((N+c)/2) + 1: two sets of this size share an honest user though c users collude."""
     return (users + colluders) // 2 + 1
@@ -92,7 +88,8 @@ def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_ser
     """The smallest even k, and t, for N users of whom the fractions `corrupt` are malicious and `dropped` drop out.
 
     Guarantees: except with probability 2^-40 the honest survivors stay connected and no user has t corrupt holders;
-    except with 2^-20 every user keeps t holders who answer. `malicious_server` asks for the threshold that a server
+    except with 2^-20 every user keeps t holders who answer. t is more than half of k, however few users may be corrupt
+    by the bounds. `malicious_server` asks for the threshold that a server
     cannot reach twice with different answers (Bell et al.'s semi-malicious model), plain false for a curious one.
     """
     if users < 3 or not (0 <= corrupt < 1 and 0 <= dropped < 1 and corrupt + dropped < 1):
@@ -104,7 +101,7 @@ def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_ser
             continue
         t1 = _least_tail(users, malicious, k, total)
         t = math.ceil((t1 + k - 1.25) / 2) + 1 if malicious_server else t1 + 1
-        t = max(t, _LEAST_THRESHOLD)
+        t = max(t, k // 2 + 1)
         enough_left = sum(_hypergeometric(users, users - gone, k)[:t])
         if t <= k and enough_left * users << FAILURE_BITS < total:
             return k, t

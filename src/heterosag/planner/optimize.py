@@ -135,7 +135,7 @@ def _relax(requirements: Requirements, rates: Sequence[float], modelled: float, 
     if requirements.attackers > 0:
         changes["one attacker fewer"] = {"attackers": requirements.attackers - 1}
     if requirements.min_survivors > 2:
-        changes["a floor one lower"] = {"min_survivors": requirements.min_survivors - 1}
+        changes["one survivor of a subgroup fewer"] = {"min_survivors": requirements.min_survivors - 1}
     if len(rates) > 4 * requirements.most_subgroups:
         changes["twice the subgroups"] = {"most_subgroups": min(2 * requirements.most_subgroups, 1000)}
     for what, change in changes.items():
@@ -215,5 +215,5 @@ def _words(requirements: Requirements) -> str:
     )
     return (
         f"{limit}, {requirements.attackers} attackers, {requirements.corrupt:.0%} corrupt, "
-        f"{requirements.dropout:.0%} dropout, floor {requirements.min_survivors}"
+        f"{requirements.dropout:.0%} dropout, min_survivors {requirements.min_survivors}"
     )

@@ -67,8 +67,8 @@ class Requirements:
 
     @property
     def colluders(self) -> int:
-        """The corrupt users, as a number."""
-        return math.ceil(self.corrupt * len(self.rates))
+        """The corrupt users, as a number, and at least as many as the least survivors of a subgroup hide from."""
+        return max(math.ceil(self.corrupt * len(self.rates)), self.min_survivors - 2)
 
     def budget(self, rate: float) -> float:
         """The bits that a user with this rate may upload."""

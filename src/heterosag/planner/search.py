@@ -5,7 +5,7 @@ level, so a user of subgroup i sends, in units of a segment's elements,
 
     b_1 + ... + b_{i-1} + (Z - i) b_i        (and a star's bits in an odd design, mostly b_i - 1)
 
-bits, where b_i rises with i, and the ring of b bits holds K(b) = floor((2^b - 1) / (s W)) + 1 levels. The bound on the
+bits, where b_i rises with i, and the ring of b bits holds K(b) = floor((2^b - 1) / s) + 1 levels. The bound on the
 quantization error (Theorem 2) is a sum over pairs, each at its slower member's level: (Z - i) / (K(b_i) - 1)^2 over the
 subgroups. A slow subgroup with many bits costs everybody who is faster; that is the trade.
 
@@ -87,11 +87,11 @@ class Model:
     @property
     def fewest(self) -> int:
         """Bits of a ring with two levels."""
-        return (self.block * self.requirements.max_weight).bit_length()
+        return self.block.bit_length()
 
     def level(self, bits: int) -> int:
         """The most levels that a ring of so many bits holds for the largest block."""
-        return int(min((2**bits - 1) // (self.block * self.requirements.max_weight) + 1, 2**32))
+        return int(min((2**bits - 1) // self.block + 1, 2**32))
 
     def starts(self) -> list[int]:
         """The place, in users by rate, at which each subgroup begins."""
@@ -108,16 +108,15 @@ class Model:
     def error(self, weighted: float, *, block: float | None = None, elements: float | None = None) -> float:
         """The bound on the error, from the sum over pairs: with blocks and segments of mean size unless given."""
         width = self.requirements.value_range[1] - self.requirements.value_range[0]
-        share = self.requirements.max_weight / (self.requirements.max_weight + self.users - 1)
         users = 2 * self.users / self.subgroups if block is None else block
         size = self.requirements.dimension / self.segments if elements is None else elements
-        return weighted * users * size * width**2 / 4 * share**2
+        return weighted * users * size * width**2 / 4 / self.users**2
 
     def lower_bound(self, rates: Sequence[float]) -> float:
         """Less than this no bits can bring: the smallest blocks and segments, slower subgroups with the fewest bits."""
         requirements = self.requirements
         smallest, elements = 2 * (self.users // self.subgroups), requirements.dimension // self.segments
-        fewest = (smallest * requirements.max_weight).bit_length()
+        fewest = smallest.bit_length()
         total = 0.0
         for place, (at, weight) in enumerate(zip(self.starts(), self.weights(), strict=True)):
             after = self.subgroups - 1 - place + self.star
@@ -125,7 +124,7 @@ class Model:
                 (requirements.budget(rates[at]) - 128 * self.segments) / max(elements, 1) - place * fewest + self.star
             )
             bits = min(63, math.floor(budget / after)) if after else 63
-            level = min((2 ** max(bits, fewest) - 1) // (smallest * requirements.max_weight) + 1, 2**32)
+            level = min((2 ** max(bits, fewest) - 1) // smallest + 1, 2**32)
             total += weight / (level - 1) ** 2
         return self.error(total, block=smallest, elements=elements)
 
@@ -135,7 +134,7 @@ class Model:
         if not self.star:
             return paired
         largest = -(-self.users // self.subgroups)
-        return paired + (largest * self.requirements.max_weight * (self.level(bits) - 1)).bit_length()
+        return paired + (largest * (self.level(bits) - 1)).bit_length()
 
     def weights(self) -> list[float]:
         """In how many pairs each subgroup is the slower one; a star counts half."""
@@ -165,7 +164,7 @@ def solve(
 def sizes_for(requirements: Requirements) -> list[int]:
     """Subgroup sizes to try: the smallest that are allowed, and some larger ones, whose segments are fewer."""
     users = len(requirements.rates)
-    least = max(-(-users // requirements.most_subgroups), -(-requirements.min_survivors // 2), 1)
+    least = max(-(-users // requirements.most_subgroups), requirements.min_survivors)
     if requirements.corrupt > 0:
         try:
             needed = chances.least_subgroup_size(
@@ -197,31 +196,27 @@ def _fits(requirements: Requirements, subgroups: int) -> bool:
 
 def _lasts(requirements: Requirements, size: int) -> bool:
     """Whether rounds end for lack of survivors as seldom as required."""
-    alone, users = requirements.max_weight > 1, len(requirements.rates)
+    users = len(requirements.rates)
     needed = majority(users, requirements.colluders)
     return (
-        _failure(users, size, requirements.dropout, requirements.min_survivors, alone, needed, requirements.failure)
+        _failure(users, size, requirements.dropout, requirements.min_survivors, needed, requirements.failure)
         <= requirements.failure
     )
 
 
 @lru_cache(maxsize=1024)
-def _failure(
-    users: int, size: int, dropout: float, min_survivors: int, alone: bool, needed: int, enough: float
-) -> float:
+def _failure(users: int, size: int, dropout: float, min_survivors: int, needed: int, enough: float) -> float:
     """The probability that a round ends for lack of survivors, or a quick bound on it that is `enough`.
 
-    The bound: some guarded set of subgroups below the floor, or fewer than a majority left (Hoeffding).
+    The bound: some subgroup with too few survivors, or fewer than a majority left (Hoeffding).
     """
     subgroups = users // size
     even, more = divmod(users, subgroups)
-    sets = subgroups if alone or subgroups % 2 else subgroups * (subgroups - 1) / 2
-    members = even if alone or subgroups % 2 else 2 * even
     few = math.fsum(
-        math.comb(members, count) * (1 - dropout) ** count * dropout ** (members - count)
-        for count in range(min(min_survivors, members + 1))
+        math.comb(even, count) * (1 - dropout) ** count * dropout ** (even - count)
+        for count in range(min(min_survivors, even + 1))
     )
-    bound = sets * few + math.exp(-2 * users * max((users - needed) / users - dropout, 0.0) ** 2)
+    bound = subgroups * few + math.exp(-2 * users * max((users - needed) / users - dropout, 0.0) ** 2)
     if bound <= enough:
         return bound
     return chances.failure_probability(
@@ -229,9 +224,9 @@ def _failure(
         [even + (place < more) for place in range(subgroups)],
         dropout,
         min_survivors=min_survivors,
+        min_block_survivors=min_survivors,
         needed=needed,
         losses=0 if subgroups % 2 or subgroups == 2 else 1,
-        floor_per_subgroup=alone,
     )
 
 

@@ -41,15 +41,15 @@ def find_fault(
     """Why honest users cannot have made a block of a segment.
 
     The constant lane must decode to the number of survivors (masks that did not cancel, or a malicious user, fail
-    here), the weight must be one that so many users can have, no element may exceed what that weight allows.
+    here), the weight must be one that so many users can have, no element may exceed what they can make.
     """
     weight = auxiliary.get("weight", auxiliary["count"])
     if auxiliary["count"] != survivors:
         return f"its constant lane says {auxiliary['count']} users, {survivors} survived"
     if not survivors <= weight <= survivors * plan.max_weight:
         return f"a total weight of {weight} from {survivors} users"
-    if int(elements.max()) > weight * (block.level - 1):
-        return "a sum beyond what its weight allows"
+    if int(elements.max()) > survivors * (block.level - 1):
+        return "a sum beyond what so many users can make"
     if auxiliary["clipped"] > survivors * elements.size:
         return "more clipped elements than it has"
     return None
@@ -65,9 +65,14 @@ def find_metric_fault(plan: Plan, survivors: int, auxiliary: Mapping[str, int]) 
 
 
 def join_blocks(
-    plan: Plan, survivors: Sequence[int], sums: dict[int, list[CellLanes]]
+    plan: Plan, survivors: Sequence[int], sums: dict[int, list[CellLanes]], missing: Mapping[int, str] | None = None
 ) -> tuple[tuple[tuple[DecodedBlock, ...], ...], DecodedBlock | None]:
-    """Add up the subgroups of every block with survivors, in place of the first one's accumulator."""
+    """Add up the subgroups of every block with survivors, in place of the first one's accumulator.
+
+    `missing` says of users why their secrets could not be rebuilt: masks are left in the blocks of their subgroups, and
+    in the metrics.
+    """
+    spoiled = {plan.assignment[user]: why for user, why in (missing or {}).items()}
     alive = dict.fromkeys(sums, 0)
     for user in survivors:
         alive[plan.assignment[user]] += 1
@@ -83,7 +88,10 @@ def join_blocks(
         survived = sum(alive[subgroup] for subgroup in present)
         elements = ring.reduce(total.elements, block.bits)
         auxiliary = dict(zip(lanes, total.auxiliary.tolist(), strict=True))
-        if place < len(plan.segments):
+        fault = next((spoiled[subgroup] for subgroup in block.subgroups if subgroup in spoiled), None)
+        if fault is not None:
+            pass  # what is left of masks decides nothing
+        elif place < len(plan.segments):
             fault = find_fault(plan, block, survived, elements, auxiliary)
         else:
             fault = find_metric_fault(plan, survived, auxiliary)

@@ -86,7 +86,7 @@ class Client(Secret):
         release_log: ReleaseLog | None = None,
         guard: Guard | None = None,
     ) -> None:
-        (policy or Policy()).check(plan)
+        (policy or Policy()).check(plan, directory=directory)
         if (identity is None) != (directory is None):
             raise UsageError("an identity needs the directory of everybody's public keys, and the other way round")
         if identity is None and not trust_server:
@@ -103,6 +103,7 @@ class Client(Secret):
         self._log = release_log or MemoryReleaseLog()
         self._guard = guard
         self._policy = policy or Policy()
+        self._directory = directory
         self._base = Fresh(
             plan=plan,
             user=index,
@@ -161,7 +162,7 @@ class Client(Secret):
             return
         if self.phase not in (ClientPhase.FRESH, ClientPhase.ADVERTISED, ClientPhase.SHARED):
             raise FaultyServerError("another value range or model than the one that this client masked under")
-        self._policy.check(plan)
+        self._policy.check(plan, directory=self._directory)
         base = replace(self._base, plan=plan, model=round_id.model)
         if isinstance(self._state, Advertised | Shared):
             self._state = replace(self._state, base=base)

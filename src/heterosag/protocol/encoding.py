@@ -34,15 +34,21 @@ def fill_cells(
     clip: bool = True,
     parallel_map: ParallelMap = map,
 ) -> list[CellLanes]:
-    """A user's cells, not yet masked: weight * level of every element in its block's ring, then auxiliary lanes.
+    """A user's cells, not yet masked: the level of every element in its block's ring, then auxiliary lanes.
+
+    With weights the update is scaled by weight / max_weight first: whatever its weight, a user adds 0 .. level-1 to a
+    sum, so a sum of levels is no knapsack that shows single users' levels, and weights cost no bits.
 
     A large vector is quantized in pieces, which `parallel_map` runs; the result does not depend on it.
 
-    Guarantees: every element is within 0 .. weight*(level-1), so a block of honest users cannot overflow. With
+    Guarantees: every element is within 0 .. level-1, so a block of honest users cannot overflow. With
     `clip=False` elements wrap in the ring instead, as those of a malicious user may.
     """
     rounding = rounding or Rounding.from_system()
     cells = plan.cells(subgroup)
+    if update.weight != plan.max_weight:
+        scaled = update.vector.astype(np.float64) * (update.weight / plan.max_weight)
+        update = replace(update, vector=scaled, extent=check_finite(scaled))
     if plan.rotate:
         parts = [rotate(update.vector[c.start : c.stop], c.segment) if c.size else np.empty(0) for c in cells]
         rotated = np.concatenate(parts)
@@ -72,7 +78,6 @@ def _fill_run(
                 plan.value_range,
                 words,
                 out=elements[part],
-                weight=update.weight,
                 wrap_bits=None if clip else first.bits,
                 size=elements.size,
                 extent=update.extent,
@@ -97,9 +102,13 @@ def _with_lanes(plan: Plan, cell: Cell, update: Update, elements: Lanes, clipped
     return CellLanes(elements, np.array([values[lane] for lane in cell.lanes], dtype=np.uint64))
 
 
-def decode(plan: Plan, block: PlannedBlock, sums: Lanes, weight: int, *, segment: int = 0) -> npt.NDArray[np.float64]:
-    """A block's decoded sum of weighted levels as the weighted mean of its survivors' values, the rotation undone."""
-    mean = dequantize(sums, weight, block.level, plan.value_range)
+def decode(
+    plan: Plan, block: PlannedBlock, sums: Lanes, survivors: int, weight: int, *, segment: int = 0
+) -> npt.NDArray[np.float64]:
+    """A block's decoded sum of levels as the weighted mean of its survivors' values, the rotation undone."""
+    mean = dequantize(sums, survivors, block.level, plan.value_range)
+    if plan.max_weight > 1:
+        mean *= survivors * plan.max_weight / weight
     return unrotate(mean, segment) if plan.rotate else mean
 
 

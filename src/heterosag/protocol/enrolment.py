@@ -120,7 +120,7 @@ class Enrolling(Secret):
         level: int | None = None,
     ) -> None:
         plan = charter.plan
-        (policy or Policy()).check(plan)
+        (policy or Policy()).check(plan, directory=directory)
         index = plan.index(user)
         strangers = [other for other in plan.users if other not in directory]
         if strangers:

@@ -1,11 +1,17 @@
-"""What a client asks of a plan before it takes part."""
+"""What a client asks of a plan before it takes part.
+
+`Policy()` refuses what no careful user would accept; what is looser is asked for by name.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from heterosag.errors import PlanError
-from heterosag.plan import Plan
+from heterosag.plan import Plan, User
+from heterosag.vector.quantize import ValueRange
 
 __all__ = ["Policy"]
 
@@ -15,31 +21,141 @@ class Policy:
     """What a client asks of a plan before it takes part.
 
     Args:
-        min_survivors: Least survivors of a block whose sum may be unmasked.
-        least_users: Least users of the plan.
-        least_robustness: Least inference robustness of an admissible survivor set.
+        min_survivors: Least survivors of a subgroup.
+        min_users: Least users of the plan: a number, or below 1 the fraction of the directory.
+        min_robustness: Least inference robustness of an admissible survivor set (default: that of the plan's design
+            without losses).
+        min_threshold: Least fraction of a secret's holders who must give their shares before it is rebuilt.
+        min_colluders: Least users whom the plan tolerates to collude with the server.
+        sparse_from: Least users of a plan whose secrets are shared with neighbours only.
+        max_weight: Largest weight that a user may have.
+        symmetric_range: Whether the value range must be symmetric around zero, so that it cannot be moved over values.
+        min_half_width: Least half width of the value range.
+        max_half_width: Greatest half width of the value range.
+        max_range_change: Greatest factor by which the range may change from one round of an epoch to the next.
+        max_epochs: Most epochs, each with users assigned anew, that a node joins in a session; plans of one block do
+            not count.
+        frame: The digest of the one plan that is accepted, whatever its value range: see `exactly`.
 
     Example:
         >>> from heterosag import Plan, PlanError, Policy
         >>> plan = Plan.build([8], [16], 10, value_range=0.5, subgroup_size=4)
-        >>> Policy(min_survivors=3).check(plan)
+        >>> Policy().check(plan)
         >>> try:
-        ...     Policy(least_users=100).check(plan)
+        ...     Policy(min_users=100).check(plan)
         ... except PlanError as error:
         ...     print(error)
-        users: 8 is below this client's policy of at least 100
+        users: 8 users, this client's policy asks for at least 100
     """
 
-    min_survivors: int = 2
-    least_users: int = 2
-    least_robustness: float = 0.0
+    min_survivors: int = 3
+    min_users: float = 0.5
+    min_robustness: float | None = None
+    min_threshold: float = 0.5
+    min_colluders: int = 1
+    sparse_from: int = 256
+    max_weight: int = 10_000
+    symmetric_range: bool = True
+    min_half_width: float = 1e-6
+    max_half_width: float = math.inf
+    max_range_change: float = 2.0
+    max_epochs: int = 8
+    frame: bytes | None = None
 
-    def check(self, plan: Plan) -> None:
-        """Refuse a plan below this policy."""
-        for name, value, least in (
-            ("min_survivors", plan.min_survivors, self.min_survivors),
-            ("users", len(plan.users), self.least_users),
-            ("min_robustness", plan.min_robustness, self.least_robustness),
-        ):
-            if value < least:
-                raise PlanError(name, f"{value:g} is below this client's policy of at least {least:g}")
+    @classmethod
+    def any_plan(cls) -> Policy:
+        """Asks for nothing: for a program that made the plan itself, such as a simulation."""
+        return cls(
+            min_survivors=2,
+            min_users=2,
+            min_robustness=0.0,
+            min_threshold=0.0,
+            min_colluders=0,
+            sparse_from=0,
+            max_weight=2**63 - 1,
+            symmetric_range=False,
+            min_half_width=0.0,
+            max_range_change=math.inf,
+            max_epochs=2**63 - 1,
+        )
+
+    @classmethod
+    def exactly(cls, plan: Plan, *, ranges: tuple[float, float]) -> Policy:
+        """Accepts this plan only, such as the one that its users enrolled for, with another value range at most.
+
+        Args:
+            plan: The plan.
+            ranges: Least and greatest half width that its value range may have.
+        """
+        return cls(frame=plan.frame, min_half_width=ranges[0], max_half_width=ranges[1])
+
+    def check(self, plan: Plan, *, directory: Collection[User] | None = None, before: ValueRange | None = None) -> None:
+        """Refuse a plan below this policy.
+
+        Args:
+            plan: The plan, with the value range of the round.
+            directory: Everybody whom this user knows, where identities are in use.
+            before: The value range of the round before in the same epoch, where there was one.
+
+        Raises:
+            PlanError: Says what the policy asks for.
+        """
+        self._check_range(plan.value_range, before)
+        if self.frame is not None:
+            if plan.frame != self.frame:
+                raise PlanError("plan", "is another one than the plan that this client's policy accepts")
+            return
+        if plan.has_several_blocks:
+            self._ask("min_survivors", plan.min_survivors, self.min_survivors, "survivors of a subgroup")
+        else:
+            self._ask("min_block_survivors", plan.min_block_survivors, self.min_survivors, "survivors of a block")
+        wanted = self.min_users
+        if wanted < 1:
+            wanted = 2 if directory is None else math.ceil(wanted * len(directory))
+        self._ask("users", len(plan.users), wanted, "users")
+        robustness = plan.inference_robustness() if self.min_robustness is None else self.min_robustness
+        self._ask("min_robustness", plan.min_robustness, robustness, "inference robustness")
+        holders = plan.sharing.neighbours + plan.sharing.complete
+        self._ask("sharing", plan.share_threshold, self.min_threshold * holders, f"of {holders} holders' shares")
+        self._ask("colluders", plan.colluders, self.min_colluders, "colluders tolerated")
+        if not plan.sharing.complete:
+            self._ask("sharing", len(plan.users), self.sparse_from, "users for shares with neighbours only")
+        if self.min_threshold and 2 * plan.agree_quorum <= len(plan.users):
+            raise PlanError("colluders", "a survivor set is agreed on by no more than half of the users")
+        if plan.max_weight > self.max_weight:
+            raise PlanError(
+                "max_weight", f"{plan.max_weight}, this client's policy accepts weights up to {self.max_weight}"
+            )
+
+    def _ask(self, field: str, found: float, least: float, what: str) -> None:
+        if found < least:
+            raise PlanError(field, f"{found:g} {what}, this client's policy asks for at least {least:g}")
+
+    def _check_range(self, value_range: ValueRange, before: ValueRange | None) -> None:
+        low, high = value_range
+        if self.symmetric_range and low != -high:
+            raise PlanError(
+                "value_range",
+                f"({low:g}, {high:g}) is not symmetric around zero, which this client's policy asks for: a range that "
+                "can be moved shows values over many rounds",
+            )
+        half = (high - low) / 2
+        if not self.min_half_width <= half <= self.max_half_width:
+            raise PlanError(
+                "value_range",
+                f"a half width of {half:g}, this client's policy accepts {self.min_half_width:g} to "
+                f"{self.max_half_width:g}",
+            )
+        if before is not None:
+            self.check_change(value_range, before)
+
+    def check_change(self, value_range: ValueRange, before: ValueRange, *, rounds: int = 1) -> None:
+        """Refuse a range that is too far from that of so many rounds before in the same epoch."""
+        factor = (value_range[1] - value_range[0]) / (before[1] - before[0])
+        most = self.max_range_change**rounds * (1 + 1e-9)
+        if not 1 / most <= factor <= most:
+            raise PlanError(
+                "value_range",
+                f"{factor:.3g} times that of {'the round' if rounds == 1 else f'{rounds} rounds'} before, this "
+                f"client's policy accepts a factor of {self.max_range_change:g} a round",
+            )

@@ -63,11 +63,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """What the server learns: who survived, and the sums of every segment's blocks (and of the metrics')."""
+    """What the server learns: who survived, and the sums of every segment's blocks (and of the metrics').
+
+    `faulty` users dealt false shares: leave them out of the next rounds. Their subgroups' blocks say so where their
+    secrets could not be rebuilt.
+    """
 
     survivors: tuple[User, ...]
     segments: tuple[tuple[DecodedBlock, ...], ...]
     metrics: DecodedBlock | None
+    faulty: tuple[User, ...] = ()
 
 
 # --- one state a phase --------------------------------------------------------------------------------------------
@@ -275,7 +280,7 @@ class _Unmasking(_State):
 
     def close(self) -> _Closed:
         masked = self.masked
-        secrets = unmasking.rebuild(
+        rebuilt = unmasking.rebuild(
             self.plan,
             context=masked.seal_context,
             survivors=self.members,
@@ -288,14 +293,15 @@ class _Unmasking(_State):
             self.plan,
             context=self.context,
             survivors=self.survivors,
-            secrets=secrets,
+            secrets=rebuilt.secrets,
             mask_keys=masked.mask_keys,
             sums=masked.sums,
             parallel_map=self.base.parallel_map,
         )
-        segments, metrics = join_blocks(self.plan, self.survivors, masked.sums)
+        segments, metrics = join_blocks(self.plan, self.survivors, masked.sums, rebuilt.missing)
         names = tuple(self.plan.users[index] for index in self.survivors)
-        return "close", Decoded(survivors=names, segments=segments, metrics=metrics), {}
+        faulty = tuple(self.plan.users[index] for index in sorted(rebuilt.faulty))
+        return "close", Decoded(survivors=names, segments=segments, metrics=metrics, faulty=faulty), {}
 
 
 # --- the machine --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Each phase has a state type of its own, so that a step in the wrong order is a t
 
 Guarantees, whatever the server does: shares of both secrets of one user are never released; a survivor set is signed,
 and shares are released, for one set per context; nothing is masked, signed or released for a set of users that breaks
-the plan's floor, thresholds or robustness, or that leaves this user out.
+the plan's least survivors, thresholds or robustness, or that leaves this user out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Which survivor sets are admissible, how the server makes one, and the oracle: what a round of honest users ends with.
 
-A set is admissible when it reaches the thresholds, every block of every segment has no survivor or at least the floor,
-and the robustness computed from the survivors is at least the plan's `min_robustness`. Clients apply the rule to the
-list of users who shared and to the survivor set; the server makes both admissible by leaving out whole subgroups. A
-block below the floor can only become admissible by losing everybody, so what the server leaves out is forced.
+A set is admissible when it reaches the thresholds, every subgroup has no survivor or at least `min_survivors` wherever
+a segment has several blocks, every block none or at least `min_block_survivors`, and the robustness computed from the
+survivors is at least the plan's `min_robustness`. Clients apply the rule to the list of users who shared and to the
+survivor set; the server makes both admissible by leaving out whole subgroups. A subgroup or block with too few can only
+become admissible by losing everybody, so what the server leaves out is forced.
 
 The oracle is a pure function of plan and dropouts, without keys or messages. Tests hold the machines against it, the
 plain engine uses it to know who survives.
@@ -19,18 +20,22 @@ from heterosag.errors import TooFewSurvivorsError, UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol.transitions import Phase
 
-__all__ = ["Outcome", "check_admissible", "make_admissible", "outcome", "too_small_blocks"]
+__all__ = ["Outcome", "check_admissible", "make_admissible", "outcome", "too_small"]
 
 _ORDER = list(Phase)
 
 
-def too_small_blocks(plan: Plan, survivors: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    """The blocks, as tuples of subgroups, whose survivors are fewer than the floor but not none."""
+def too_small(plan: Plan, survivors: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    """The subgroups and the blocks (as tuples of subgroups) that have some survivors, but too few."""
     alive = Counter(plan.assignment[user] for user in survivors)
-    if len(alive) == len(plan.subgroups) and min(alive.values()) >= plan.min_survivors:
+    if plan.has_several_blocks:
+        for subgroup in sorted(alive):
+            if alive[subgroup] < plan.min_survivors:
+                yield (subgroup,)
+    if min(alive.values(), default=0) >= plan.min_block_survivors:
         return
     for block in plan.guarded_blocks():
-        if 0 < sum(alive[subgroup] for subgroup in block) < plan.min_survivors:
+        if 0 < sum(alive[subgroup] for subgroup in block) < plan.min_block_survivors:
             yield block
 
 
@@ -42,11 +47,12 @@ def check_admissible(plan: Plan, survivors: frozenset[int], *, dealers: Iterable
     needed = max(plan.agree_quorum, plan.share_threshold if plan.sharing.complete else 0)
     if len(survivors) < needed:
         raise TooFewSurvivorsError("thresholds", f"{len(survivors)} users are left, the thresholds need {needed}")
-    block = next(too_small_blocks(plan, survivors), None)
-    if block is not None:
-        raise TooFewSurvivorsError(
-            "min_survivors", f"subgroups {list(block)} have fewer than {plan.min_survivors} survivors"
-        )
+    few = next(too_small(plan, survivors), None)
+    if few is not None:
+        one = len(few) == 1 and plan.has_several_blocks
+        least = plan.min_survivors if one else plan.min_block_survivors
+        who = f"subgroup {few[0]} has" if one else f"subgroups {list(few)} have"
+        raise TooFewSurvivorsError("min_survivors", f"{who} fewer than {least} survivors")
     _check_robustness(plan, frozenset(range(len(plan.subgroups))) - {plan.assignment[user] for user in survivors})
     if not plan.sharing.complete:
         _check_holders(plan, survivors, survivors if dealers is None else dealers)
@@ -83,7 +89,7 @@ def make_admissible(plan: Plan, alive: Iterable[int], *, dealers: Iterable[int] 
     """The largest admissible part of `alive` that leaves out whole subgroups, or a `TooFewSurvivorsError`."""
     left = frozenset(alive)
     while True:
-        dropped = {subgroup for block in too_small_blocks(plan, left) for subgroup in block}
+        dropped = {subgroup for block in too_small(plan, left) for subgroup in block}
         if not dropped:
             break
         left = frozenset(user for user in left if plan.assignment[user] not in dropped)

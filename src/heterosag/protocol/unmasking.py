@@ -3,25 +3,27 @@
 For every user who shared, the server rebuilds sigma_self if the user survived and sigma_mask if not, never both. It
 tries the first t shares and checks the result against what the user published (its public mask key, or the commitment
 of sigma_self); only if that fails does it compare every share with its commitment, leaves the false ones out and tries
-again. If t matching shares give a wrong secret, the dealer is to blame.
+again. If t matching shares give a wrong secret, the dealer is faulty; so is one whom more holders dispute than may
+collude. A secret that cannot be rebuilt spoils the sums of its user's subgroup, not the round: see blocks.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
-from heterosag.errors import DisputedShareError, FaultyUserError, TooFewSurvivorsError, WireError
+from heterosag.crypto.secret import Secret
+from heterosag.errors import TooFewSurvivorsError, WireError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import CellLanes, ParallelMap
 from heterosag.protocol.masks import Mask
 
-__all__ = ["Commitments", "rebuild", "remove_masks"]
+__all__ = ["Commitments", "Rebuilt", "rebuild", "remove_masks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,15 @@ class Commitments:
         return cls(secret=message.secret_commitment, shares={"mask": mask, "self": own})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt(Secret):
+    """The secrets that were rebuilt, by user; why the others could not be; and who is faulty."""
+
+    secrets: dict[int, int] = field(repr=False)
+    missing: dict[int, str]
+    faulty: frozenset[int]
+
+
 def rebuild(
     plan: Plan,
     *,
@@ -49,8 +60,11 @@ def rebuild(
     mask_keys: Mapping[int, bytes],
     released: Mapping[int, Mapping[int, bytes]],
     disputes: Iterable[tuple[int, int]] = (),
-) -> dict[int, int]:
-    """sigma_self of every survivor and sigma_mask of every other sharer, each checked against what was published."""
+) -> Rebuilt:
+    """sigma_self of every survivor and sigma_mask of every other sharer, each checked against what was published.
+
+    Raises a `TooFewSurvivorsError` if a secret lacks shares though nobody disputes any.
+    """
     answers: dict[int, dict[int, int]] = {dealer: {} for dealer in commitments}
     for holder in sorted(released):
         for dealer, data in released[holder].items():
@@ -58,21 +72,31 @@ def rebuild(
                 answers[dealer][holder] = element_from_bytes(data)
             except WireError:
                 continue  # not a field element: counts as missing
-    secrets = {}
+    disputed: dict[int, set[int]] = {dealer: {h for d, h in disputes if d == dealer} for dealer in commitments}
+    secrets: dict[int, int] = {}
+    missing: dict[int, str] = {}
+    faulty: set[int] = set()
     for dealer, shares in answers.items():
-        kind = "self" if dealer in survivors else "mask"
+        kind, name = "self" if dealer in survivors else "mask", plan.users[dealer]
         check = _SecretCheck(kind, context, dealer, commitments[dealer], mask_keys[dealer])
         secret = _combine(shares, plan.share_threshold)
         if secret is None or not check.secret(secret):
             good = {holder: share for holder, share in shares.items() if check.share(holder, share)}
+            disputed[dealer] |= shares.keys() - good.keys()
             secret = _combine(good, plan.share_threshold)
             if secret is None:
-                suspects = {*(shares.keys() - good.keys()), *(h for d, h in disputes if d == dealer)}
-                raise _missing(plan, dealer, kind, len(good), suspects)
-            if not check.secret(secret):
-                raise FaultyUserError(plan.users[dealer], f"dealt shares that do not give its {kind} secret")
-        secrets[dealer] = secret
-    return secrets
+                problem = f"{len(good)} good shares of user {name!r}'s {kind} secret, {plan.share_threshold} are needed"
+                if not disputed[dealer]:
+                    raise TooFewSurvivorsError("thresholds", problem)
+                holders = ", ".join(repr(plan.users[holder]) for holder in sorted(disputed[dealer]))
+                missing[dealer] = f"{problem}; disputed by its holders {holders}"
+            elif not check.secret(secret):
+                missing[dealer] = f"user {name!r} dealt shares that do not give its {kind} secret"
+                faulty.add(dealer)
+        if dealer not in missing and secret is not None:
+            secrets[dealer] = secret
+    faulty |= {dealer for dealer, holders in disputed.items() if len(holders) > plan.colluders}
+    return Rebuilt(secrets=secrets, missing=missing, faulty=frozenset(faulty))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +128,6 @@ def _combine(shares: Mapping[int, int], threshold: int) -> int | None:
     return shamir.combine(weights, [shares[holder] for holder in chosen])
 
 
-def _missing(
-    plan: Plan, dealer: int, kind: str, found: int, suspects: Iterable[int]
-) -> DisputedShareError | TooFewSurvivorsError:
-    name = plan.users[dealer]
-    problem = f"{found} good shares of user {name!r}'s {kind} secret, {plan.share_threshold} are needed"
-    pairs = [(name, plan.users[holder]) for holder in sorted(suspects)]
-    return DisputedShareError(pairs, problem) if pairs else TooFewSurvivorsError("thresholds", problem)
-
-
 def remove_masks(
     plan: Plan,
     *,
@@ -123,7 +138,10 @@ def remove_masks(
     sums: Mapping[int, list[CellLanes]],
     parallel_map: ParallelMap = map,
 ) -> None:
-    """Take away, in place, every survivor's own mask and its pair masks with those who shared but did not survive."""
+    """Take away, in place, every survivor's own mask and its pair masks with those who shared but did not survive.
+
+    Masks of a user without a secret stay: the blocks of its subgroup are spoiled.
+    """
     members: dict[int, list[int]] = {}
     for user in survivors:
         members.setdefault(plan.assignment[user], []).append(user)
@@ -131,7 +149,8 @@ def remove_masks(
     work = []
     for subgroup, users in members.items():
         everything = tuple(range(len(plan.cells(subgroup))))
-        removed = [Mask(self_mask_key(secrets[user], context, user), False, everything) for user in users]
+        known = [user for user in users if user in secrets]
+        removed = [Mask(self_mask_key(secrets[user], context, user), False, everything) for user in known]
         for gone, private in dropped.items():
             cells = masks.shared_cells(plan, subgroup, plan.assignment[gone])
             for user in users if cells else ():

@@ -98,8 +98,8 @@ def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "faulty users the median tolerates", str(summary["byzantine_tolerance"])
     yield f"lone survivor in one subgroup, {rate}", f"{leak['one']:.2g}"
     yield f"lone survivor in any subgroup, {rate}", f"{leak['any']:.2g}"
-    yield "a lone survivor's segment leaks, without floor", f"{leak['block']:.2g}"
-    yield f"the same with the floor of {summary['min_survivors']}", f"{leak['with_floor']:.2g}"
+    yield "a lone survivor's segment leaks, without the rule", f"{leak['block']:.2g}"
+    yield f"the same with at least {summary['min_survivors']} survivors", f"{leak['with_floor']:.2g}"
     yield f"a round fails, {rate}", f"{summary['failure_probability']:.2g}"
     yield "quantization error bound", f"{summary['quantization_error']:.4g}"
     yield "share threshold, agree quorum", f"{summary['share_threshold']}, {summary['agree_quorum']}"

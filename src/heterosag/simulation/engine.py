@@ -103,6 +103,11 @@ class Result:
         return self.combined.faulty_blocks
 
     @property
+    def faulty_users(self) -> tuple[User, ...]:
+        """Users who dealt false shares: leave them out of the next rounds."""
+        return self.combined.faulty_users
+
+    @property
     def metrics(self) -> dict[str, float]:
         """The mean of each metric over the survivors."""
         return self.combined.metrics

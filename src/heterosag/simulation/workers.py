@@ -25,6 +25,7 @@ from heterosag.plan import Plan, User
 from heterosag.protocol.cells import ParallelMap
 from heterosag.protocol.client import Client
 from heterosag.protocol.context import RoundId
+from heterosag.protocol.policy import Policy
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
@@ -74,6 +75,7 @@ class LocalWorkers:
                 identity=None if identities is None else identities[user],
                 directory=directory,
                 trust_server=identities is None,
+                policy=Policy.any_plan(),  # the caller made the plan
             )
             for user in users
         }

@@ -1,17 +1,19 @@
-"""A node's own ledger on its disk: for which survivor sets it has released shares, epoch by epoch.
+"""A node's own ledger on its disk: for which sums it has released shares, over all epochs.
 
-A node runs in a new process for every message, so what it remembers of earlier rounds is a file for each epoch, beside
-its release log. It knows the rounds that it took part in itself, no others.
+A node runs in a new process for every message, so what it remembers of earlier rounds is a file for each size of model,
+beside its release log. It knows the rounds that it took part in itself, no others.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from heterosag.errors import LocalFileError
-from heterosag.ledger import Ledger, epoch_of
+from heterosag.ledger import History
 from heterosag.plan import Plan
 
 __all__ = ["LedgerFile"]
@@ -21,27 +23,54 @@ class LedgerFile:
     """A guard that refuses rounds which, with those before, would show fewer users than `sets_below`."""
 
     def __init__(self, folder: Path, plan: Plan, *, sets_below: int) -> None:
-        self._path = folder / f"ledger-{epoch_of(plan).hex()}.json"
+        self._path = folder / f"ledger-{plan.dimension}.json"
+        self._plan = plan
+        self._below = sets_below
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            known = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else []
-            self._ledger = Ledger.from_rounds(plan, known, sets_below=sets_below)
-        except (OSError, ValueError, TypeError) as error:
-            raise LocalFileError(f"cannot read the ledger {self._path}: {error}") from None
+        except OSError as error:
+            raise LocalFileError(f"cannot keep the ledger {self._path}: {error}") from None
+        self._read()
 
     def check(self, survivors: frozenset[int]) -> None:
         """Raise an `ExposedUsersError` if sums over this set would newly show a small one."""
-        self._ledger.check(survivors)
+        self._read().check(self._plan, survivors)
 
     def note(self, survivors: frozenset[int]) -> None:
-        """Write the set through to the disk, before anything is released on it."""
-        self._ledger.note(survivors)
-        fresh = self._path.with_suffix(".tmp")
+        """Write the set through to the disk, before anything is released on it.
+
+        Two programs of one node may be at it at once: under a lock the notes are read and the set is checked again, so
+        that of two sets which together show a small one only the first is noted.
+        """
+        with self._locked():
+            ledger = self._read()
+            ledger.check(self._plan, survivors)
+            ledger.note(self._plan, survivors)
+            fresh = self._path.with_suffix(".tmp")
+            try:
+                with fresh.open("w", encoding="utf-8") as file:
+                    json.dump(ledger.to_dict(), file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                fresh.replace(self._path)
+            except OSError as error:
+                raise LocalFileError(f"cannot write the ledger {self._path}: {error}") from None
+
+    def _read(self) -> History:
         try:
-            with fresh.open("w", encoding="utf-8") as file:
-                json.dump(self._ledger.to_rounds(), file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._path)
-        except OSError as error:
-            raise LocalFileError(f"cannot write the ledger {self._path}: {error}") from None
+            if not self._path.exists():
+                return History(sets_below=self._below)
+            return History.from_dict(json.loads(self._path.read_text(encoding="utf-8")), sets_below=self._below)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise LocalFileError(f"cannot read the ledger {self._path}: {error}") from None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            import fcntl
+
+            with self._path.with_suffix(".lock").open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+        except ImportError:
+            raise LocalFileError("a ledger on disk needs a system that can lock files") from None

@@ -15,8 +15,6 @@ from heterosag.errors import FaultyServerError, LocalFileError
 
 __all__ = ["FileReleaseLog"]
 
-_MOST = 1 << 20  # bytes of a claim: a digest or a list of users, eight bytes each
-
 
 class FileReleaseLog:
     """Remembers claims in a folder, which it makes. Never delete it while its keys may still be asked for."""
@@ -41,7 +39,7 @@ class FileReleaseLog:
                 os.link(fresh, path)  # whole or not at all, and only if nobody claimed before
             except FileExistsError:
                 with path.open("rb") as file:
-                    before = file.read(_MOST)
+                    before = file.read(len(value) + 1)  # of another length is another claim
                 if before != value:
                     raise FaultyServerError(
                         f"asked a second time, for something else, to {kind} under one context"

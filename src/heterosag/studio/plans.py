@@ -107,7 +107,7 @@ def _by_hand(form: Form) -> Choice:
         subgroup_size=size,
         min_survivors=requirements.min_survivors,
         max_weight=requirements.max_weight,
-        colluders=form.whole("colluders", 0, 0, MOST_USERS),
+        colluders=form.whole("colluders", requirements.min_survivors - 2, 0, MOST_USERS),
         dropout=requirements.dropout,
         fill_levels=form.flag("fill_levels"),
     )
@@ -267,7 +267,7 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
     yield _guarantee(
         "A round fails",
         f"{summary['failure_probability']:.2g}",
-        f"The price of the floor: how often too few survive at {plan.dropout:.0%} dropout.",
+        f"The price of least survivors: how often too few survive at {plan.dropout:.0%} dropout.",
     )
     yield _guarantee(
         "Quantization error bound",

@@ -18,7 +18,7 @@ from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import RULES
 from heterosag.errors import HeteroSagError, PlanError
 from heterosag.plan import Plan
-from heterosag.protocol import Client, Identity, RoundId, Server
+from heterosag.protocol import Client, Identity, Policy, RoundId, Server
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import unpack_cells
 from heterosag.protocol.encoding import fill_cells
@@ -93,7 +93,15 @@ def _begin(seed: int, watched: int, signed: bool) -> _Told:
     identities = {user: Identity.generate() for user in plan.users} if signed else {}
     directory = {user: identity.public for user, identity in identities.items()} if signed else None
     clients = {
-        user: Client(plan, user, round_id, identity=identities.get(user), directory=directory, trust_server=not signed)
+        user: Client(
+            plan,
+            user,
+            round_id,
+            identity=identities.get(user),
+            directory=directory,
+            trust_server=not signed,
+            policy=Policy.any_plan(),
+        )
         for user in plan.users
     }
     return _Told(

@@ -64,7 +64,7 @@ class TrainConfig:
     deadline: float | None = _plan(None, "seconds after which an upload counts as dropped (default: never)")
     design: DesignName = _plan("perfect", "which subgroups code a segment together")
     subgroup_size: int = _plan(8, "users a subgroup should have at least")
-    min_survivors: int = _plan(3, "least survivors of a block whose sum may be unmasked")
+    min_survivors: int = _plan(3, "least survivors of a subgroup")
     min_robustness: float | None = _plan(
         None, "least inference robustness of an admissible survivor set (default: the plan's own)"
     )

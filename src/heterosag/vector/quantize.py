@@ -82,12 +82,11 @@ def quantize(
     words: npt.NDArray[np.uint32],
     *,
     out: Lanes,
-    weight: int = 1,
     wrap_bits: int | None = None,
     size: int | None = None,
     extent: tuple[float, float] | None = None,
 ) -> int:
-    """Write weight * q for every value into `out`, q in 0..level-1, and return how many values were clipped.
+    """Write q for every value into `out`, q in 0..level-1, and return how many values were clipped.
 
     Guarantees: q is within 0..level-1 whatever the float arithmetic did; values beyond the range go to its end
     and are counted; NaN and infinity are refused before `out` is touched. With `wrap_bits` values beyond the range
@@ -120,8 +119,6 @@ def quantize(
         _round_chunks(values, low, scale, words, out, lambda chunk: np.clip(chunk, 0.0, just_below, out=chunk))
     else:
         _round_chunks(values, low, scale, words, out, None)
-    if weight != 1:
-        out *= out.dtype.type(weight)  # in integers: a product may exceed what a float holds exactly
     if wrap_bits is not None:
         reduce(out, wrap_bits)
     return clipped
@@ -160,12 +157,12 @@ def _wrap(chunk: npt.NDArray[np.float64], bits: int) -> None:
     np.mod(np.clip(chunk, -_FAR, _FAR, out=chunk), 2.0**bits, out=chunk)
 
 
-def dequantize(sums: npt.NDArray[Any], weight: int, level: int, value_range: ValueRange) -> npt.NDArray[np.float64]:
-    """A block's weighted sum of levels back to the mean value: r1 + delta * sum(w q) / sum(w)."""
-    if weight <= 0:
-        raise UsageError(f"a block's total weight is positive, not {weight}")
+def dequantize(sums: npt.NDArray[Any], users: int, level: int, value_range: ValueRange) -> npt.NDArray[np.float64]:
+    """A sum of so many users' levels back to the mean of their values: r1 + delta * sum(q) / users."""
+    if users <= 0:
+        raise UsageError(f"a sum has a positive number of users, not {users}")
     mean = sums.astype(np.float64)
-    mean /= weight
+    mean /= users
     mean *= step(value_range, level)
     mean += value_range[0]
     return mean

@@ -48,9 +48,9 @@ _CHUNK_GROUPS = 16384  # keeps the intermediate words inside the second-level ca
 _LANE_DTYPES = ((8, np.dtype("<u1")), (16, np.dtype("<u2")), (32, np.dtype("<u4")), (64, np.dtype("<u8")))
 
 
-def width(users: int, max_weight: int, level: int) -> int:
+def width(users: int, level: int) -> int:
     """Bits of the ring in which `users` users of one block add up without overflow."""
-    return (users * max_weight * (level - 1)).bit_length()
+    return (users * (level - 1)).bit_length()
 
 
 def lane_dtype(bits: int) -> np.dtype[np.unsignedinteger[Any]]:

@@ -56,7 +56,7 @@ const FIELDS = [
   { group: "What may go wrong", name: "dropout", label: "Dropout", unit: "share of users", value: 0.1, least: 0, most: 0.49 },
   { group: "What may go wrong", name: "corrupt", label: "Corrupt users", unit: "share of users", value: 0, least: 0, most: 0.49, when: required },
   { group: "What may go wrong", name: "attackers", label: "Attackers to tolerate", value: 2, least: 0, most: 15, whole: true },
-  { group: "What may go wrong", name: "colluders", label: "Colluders with the server", value: 0, least: 0, most: 50, whole: true, when: byHand },
+  { group: "What may go wrong", name: "colluders", label: "Colluders with the server", value: 1, least: 0, most: 50, whole: true, when: byHand },
   { group: "What may go wrong", name: "min_survivors", label: "Least survivors", unit: "survivors of a block", value: 3, least: 2, most: 50, whole: true },
   { group: "More", name: "most_subgroups", label: "Subgroups, at most", value: 16, least: 2, most: 64, whole: true, when: required },
   { group: "More", name: "most_classes", label: "Classes, at most", value: 6, least: 1, most: 20, whole: true, when: required },
