@@ -34,7 +34,7 @@ demo: $(VENV)/training
 
 # Coverage of crypto and protocol is measured, and must be whole, by the tests that are about them; tracing the
 # others too would take another minute.
-COVERING := tests/crypto tests/protocol tests/property tests/simulation tests/storage tests/test_ledger.py
+COVERING := tests/attacks tests/crypto tests/protocol tests/property tests/simulation tests/storage tests/test_ledger.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test: $(VENV)/everything $(VENV)/browser

@@ -42,6 +42,7 @@ def test_sums_are_possible_up_to_their_very_limit() -> None:
     assert fault(limit, clipped=15) is None
     assert fault(limit, clipped=16) == "more clipped elements than it has"
     assert fault(limit, count=6) == "its constant lane says 6 users, 5 survived"
+    assert fault(limit, weight=6) == "a total weight of 6 from 5 users", "nobody weighs more than one here"
 
 
 def test_a_false_metric_is_seen_in_the_decoded_block() -> None:

@@ -75,7 +75,7 @@ def _paper_notes(plan: Plan) -> Iterator[str]:
         if leak.any > 2 * leak.one:
             yield (
                 f"Theorem 3 of the paper counts one subgroup ({leak.one:.2g} at {plan.dropout:.0%} dropout); for any "
-                f"of {subgroups} it is {leak.any:.2g}, which is why no subgroup with fewer survivors than `min_survivors` is ever unmasked"
+                f"of {subgroups} it is {leak.any:.2g}, which is why every subgroup needs its least survivors"
             )
         if not plan.byzantine_tolerance():
             yield f"{subgroups} subgroups are too few for the median to tolerate even one faulty user"

@@ -63,14 +63,14 @@ def choose(form: Form) -> Choice:
 def _choose(key: str) -> Choice:
     """Kept for a while: the tabs ask for the same plan again and again."""
     form = Form(json.loads(key))
-    return _by_hand(form) if form.choice("mode", ("requirements", "hand")) == "hand" else _by_wishes(form)
+    return _by_hand(form) if form.choice("mode", ("requirements", "hand")) == "hand" else _by_requirements(form)
 
 
 # --- from the form to a plan --------------------------------------------------------------------------------------
 
 
-def _by_wishes(form: Form) -> Choice:
-    requirements = _wishes(form, tuple(_rates(form)))
+def _by_requirements(form: Form) -> Choice:
+    requirements = _requirements(form, tuple(_rates(form)))
     problem = None
     try:
         proposal = planner.best(requirements)
@@ -97,7 +97,7 @@ def _by_hand(form: Form) -> Choice:
     if len(rates) != len(classes):
         raise PlanError("class_rates", f"{len(classes)} classes need {len(classes)} rates, not {len(rates)}")
     everybody = tuple(rate for rate, users in zip(rates, classes, strict=True) for _ in range(users))
-    requirements = _wishes(form, everybody, MOST_SUBGROUPS)
+    requirements = _requirements(form, everybody, MOST_SUBGROUPS)
     plan = Plan.build(
         classes,
         levels,
@@ -114,7 +114,7 @@ def _by_hand(form: Form) -> Choice:
     return Choice(plan=plan, requirements=requirements, rates=tuple(rates), proposal=None)
 
 
-def _wishes(form: Form, rates: tuple[float, ...], most_subgroups: int = 16) -> planner.Requirements:
+def _requirements(form: Form, rates: tuple[float, ...], most_subgroups: int = 16) -> planner.Requirements:
     in_bits = form.choice("limit", ("deadline", "bits")) == "bits"
     half_width = form.number("value_range", 1.0, 1e-9, 1e9)
     return planner.Requirements(

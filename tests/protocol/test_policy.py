@@ -1,0 +1,74 @@
+"""What a client asks of a plan: strict without arguments, looser by name, each rule with the field that it names."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from heterosag.errors import PlanError
+from heterosag.plan import Plan
+from heterosag.protocol import Policy
+
+CAREFUL = Plan.build([24], [16], 100, value_range=0.5, subgroup_size=6)
+
+
+def build(**changes: Any) -> Plan:
+    given: dict[str, Any] = {"classes": [24], "levels": [16], "dimension": 100, "value_range": 0.5, "subgroup_size": 6}
+    return Plan.build(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("plan", "field"),
+    [
+        (build(min_survivors=2, colluders=1), "min_survivors"),
+        (build(design="secagg", min_survivors=2, colluders=1), "min_block_survivors"),
+        (build(min_robustness=0.0), "min_robustness"),
+        (build(colluders=0), "colluders"),
+        (build(sharing="sparse", assignment_seed=1), "sharing"),
+        (build(max_weight=10_001), "max_weight"),
+        (build(value_range=(-0.5, 0.4)), "value_range"),
+        (build(value_range=1e-7), "value_range"),
+    ],
+)
+def test_a_careless_plan_is_refused_and_accepted_by_name_only(plan: Plan, field: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Policy().check(plan)
+    assert refusal.value.field == field
+    Policy.any_plan().check(plan)
+
+
+def test_a_careful_plan_is_accepted() -> None:
+    Policy().check(CAREFUL)
+    Policy().check(CAREFUL, directory=range(48))
+    with pytest.raises(PlanError, match="24 users, this client's policy asks for at least 25"):
+        Policy().check(CAREFUL, directory=range(49))
+    with pytest.raises(PlanError, match="24 users, this client's policy asks for at least 30"):
+        Policy(min_users=30).check(CAREFUL, directory=range(24))
+
+
+def test_thresholds_of_half_or_less_are_refused() -> None:
+    """No plan that this software builds has them; a policy does not rely on that."""
+    weak = build()
+    object.__setattr__(weak, "agree_quorum", 12)
+    with pytest.raises(PlanError, match="no more than half of the users"):
+        Policy().check(weak)
+    low = build()
+    object.__setattr__(low, "sharing", replace(low.sharing, threshold=11))
+    with pytest.raises(PlanError, match="11 of 24 holders' shares"):
+        Policy().check(low)
+
+
+def test_exactly_one_plan_whatever_its_range() -> None:
+    pinned = Policy.exactly(build(min_survivors=2, colluders=0), ranges=(0.1, 1.0))
+    pinned.check(build(min_survivors=2, colluders=0, value_range=1.0))
+    with pytest.raises(PlanError, match="another one than the plan"):
+        pinned.check(CAREFUL)
+    with pytest.raises(PlanError, match=r"a half width of 2, .* accepts 0\.1 to 1"):
+        pinned.check(build(min_survivors=2, colluders=0, value_range=2.0))
+
+
+def test_a_range_may_change_by_so_much_a_round() -> None:
+    policy = Policy()
+    policy.check_change((-1.0, 1.0), (-0.25, 0.25), rounds=2)
+    with pytest.raises(PlanError, match="5 times that of 2 rounds before"):
+        policy.check_change((-1.0, 1.0), (-0.2, 0.2), rounds=2)
