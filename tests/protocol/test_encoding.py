@@ -75,3 +75,33 @@ def test_a_malicious_user_wraps_in_the_ring() -> None:
     assert cells[0].auxiliary[1] == 2
     huge = fill_cells(plan, 0, Update.of(plan, np.full(10, 1e300)), clip=False)
     assert all(cell.elements.max() < 2**block.bits for cell, block in zip(huge, plan.blocks_of(0), strict=True))
+
+
+def test_at_equal_bits_scaling_before_rounding_has_the_smaller_error() -> None:
+    """Against weights multiplied in after rounding, whose ring holds max_weight times the levels: the variance of the
+    weighted mean is n over the sum of squared weights of that, so never larger; at equal levels it is max_weight^2
+    times as large."""
+    from heterosag.vector.quantize import dequantize, quantize
+
+    rng = np.random.default_rng(8)
+    users, most, level, size = 6, 10, 5, 40_000
+    weights = rng.integers(1, most, users, endpoint=True)
+    values = rng.uniform(-1, 1, (users, size))
+    truth = np.average(values, axis=0, weights=weights)
+
+    def rounded(row: np.ndarray, levels: int) -> np.ndarray:
+        out = np.empty(size, dtype=np.uint64)
+        quantize(row, levels, (-1.0, 1.0), rng.integers(0, 2**32, size, dtype=np.uint32), out=out)
+        return dequantize(out, 1, levels, (-1.0, 1.0))
+
+    after = sum(w * rounded(row, level) for w, row in zip(weights, values, strict=True)) / weights.sum()
+    finer = most * (level - 1) + 1  # what the bits of weights would have held
+    found = {}
+    for levels in (level, finer):
+        scaled = [rounded(row * w / most, levels) for w, row in zip(weights, values, strict=True)]
+        found[levels] = np.var(sum(scaled) * most / weights.sum() - truth)
+    before = np.var(after - truth)
+    expected = users / float(weights @ weights)
+    assert found[finer] / before == pytest.approx(expected, rel=0.1)
+    assert found[finer] < before
+    assert found[level] / before == pytest.approx(expected * most**2, rel=0.1)
