@@ -97,13 +97,28 @@ def _trains_if_told(secret: Any, folder: Path) -> ClientApp:
 
 
 def test_7_a_nodes_weight_was_in_its_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A weight above the bound is capped: even a refusal of fixed words would tell the server that it is above."""
     nodes = make_nodes(6, tmp_path, lambda node, before: before)
     grid = grid_of(nodes, max_weight=4)
-    list(grid.send_and_receive(ask(nodes)))
-    assert grid.rounds[0].lost[FIRST_NODE] == (
-        "at mask: UsageError: this node cannot take part as it is set up; the node's own log says more"
-    )
-    assert "this node's weight is 10" in caplog.text
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert reply.content.metric_records["metrics"]["num-examples"] == 6 * 4
+    assert not grid.rounds[0].lost
+    assert "this node's weight of 10 is capped" in caplog.text
+
+
+def test_7_what_an_app_raises_stays_at_home(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        if node == FIRST_NODE:
+            raise KeyError("patient 8812")
+        return before
+
+    nodes = make_nodes(9, tmp_path, fail)
+    grid = grid_of(nodes)
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert not reply.has_error()
+    assert "8812" not in grid.rounds[0].lost[FIRST_NODE]
+    assert "the train function failed" in grid.rounds[0].lost[FIRST_NODE]
+    assert "8812" in caplog.text
 
 
 def test_7_any_metric_was_the_weight(tmp_path: Path) -> None:
@@ -164,16 +179,17 @@ def test_10_a_node_remembers_the_range_of_the_round_before(tmp_path: Path, caplo
 # --- 9: users assigned anew in every round --------------------------------------------------------------------------
 
 
-def test_9_a_node_joins_so_many_epochs_of_a_session(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_9_a_node_joins_so_many_epochs_of_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     policy = replace(Policy.any_plan(), max_epochs=3)
     own = lambda place: mod(trust_server=True, release_log=tmp_path, policy=policy)  # noqa: E731
     nodes = make_nodes(12, tmp_path, lambda node, before: before, secure=own)
     grid = grid_of(nodes)
     for number in range(5):
+        grid._session = bytes([number])  # which the server may choose anew, and gains nothing by
         grid._plans.clear()  # a new seed for who is assigned where
         (reply,) = grid.send_and_receive(ask(nodes))
         assert reply.has_error() == (number >= 3)
-    assert "after 3 epochs of this session" in caplog.text
+    assert "after 3 epochs of this run" in caplog.text
 
 
 def test_9_one_block_of_everybody_is_no_epoch(tmp_path: Path) -> None:

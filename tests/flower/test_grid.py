@@ -381,7 +381,8 @@ def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path) -> None:
     grid, _ = grid_of(nodes)
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     assert not reply.has_error()
-    assert "out of memory" in grid.rounds[0].lost[FIRST_NODE]
+    assert "out of memory" not in grid.rounds[0].lost[FIRST_NODE]
+    assert "the train function failed" in grid.rounds[0].lost[FIRST_NODE]
     assert "heterosag" not in nodes[0].context.state
 
 
@@ -592,13 +593,6 @@ def test_clipping_for_differential_privacy_is_refused(tmp_path: Path) -> None:
     strategy = Clipping(FedAvg(min_available_nodes=6), 0.1, 1.0, 6)
     with pytest.raises(UsageError, match="needs every client's own reply"):
         grid.start(strategy, initial_arrays=record(arrays()), num_rounds=1)
-
-
-def test_weights_above_the_bound_are_refused_with_the_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes = make_nodes(6, tmp_path, train)
-    grid, _ = grid_of(nodes, max_weight=4)
-    list(grid.send_and_receive(messages(nodes, arrays())))
-    told_at_home(caplog, "larger max_weight or weight_unit", grid.rounds[0].lost[FIRST_NODE])
 
 
 def test_a_metric_that_the_train_function_does_not_give_is_named(
@@ -1016,7 +1010,7 @@ def test_a_damaged_ledger_is_named_at_home_only(tmp_path: Path) -> None:
     )
     grid, _ = grid_of(nodes)
     list(grid.send_and_receive(messages(nodes, arrays())))
-    (books,) = (tmp_path / str(nodes[0].context.node_id)).glob("ledger-*.json")
+    (books,) = (tmp_path / str(nodes[0].context.node_id)).glob("ledger.json")
     books.write_text("{")
     list(grid.send_and_receive(messages(nodes, arrays())))
     assert "LocalFileError" in grid.rounds[1].lost[nodes[0].context.node_id]

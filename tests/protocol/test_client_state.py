@@ -235,3 +235,20 @@ def test_masking_secrets_are_those_of_the_roster() -> None:
         changed = msgspec.msgpack.encode(body | {"roster": [*body["roster"], stranger]})
         with pytest.raises(UsageError, match="masking secrets"):
             world.make_client(0, saved=digest("saved-client", changed) + changed)
+
+
+def test_a_client_that_has_masked_is_restored_with_what_it_masked_under() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    settled = RoundId(session=ROUND.session, number=ROUND.number, model=b"m" * 32)
+    world.server.settle(world.plan, settled)
+    for client in world.clients.values():
+        client.settle(world.plan, settled)
+    world.run("share")
+    reply = world.answer("mask", 0)
+    saved = world.clients[0].save()
+    again = world.make_client(0, saved=saved)  # made with the round alone, as a node is that knows no model yet
+    again.settle(world.plan, settled)
+    assert again.mask(world.waiting[0], world.updates[0]) == reply
+    with pytest.raises(UsageError, match="masked under another value range"):
+        world.make_client(0, saved=saved, plan=world.plan.with_value_range(0.5))

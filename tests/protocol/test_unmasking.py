@@ -38,6 +38,7 @@ def test_false_shares_count_as_missing_while_enough_good_ones_exist(bad: bytes) 
             message = change(wire.Released, message, world.plan, shares=[(dealer, bad) for dealer, _ in shares])
         world.server.receive(user, message)
     world.server.close()
+    assert set(world.server.decoded.faulty) <= {0, 1, 2, 3}
     assert total_counts(world.server.decoded) == [11, 11, 11]
     combine(world.plan, world.server.decoded, RULES["mean"])
 
@@ -51,7 +52,7 @@ def test_too_many_false_shares_name_the_pairs() -> None:
         world.server.receive(user, message)
     world.server.close()
     decoded = world.server.decoded
-    assert set(decoded.faulty) == set(range(12)), "each is disputed by six holders, more than collude"
+    assert set(decoded.faulty) == set(range(6)), "those who released other shares than they were dealt"
     for blocks in decoded.segments:
         for block in blocks:
             assert "6 good shares of user " in (block.fault or "")
@@ -117,3 +118,18 @@ def test_a_dropped_users_secret_must_stay_within_reach_on_a_sparse_graph() -> No
     found = outcome(plan, dict.fromkeys(lost, "mask"))
     assert found.error is not None
     assert "holders of user 7" in str(found.error)
+
+
+def test_two_users_who_complain_about_everybody_frame_nobody() -> None:
+    world = World(small_plan(colluders=1))
+    world.run("advertise", "share")
+    for user in world.waiting:
+        message = world.answer("mask", user)
+        if user in (3, 7):
+            everybody = [other for other in range(12) if other != user]
+            message = change(wire.MaskedVector, message, world.plan, complaints=everybody)
+        world.server.receive(user, message)
+    world.waiting = world.server.close()
+    world.run("unmask")
+    assert world.server.decoded.faulty == (3, 7)
+    combine(world.plan, world.server.decoded, RULES["mean"])

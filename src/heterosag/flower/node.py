@@ -11,11 +11,12 @@ server forgot its side; every stage that fails answers with an error that says w
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from logging import ERROR
+from logging import ERROR, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ from heterosag.simulation.workers import all_cores
 from heterosag.storage.identities import load_directory, load_identity
 from heterosag.storage.ledger_file import LedgerFile
 from heterosag.storage.release_log import FileReleaseLog
-from heterosag.storage.session_file import SessionFile
+from heterosag.storage.run_file import RunFile
 from heterosag.vector.arrays import Layout
 
 __all__ = ["mod"]
@@ -131,6 +132,11 @@ def mod(
             _erase(context)
             log(ERROR, "%s: %s", type(error).__name__, error)  # what it says may be this node's own business
             return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=_told(error)), reply_to=message)
+        except Exception as error:  # whatever the app raised: its words are this node's own business too
+            _erase(context)
+            log(ERROR, "%s: %s", type(error).__name__, error)
+            told = _told(TrainingError(""))
+            return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=told), reply_to=message)
         except BaseException:
             _erase(context)
             raise
@@ -228,7 +234,7 @@ class _Node:
         weighted_by = value(kept, "weighted-by", str, sender="server")
         if plan.max_weight > 1 and weighted_by not in self.weighted_by:
             raise FaultyServerError(f"asked for {weighted_by!r} as its weight, which this node does not allow")
-        SessionFile(self.releases / user).check(self.policy or Policy(), plan, round_id)
+        RunFile(self.releases / user, context.run_id).check(self.policy or Policy(), plan, round_id)
         identity, directory = self._identity(context)
         options: dict[str, Any] = {
             "identity": identity,
@@ -271,7 +277,7 @@ class _Node:
                 "the server says everybody sees"
             )
         client.settle(plan, replace(_round_id(kept), model=model))
-        SessionFile(self.releases / str(context.node_id)).note(plan, _round_id(kept))
+        RunFile(self.releases / str(context.node_id), context.run_id).note(plan, _round_id(kept))
         state = dict(context.state.config_records)
         trained = call_next(message, context)
         if trained.has_error():
@@ -315,14 +321,21 @@ class _Node:
         if plan.max_weight == 1:
             return 1
         unit: int = value(kept, "weight-unit", int, sender="server")
+        if unit < 1:
+            raise FaultyServerError(f"a weight is counted in units of at least one example, not {unit}")
         examples = _known(metrics, value(kept, "weighted-by", str, sender="server"))
+        if not math.isfinite(examples):
+            raise TrainingError(f"the number of examples is {examples}")
         weight = max(1, round(examples / unit))
-        if weight > plan.max_weight:
-            raise UsageError(
-                f"this node's weight is {weight}, the plan takes at most {plan.max_weight}: give the SecureGrid a "
-                "larger max_weight or weight_unit"
+        if weight > plan.max_weight:  # capped, never refused: a refusal would tell the server about the weight
+            log(
+                WARNING,
+                "this node's weight of %d is capped at the plan's max_weight of %d: a larger max_weight or weight_unit "
+                "on the SecureGrid would let it count in full",
+                weight,
+                plan.max_weight,
             )
-        return weight
+        return min(weight, plan.max_weight)
 
 
 def _round_id(kept: Mapping[str, Any]) -> RoundId:

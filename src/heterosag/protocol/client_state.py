@@ -10,7 +10,7 @@ that outlives the process does that (see release.py), because an old state can a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -25,7 +25,7 @@ from heterosag.protocol.transitions import ClientPhase
 
 __all__ = ["Replies", "load", "save"]
 
-_FORMAT = 2
+_FORMAT = 3
 
 State = Fresh | Advertised | Shared | Masked | None
 Replies = dict[str, tuple[bytes, bytes | None]]
@@ -60,6 +60,7 @@ class _Saved(Secret):
     sharers: list[int] = field(default_factory=list)
     held: dict[int, tuple[bytes, bytes]] = field(repr=False, default_factory=dict)
     signed: list[int] | None = None
+    settled: tuple[bytes, bytes] | None = None
 
 
 def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
@@ -86,6 +87,7 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
             "sharers": sorted(state.sharers),
             "held": {dealer: _pair_to_bytes(pair) for dealer, pair in state.held.items()},
             "signed": None if state.signed is None else list(state.signed),
+            "settled": (base.plan.digest, base.model),
         }
     saved = _Saved(
         format=_FORMAT,
@@ -100,8 +102,11 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
     return digest("saved-client", body) + body
 
 
-def load(data: bytes, base: Fresh) -> tuple[State, ClientPhase, Replies]:
-    """State, phase and replies of the client that `base` describes."""
+def load(data: bytes, base: Fresh) -> tuple[Fresh, State, ClientPhase, Replies]:
+    """Base, state, phase and replies of the client that `base` describes.
+
+    One that has masked already is settled with the model that it masked under.
+    """
     check, body = data[:DIGEST_SIZE], data[DIGEST_SIZE:]
     try:
         if check != digest("saved-client", body):
@@ -111,12 +116,16 @@ def load(data: bytes, base: Fresh) -> tuple[State, ClientPhase, Replies]:
             raise UsageError(f"this saved client has format {saved.format}, not {_FORMAT}")
         if (saved.context, saved.user) != (base.context, base.user):
             raise UsageError("this saved client belongs to another plan, user, session or round")
+        if saved.settled is not None:
+            if saved.settled[0] != base.plan.digest:
+                raise UsageError("this saved client has masked under another value range")
+            base = replace(base, model=saved.settled[1])
         state, phase = _state(saved, base), ClientPhase(saved.phase)
         if not isinstance(state, _KINDS.get(phase, type(None))):
             raise UsageError(f"the phase {saved.phase!r} with the state {saved.kind!r}")
         if save(base, state, saved.phase, saved.replies) != data:
             raise UsageError("not the one encoding of its state")
-        return state, phase, saved.replies
+        return base, state, phase, saved.replies
     except (msgspec.DecodeError, WireError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"this is not a saved client: {error}") from None
 

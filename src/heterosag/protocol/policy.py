@@ -33,7 +33,7 @@ class Policy:
         min_half_width: Least half width of the value range.
         max_half_width: Greatest half width of the value range.
         max_range_change: Greatest factor by which the range may change from one round of an epoch to the next.
-        max_epochs: Most epochs, each with users assigned anew, that a node joins in a session; plans of one block do
+        max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
             not count.
         frame: The digest of the one plan that is accepted, whatever its value range: see `exactly`.
 

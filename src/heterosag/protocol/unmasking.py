@@ -3,8 +3,10 @@
 For every user who shared, the server rebuilds sigma_self if the user survived and sigma_mask if not, never both. It
 tries the first t shares and checks the result against what the user published (its public mask key, or the commitment
 of sigma_self); only if that fails does it compare every share with its commitment, leaves the false ones out and tries
-again. If t matching shares give a wrong secret, the dealer is faulty; so is one whom more holders dispute than may
-collude. A secret that cannot be rebuilt spoils the sums of its user's subgroup, not the round: see blocks.py.
+again. A secret that cannot be rebuilt spoils the sums of its user's subgroup, not the round: see blocks.py.
+
+Faulty are: a dealer whose t matching shares give a wrong secret, one whom more holders dispute than may collude, a
+holder who disputes more dealers than that, and one who releases another share than it was dealt.
 """
 
 from __future__ import annotations
@@ -72,23 +74,33 @@ def rebuild(
                 answers[dealer][holder] = element_from_bytes(data)
             except WireError:
                 continue  # not a field element: counts as missing
-    disputed: dict[int, set[int]] = {dealer: {h for d, h in disputes if d == dealer} for dealer in commitments}
+    complaints: dict[int, set[int]] = {}
+    for dealer, holder in disputes:
+        complaints.setdefault(holder, set()).add(dealer)
+    # No more than `colluders` users deal falsely, so whoever complains about more of them is false itself.
+    most = max(plan.colluders, 1)
+    faulty = {holder for holder, dealers in complaints.items() if len(dealers) > most}
+    disputed: dict[int, set[int]] = {dealer: set() for dealer in commitments}
+    for holder, dealers in complaints.items():
+        for dealer in dealers if holder not in faulty else ():
+            disputed[dealer].add(holder)
     secrets: dict[int, int] = {}
     missing: dict[int, str] = {}
-    faulty: set[int] = set()
     for dealer, shares in answers.items():
         kind, name = "self" if dealer in survivors else "mask", plan.users[dealer]
         check = _SecretCheck(kind, context, dealer, commitments[dealer], mask_keys[dealer])
         secret = _combine(shares, plan.share_threshold)
         if secret is None or not check.secret(secret):
             good = {holder: share for holder, share in shares.items() if check.share(holder, share)}
-            disputed[dealer] |= shares.keys() - good.keys()
+            false = shares.keys() - good.keys()
+            faulty |= false  # a holder that had nothing to complain about had the share that was committed to
             secret = _combine(good, plan.share_threshold)
             if secret is None:
                 problem = f"{len(good)} good shares of user {name!r}'s {kind} secret, {plan.share_threshold} are needed"
-                if not disputed[dealer]:
+                suspects = disputed[dealer] | false | {h for h, dealers in complaints.items() if dealer in dealers}
+                if not suspects:
                     raise TooFewSurvivorsError("thresholds", problem)
-                holders = ", ".join(repr(plan.users[holder]) for holder in sorted(disputed[dealer]))
+                holders = ", ".join(repr(plan.users[holder]) for holder in sorted(suspects))
                 missing[dealer] = f"{problem}; disputed by its holders {holders}"
             elif not check.secret(secret):
                 missing[dealer] = f"user {name!r} dealt shares that do not give its {kind} secret"

@@ -1,20 +1,20 @@
 """A node's own ledger on its disk: for which sums it has released shares, over all epochs.
 
-A node runs in a new process for every message, so what it remembers of earlier rounds is a file for each size of model,
-beside its release log. It knows the rounds that it took part in itself, no others.
+A node runs in a new process for every message, so what it remembers of earlier rounds is a file beside its
+release log, one for all models: elements are told by their place. It knows the rounds that it took part in itself, no
+others.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from heterosag.errors import LocalFileError
 from heterosag.ledger import History
 from heterosag.plan import Plan
+from heterosag.storage.locks import locked
 
 __all__ = ["LedgerFile"]
 
@@ -23,7 +23,7 @@ class LedgerFile:
     """A guard that refuses rounds which, with those before, would show fewer users than `sets_below`."""
 
     def __init__(self, folder: Path, plan: Plan, *, sets_below: int) -> None:
-        self._path = folder / f"ledger-{plan.dimension}.json"
+        self._path = folder / "ledger.json"
         self._plan = plan
         self._below = sets_below
         try:
@@ -42,7 +42,7 @@ class LedgerFile:
         Two programs of one node may be at it at once: under a lock the notes are read and the set is checked again, so
         that of two sets which together show a small one only the first is noted.
         """
-        with self._locked():
+        with locked(self._path.with_suffix(".lock")):
             ledger = self._read()
             ledger.check(self._plan, survivors)
             ledger.note(self._plan, survivors)
@@ -63,14 +63,3 @@ class LedgerFile:
             return History.from_dict(json.loads(self._path.read_text(encoding="utf-8")), sets_below=self._below)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise LocalFileError(f"cannot read the ledger {self._path}: {error}") from None
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        try:
-            import fcntl
-
-            with self._path.with_suffix(".lock").open("w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                yield
-        except ImportError:
-            raise LocalFileError("a ledger on disk needs a system that can lock files") from None
