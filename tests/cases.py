@@ -13,7 +13,7 @@ from hypothesis import settings
 
 __all__ = ["THOROUGH", "each", "examples"]
 
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") in ("thorough", "random")
 """Whether there is time for more examples, as in `make test-all`."""
 
 Test = Callable[..., None]

@@ -1,7 +1,8 @@
 """Settings for all tests: one thread a process, as many examples as there is time for, and what reproduces a failure.
 
 `make test` runs two processes at once on two cores: with threads of their own they only get into each other's way.
-`HYPOTHESIS_PROFILE=thorough` (as in `make test-all`) looks at four times as many examples.
+`HYPOTHESIS_PROFILE=thorough` (as in `make test-all`) looks at four times as many examples. The examples are the same in
+every run, so that a change passes or fails for what it is; `HYPOTHESIS_PROFILE=random` looks for new ones.
 """
 
 import os
@@ -12,8 +13,9 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.load_profile("default")
+RANDOM = os.environ.get("HYPOTHESIS_PROFILE") == "random"
+settings.register_profile("ours", deadline=None, print_blob=True, derandomize=not RANDOM)
+settings.load_profile("ours")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heterosag.errors import InfeasibleError, UsageError
@@ -62,6 +62,7 @@ def test_the_papers_plan_is_beaten_at_no_more_time_for_any_class() -> None:
     st.integers(0, 2),
     st.sampled_from([1, 7]),
 )
+@example([1.0] * 21 + [0.359375], 28_874, 2.25, 0.2, 3, 0, 1)  # the bound is met: it and the error differ by rounding
 def test_whatever_is_asked_for_is_met_or_refused(
     rates: list[float], dimension: int, deadline: float, dropout: float, min_survivors: int, attackers: int, weight: int
 ) -> None:
@@ -113,7 +114,7 @@ def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: fl
         return
     assert solved is not None
     assert solved.error <= model.error(least) * (1 + THRIFT)
-    assert solved.lower_bound <= solved.error
+    assert solved.lower_bound <= solved.error * (1 + 1e-12)
     spent = [sum(solved.bits[:place]) + (5 - place) * width for place, width in enumerate(solved.bits)]
     assert all(one <= room for one, room in zip(spent, budgets, strict=True))
 

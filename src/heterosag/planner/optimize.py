@@ -81,7 +81,7 @@ def _propose(requirements: Requirements, rates: Sequence[float], order: tuple[in
     return Proposal(
         plan=plan,
         error=error,
-        lower_bound=solved.lower_bound,
+        lower_bound=min(solved.lower_bound, error),  # where both are one number, rounding may put either above
         seconds=tuple(size * 8 / (rates[first] * 1e6) for size, first in zip(sent, firsts, strict=True)),
         bytes=tuple(sent),
         order=order,
