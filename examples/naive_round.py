@@ -375,7 +375,7 @@ class Plan:
             for start, (stop, blocks) in zip(starts[:-1], segments, strict=True)
         ]
         if self.metrics:
-            self.rows.append([Cell(1, 0, 1 + len(self.metrics), block=tuple(range(len(subgroups))))])
+            self.rows.append([Cell(1, 0, len(self.lanes) - 1 + len(self.metrics), block=tuple(range(len(subgroups))))])
 
     def cells(self, subgroup: int) -> list[Cell]:
         """List what a user of a subgroup sends."""
@@ -519,7 +519,9 @@ class User:
             lanes = {"count": 1, "weight": weight, "clipped": clipped}
             content.append((elements, [lanes[name] for name in plan.lanes]))
         if plan.metrics:
-            content.append(([], [1, *(round(given["metrics"][name] * 2**20) % 2**64 for name in plan.metrics)]))
+            scale = 2.0**24 * (weight / plan.bound)
+            counts = [1, weight][: len(plan.lanes) - 1]
+            content.append(([], [*counts, *(round(given["metrics"][name] * scale) % 2**64 for name in plan.metrics)]))
         same(f"cells of user {self.me}", content, [(cell["elements"], cell["auxiliary"]) for cell in given["cells"]])
         return content
 
@@ -642,7 +644,7 @@ class Server:
             if parts:
                 sums = [sum(column) % 2**cell.bits for column in zip(*(part[0] for part in parts), strict=True)]
                 lanes = [sum(column) % 2**64 for column in zip(*(part[1] for part in parts), strict=True)]
-                names = self.plan.lanes if c < self.plan.segments else ["count", *self.plan.metrics]
+                names = self.plan.lanes if c < self.plan.segments else [*self.plan.lanes[:-1], *self.plan.metrics]
                 block = {"segment": c, "subgroups": list(cell.block), "survivors": len(parts), "sums": sums}
                 block["auxiliary"] = dict(sorted(zip(names, lanes, strict=True)))
                 blocks.append(block | {"mean": self.mean(cell, block)})
@@ -701,7 +703,8 @@ def compare_result(case: dict[str, Any], plan: Plan, server: Server) -> None:
     same("aggregate", aggregate, case["aggregate"])
     lanes = blocks[-1]["auxiliary"]
     signed = {name: (lanes[name] + 2**63) % 2**64 - 2**63 for name in plan.metrics}
-    same("metrics", {name: value / 2**20 / lanes["count"] for name, value in signed.items()}, case["metrics"])
+    weight = lanes.get("weight", lanes["count"])
+    same("metrics", {name: v / 2**24 * plan.bound / weight for name, v in signed.items()}, case["metrics"])
     print(f"{case['name']:7}combine   {len(blocks)} blocks, {len(aggregate)} elements, {len(signed)} metrics equal")
 
 

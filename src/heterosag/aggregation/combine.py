@@ -109,8 +109,8 @@ def _describe(segment: int, block: DecodedBlock) -> BlockSum:
 
 
 def _metrics(plan: Plan, block: DecodedBlock | None) -> dict[str, float]:
-    """The mean of each metric over the survivors; none where the block is faulty."""
+    """The mean of each metric over the survivors, weighted as their updates are; none where the block is faulty."""
     if block is None or block.fault is not None:
         return {}
-    sums = {name: decode_metric(block.auxiliary[name], block.survivors) for name in plan.metrics}
-    return {name: total / block.survivors for name, total in sums.items() if total is not None}
+    means = {name: decode_metric(plan, block.auxiliary[name], block.weight) for name in plan.metrics}
+    return {name: mean for name, mean in means.items() if mean is not None}

@@ -46,8 +46,8 @@ def check_metrics(metrics: Any, users: int) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
             raise PlanError("metrics", f"a metric has a name of 1 to {_LONGEST_NAME} characters, not {name!r}")
-    if len(set(names)) != len(names) or "count" in names:
-        raise PlanError("metrics", "names of metrics are distinct, and none is 'count'")
+    if len(set(names)) != len(names) or {"count", "weight"} & set(names):
+        raise PlanError("metrics", "names of metrics are distinct, and none is 'count' or 'weight'")
     if names and users > MOST_USERS_WITH_METRICS:
         raise PlanError("metrics", f"can be summed over at most {MOST_USERS_WITH_METRICS} users, not {users}")
     return names

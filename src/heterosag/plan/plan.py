@@ -62,6 +62,7 @@ class Plan:
     - `subgroups`: who is assigned to each; `design`: which of them code each segment together; `segments`: slices of
       the vector with their blocks, levels and rings.
     - `sharing`: who holds whose shares; `agree_quorum`: signatures on a survivor set before anything is released.
+    - `has_several_blocks`: whether a segment has more than one, so that subgroups have sums of their own to hide.
     """
 
     users: tuple[User, ...]
@@ -85,6 +86,7 @@ class Plan:
     subgroups: tuple[Subgroup, ...] = field(init=False)
     segments: tuple[PlannedSegment, ...] = field(init=False)
     agree_quorum: int = field(init=False)
+    has_several_blocks: bool = field(init=False, compare=False)
     notes: tuple[str, ...] = field(init=False, compare=False)
     assignment: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _roster: dict[User, int] = field(init=False, repr=False, compare=False)
@@ -228,6 +230,7 @@ class Plan:
             "subgroups": subgroups,
             "segments": segments,
             "agree_quorum": quorum,
+            "has_several_blocks": any(len(segment.blocks) > 1 for segment in segments),
             "assignment": tuple(
                 subgroup for _, subgroup in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)
             ),
@@ -258,6 +261,27 @@ class Plan:
         other = copy(self)  # nothing else in a plan depends on its range, so nothing is built again
         object.__setattr__(other, "value_range", checked)
         object.__setattr__(other, "_digest", [])
+        return other
+
+    def only_metrics(self) -> Plan:
+        """What is left of the plan in a round that sums metrics and no update: the cell of metrics, a block of all.
+
+        Users, thresholds, admissible survivor sets, digest and frame are those of the whole plan.
+        """
+        if not self.metrics:
+            raise UsageError("this plan has no metrics to sum")
+        other = copy(self)
+        kept: dict[str, Any] = {
+            "dimension": 0,
+            "segments": (),
+            "_cells": {},
+            "_sizes_on_wire": [],
+            "_digest": [self.digest],
+            "_frame": [self.frame],
+            "_guarded": [self.guarded_blocks()],
+        }
+        for name, value in kept.items():
+            object.__setattr__(other, name, value)
         return other
 
     def __repr__(self) -> str:
@@ -308,7 +332,7 @@ class Plan:
             if self.metrics:
                 everyone = tuple(range(len(self.subgroups)))
                 block = PlannedBlock(subgroups=everyone, users=len(self.users), level=2, bits=1)
-                end, lanes = self.dimension, ("count", *self.metrics)
+                end, lanes = self.dimension, (*self.lanes[:-1], *self.metrics)  # counts and weights, as of a segment
                 cells.append(Cell(segment=len(self.segments), start=end, stop=end, block=block, lanes=lanes))
             self._cells[subgroup] = tuple(cells)
         return self._cells[subgroup]
@@ -328,11 +352,6 @@ class Plan:
             blocks = {block.subgroups for segment in self.segments for block in segment.blocks}
             self._guarded.append(tuple(sorted(blocks)))
         return self._guarded[0]
-
-    @property
-    def has_several_blocks(self) -> bool:
-        """Whether a segment has more than one block, so that subgroups have sums of their own to hide."""
-        return any(len(segment.blocks) > 1 for segment in self.segments)
 
     def lost_subgroups(self, survivors: Iterable[User]) -> frozenset[int]:
         """The subgroups of which nobody is among the survivors."""

@@ -43,11 +43,9 @@ def find_fault(
     The constant lane must decode to the number of survivors (masks that did not cancel, or a malicious user, fail
     here), the weight must be one that so many users can have, no element may exceed what they can make.
     """
-    weight = auxiliary.get("weight", auxiliary["count"])
-    if auxiliary["count"] != survivors:
-        return f"its constant lane says {auxiliary['count']} users, {survivors} survived"
-    if not survivors <= weight <= survivors * plan.max_weight:
-        return f"a total weight of {weight} from {survivors} users"
+    fault = _find_count_fault(plan, survivors, auxiliary)
+    if fault is not None:
+        return fault
     if int(elements.max()) > survivors * (block.level - 1):
         return "a sum beyond what so many users can make"
     if auxiliary["clipped"] > survivors * elements.size:
@@ -57,10 +55,21 @@ def find_fault(
 
 def find_metric_fault(plan: Plan, survivors: int, auxiliary: Mapping[str, int]) -> str | None:
     """Why honest users cannot have made the block of metrics."""
+    fault = _find_count_fault(plan, survivors, auxiliary)
+    if fault is not None:
+        return fault
+    weight = auxiliary.get("weight", survivors)
+    if any(decode_metric(plan, auxiliary[name], weight) is None for name in plan.metrics):
+        return "a metric beyond its limit"
+    return None
+
+
+def _find_count_fault(plan: Plan, survivors: int, auxiliary: Mapping[str, int]) -> str | None:
+    weight = auxiliary.get("weight", auxiliary["count"])
     if auxiliary["count"] != survivors:
         return f"its constant lane says {auxiliary['count']} users, {survivors} survived"
-    if any(decode_metric(auxiliary[name], survivors) is None for name in plan.metrics):
-        return "a metric beyond its limit"
+    if not survivors <= weight <= survivors * plan.max_weight:
+        return f"a total weight of {weight} from {survivors} users"
     return None
 
 

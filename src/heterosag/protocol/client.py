@@ -104,11 +104,12 @@ class Client(Secret):
         self._guard = guard
         self._policy = policy or Policy()
         self._directory = directory
+        content, model = round_id.content(plan)
         self._base = Fresh(
-            plan=plan,
+            plan=content,
             user=index,
             context=round_id.context(plan),
-            model=round_id.model,
+            model=model,
             identity=identity,
             directory=known,
         )
@@ -158,12 +159,13 @@ class Client(Secret):
         """
         if round_id.context(plan) != self._base.context:
             raise FaultyServerError("this is another round or plan: only the value range and the model may change")
-        if (plan.digest, round_id.model) == (self._base.plan.digest, self._base.model):
+        content, model = round_id.content(plan)
+        if (plan.digest, model) == (self._base.plan.digest, self._base.model):
             return
         if self.phase not in (ClientPhase.FRESH, ClientPhase.ADVERTISED, ClientPhase.SHARED):
             raise FaultyServerError("another value range or model than the one that this client masked under")
         self._policy.check(plan, directory=self._directory)
-        base = replace(self._base, plan=plan, model=round_id.model)
+        base = replace(self._base, plan=content, model=model)
         if isinstance(self._state, Advertised | Shared):
             self._state = replace(self._state, base=base)
         else:

@@ -28,11 +28,13 @@ class RoundId:
     - `session`: 1 to 64 bytes that no other run has, the same for all parties.
     - `number`: the round's number in the session: a serial, never used again, even after a round that failed.
     - `model`: a digest (32 bytes) of the model and of everything else that training sees, zeros if there is none.
+    - `metrics_only`: whether the plan's metrics are summed and nothing else, as in an evaluation.
     """
 
     session: bytes
     number: int = 0
     model: bytes = bytes(DIGEST_SIZE)
+    metrics_only: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.session, bytes) or not isinstance(self.model, bytes):
@@ -43,6 +45,12 @@ class RoundId:
     def context(self, plan: Plan) -> bytes:
         """c0: what the round's first messages are bound to, whatever its value range and model will be."""
         return digest("context/round", index_bytes(WIRE_VERSION, self.number), plan.frame, self.session)
+
+    def content(self, plan: Plan) -> tuple[Plan, bytes]:
+        """What is masked: the plan, or what is left of it where metrics alone are summed; and what c2 says of it."""
+        if self.metrics_only:
+            return plan.only_metrics(), digest("context/metrics", self.model)
+        return plan, self.model
 
 
 def roster_context(context: bytes, advertised: Sequence[Advertised]) -> bytes:

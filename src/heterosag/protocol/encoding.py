@@ -22,7 +22,7 @@ from heterosag.vector.rotation import rotate, unrotate
 
 __all__ = ["decode", "decode_metric", "fill_cells"]
 
-_METRIC_SCALE = 2.0**20
+_METRIC_SCALE = 2.0**24
 
 
 def fill_cells(
@@ -95,10 +95,10 @@ def _fill_run(
 
 
 def _with_lanes(plan: Plan, cell: Cell, update: Update, elements: Lanes, clipped: int) -> CellLanes:
-    if cell.segment < len(plan.segments):
-        values = {"count": 1, "weight": update.weight, "clipped": clipped}
-    else:
-        values = {"count": 1, **{name: round(value * _METRIC_SCALE) % 2**64 for name, value in update.metrics.items()}}
+    values = {"count": 1, "weight": update.weight, "clipped": clipped}
+    if cell.segment == len(plan.segments):
+        scale = _METRIC_SCALE * (update.weight / plan.max_weight)
+        values |= {name: round(value * scale) % 2**64 for name, value in update.metrics.items()}
     return CellLanes(elements, np.array([values[lane] for lane in cell.lanes], dtype=np.uint64))
 
 
@@ -112,7 +112,7 @@ def decode(
     return unrotate(mean, segment) if plan.rotate else mean
 
 
-def decode_metric(total: int, users: int) -> float | None:
-    """The sum of a metric over so many users from its 64-bit lane; None if honest users cannot have made it."""
-    value = (total - 2**64 if total >= 2**63 else total) / _METRIC_SCALE
-    return value if abs(value) <= users * METRIC_LIMIT else None
+def decode_metric(plan: Plan, total: int, weight: int) -> float | None:
+    """The weighted mean of a metric from its 64-bit lane; None if users of this weight cannot have made it."""
+    mean = (total - 2**64 if total >= 2**63 else total) / _METRIC_SCALE * plan.max_weight / weight
+    return mean if abs(mean) <= METRIC_LIMIT + 1 else None  # each user's part was rounded

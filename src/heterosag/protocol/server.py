@@ -329,13 +329,14 @@ class Server:
         guard: Guard | None = None,
         parallel_map: ParallelMap = map,
     ) -> None:
-        self.plan = plan
+        content, model = round_id.content(plan)
+        self.plan = content
         self.phase = ServerPhase.ADVERTISE
         self.refusals: list[Refusal] = []
         base = _Round(
-            plan=plan,
+            plan=content,
             context=round_id.context(plan),
-            model=round_id.model,
+            model=model,
             directory=directory,
             guard=guard,
             parallel_map=parallel_map,
@@ -373,8 +374,9 @@ class Server:
             raise UsageError("a round is settled before its share phase closes")
         if round_id.context(plan) != state.base.context:
             raise UsageError("this is another round or plan: only the value range and the model may change")
-        self.plan = state.plan = plan
-        state.base = dataclasses.replace(state.base, plan=plan, model=round_id.model)
+        content, model = round_id.content(plan)
+        self.plan = state.plan = content
+        state.base = dataclasses.replace(state.base, plan=content, model=model)
 
     def receive(self, user: User, data: bytes) -> bool:
         """Take a user's message. True if it counts now, False if it is late or an identical duplicate.

@@ -16,7 +16,7 @@ from heterosag.vector.quantize import check_finite
 
 __all__ = ["METRIC_LIMIT", "Update", "checksum"]
 
-METRIC_LIMIT = 2**28
+METRIC_LIMIT = 2**24
 """Largest magnitude of a metric."""
 
 _SAMPLES = 4096  # elements of a vector that its checksum keeps

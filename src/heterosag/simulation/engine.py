@@ -109,7 +109,7 @@ class Result:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The mean of each metric over the survivors."""
+        """The mean of each metric over the survivors, weighted as their updates are."""
         return self.combined.metrics
 
 

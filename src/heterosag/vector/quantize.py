@@ -58,6 +58,8 @@ def check_range(value_range: ValueRange | float) -> ValueRange:
 
 def check_finite(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
     """Least and greatest value; refuses NaN and infinity, which have no level and would spoil a whole sum."""
+    if not values.size:
+        return 0.0, 0.0
     least, most = float(values.min()), float(values.max())
     if not (math.isfinite(least) and math.isfinite(most)):
         bad = np.flatnonzero(~np.isfinite(values))
