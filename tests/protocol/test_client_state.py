@@ -250,5 +250,11 @@ def test_a_client_that_has_masked_is_restored_with_what_it_masked_under() -> Non
     again = world.make_client(0, saved=saved)  # made with the round alone, as a node is that knows no model yet
     again.settle(world.plan, settled)
     assert again.mask(world.waiting[0], world.updates[0]) == reply
-    with pytest.raises(UsageError, match="masked under another value range"):
-        world.make_client(0, saved=saved, plan=world.plan.with_value_range(0.5))
+    opened = world.make_client(0, saved=saved, plan=world.plan.with_value_range(0.5))  # the range it was opened with
+    assert opened.plan.value_range == world.plan.value_range
+    with pytest.raises(FaultyServerError, match="another value range"):
+        opened.settle(world.plan.with_value_range(0.5), settled)
+    body = msgspec.msgpack.decode(saved[32:])
+    changed = msgspec.msgpack.encode(body | {"settled": [1.0, -1.0, False, b"m" * 32]})
+    with pytest.raises(UsageError, match="not a saved client"):
+        world.make_client(0, saved=digest("saved-client", changed) + changed)

@@ -83,6 +83,6 @@ def test_who_masks_metrics_alone_and_who_masks_an_update_cannot_be_combined() ->
         world.server.receive(0, reply)
     with pytest.raises(FaultyServerError, match="masked under"):
         lone.settle(world.plan, ROUND)
+    world.clients[1].settle(world.plan, ALONE)
     with pytest.raises(UsageError, match="0 elements"):
-        world.clients[1].settle(world.plan, ALONE)
         world.clients[1].mask(world.waiting[1], np.zeros(world.plan.dimension), metrics={"loss": 1.0})

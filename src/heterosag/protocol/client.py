@@ -50,7 +50,8 @@ class Client(Secret):
         release_log: Remembers what was shared, masked, signed and released, so that it is done once; give one that
             outlives the program (`heterosag.storage.release_log.FileReleaseLog`) where a client may be restarted.
         guard: Refuses survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from
-            round to round.
+            round to round. A round of metrics alone, which are summed over everybody, is not counted.
+        settled: False where the round's value range and model are not known yet: nothing is masked before `settle`.
 
     Raises:
         UsageError: Neither an identity with a directory nor `trust_server` was given, or they do not fit the plan.
@@ -85,8 +86,9 @@ class Client(Secret):
         policy: Policy | None = None,
         release_log: ReleaseLog | None = None,
         guard: Guard | None = None,
+        settled: bool = True,
     ) -> None:
-        (policy or Policy()).check(plan, directory=directory)
+        (policy or Policy()).check(plan, directory=directory, settled=settled)
         if (identity is None) != (directory is None):
             raise UsageError("an identity needs the directory of everybody's public keys, and the other way round")
         if identity is None and not trust_server:
@@ -102,6 +104,7 @@ class Client(Secret):
         self.phase = ClientPhase.FRESH
         self._log = release_log or MemoryReleaseLog()
         self._guard = guard
+        self._settled = settled
         self._policy = policy or Policy()
         self._directory = directory
         content, model = round_id.content(plan)
@@ -143,6 +146,7 @@ class Client(Secret):
         """
         client = cls(plan, user, round_id, **options)
         client._base, client._state, client.phase, client._replies = client_state.load(saved, client._base)
+        client._settled |= isinstance(client._state, Masked)
         return client
 
     def settle(self, plan: Plan, round_id: RoundId) -> None:
@@ -160,7 +164,7 @@ class Client(Secret):
         if round_id.context(plan) != self._base.context:
             raise FaultyServerError("this is another round or plan: only the value range and the model may change")
         content, model = round_id.content(plan)
-        if (plan.digest, model) == (self._base.plan.digest, self._base.model):
+        if self._settled and (plan.digest, model) == (self._base.plan.digest, self._base.model):
             return
         if self.phase not in (ClientPhase.FRESH, ClientPhase.ADVERTISED, ClientPhase.SHARED):
             raise FaultyServerError("another value range or model than the one that this client masked under")
@@ -171,6 +175,7 @@ class Client(Secret):
         else:
             self._state = base
         self._base = base
+        self._settled = True
 
     @property
     def plan(self) -> Plan:
@@ -251,6 +256,8 @@ class Client(Secret):
         neither.
         """
 
+        if not self._settled:
+            raise UsageError("the round's value range and model are not known yet: settle comes before mask")
         if isinstance(vector, Update):
             vector.check_fits(self.plan)
             given = (vector.vector, vector.weight, vector.metrics)
@@ -272,7 +279,8 @@ class Client(Secret):
 
     def agree(self, message: bytes) -> bytes:
         """Phase 3, with identities only: sign the survivor set, once."""
-        reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log, self._guard))
+        guard = self._counted()
+        reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log, guard))
         self._forget_vector()
         return reply
 
@@ -280,9 +288,14 @@ class Client(Secret):
         """Phase 4: release one share of every dealer, of sigma_self if it survived and of sigma_mask if not, once."""
         masked = isinstance(self._state, Masked) and self._state.base.identity is None
         event = "unmask, without identities" if masked and self.phase is ClientPhase.MASKED else "unmask"
-        reply = self._step(event, message, lambda state: (None, steps.release(state, message, self._log, self._guard)))
+        guard = self._counted()
+        reply = self._step(event, message, lambda state: (None, steps.release(state, message, self._log, guard)))
         self._forget_vector()
         return reply
+
+    def _counted(self) -> Guard | None:
+        """The guard, where the round shows sums of blocks."""
+        return self._guard if self.plan.segments else None
 
     def _forget_vector(self) -> None:
         """Once the server has gone on, the masked vector is not sent again: keep only what it answered."""

@@ -19,13 +19,13 @@ from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.hashing import DIGEST_SIZE, digest
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE, RoundSecrets, mask_private_key
 from heterosag.crypto.secret import Secret
-from heterosag.errors import UsageError, WireError
+from heterosag.errors import PlanError, UsageError, WireError
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared, mask_partners
 from heterosag.protocol.transitions import ClientPhase
 
 __all__ = ["Replies", "load", "save"]
 
-_FORMAT = 3
+_FORMAT = 4
 
 State = Fresh | Advertised | Shared | Masked | None
 Replies = dict[str, tuple[bytes, bytes | None]]
@@ -60,7 +60,7 @@ class _Saved(Secret):
     sharers: list[int] = field(default_factory=list)
     held: dict[int, tuple[bytes, bytes]] = field(repr=False, default_factory=dict)
     signed: list[int] | None = None
-    settled: tuple[bytes, bytes] | None = None
+    settled: tuple[float, float, bool, bytes] | None = None
 
 
 def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
@@ -87,7 +87,7 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
             "sharers": sorted(state.sharers),
             "held": {dealer: _pair_to_bytes(pair) for dealer, pair in state.held.items()},
             "signed": None if state.signed is None else list(state.signed),
-            "settled": (base.plan.digest, base.model),
+            "settled": (*base.plan.value_range, not base.plan.dimension, base.model),
         }
     saved = _Saved(
         format=_FORMAT,
@@ -105,7 +105,7 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
 def load(data: bytes, base: Fresh) -> tuple[Fresh, State, ClientPhase, Replies]:
     """Base, state, phase and replies of the client that `base` describes.
 
-    One that has masked already is settled with the model that it masked under.
+    One that has masked already is settled with the value range and model that it masked under.
     """
     check, body = data[:DIGEST_SIZE], data[DIGEST_SIZE:]
     try:
@@ -117,16 +117,16 @@ def load(data: bytes, base: Fresh) -> tuple[Fresh, State, ClientPhase, Replies]:
         if (saved.context, saved.user) != (base.context, base.user):
             raise UsageError("this saved client belongs to another plan, user, session or round")
         if saved.settled is not None:
-            if saved.settled[0] != base.plan.digest:
-                raise UsageError("this saved client has masked under another value range")
-            base = replace(base, model=saved.settled[1])
+            low, high, metrics_only, model = saved.settled
+            plan = base.plan.with_value_range((low, high))
+            base = replace(base, plan=plan.only_metrics() if metrics_only else plan, model=model)
         state, phase = _state(saved, base), ClientPhase(saved.phase)
         if not isinstance(state, _KINDS.get(phase, type(None))):
             raise UsageError(f"the phase {saved.phase!r} with the state {saved.kind!r}")
         if save(base, state, saved.phase, saved.replies) != data:
             raise UsageError("not the one encoding of its state")
         return base, state, phase, saved.replies
-    except (msgspec.DecodeError, WireError, TypeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, PlanError, WireError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"this is not a saved client: {error}") from None
 
 

@@ -89,18 +89,27 @@ class Policy:
         """
         return cls(frame=plan.frame, min_half_width=ranges[0], max_half_width=ranges[1])
 
-    def check(self, plan: Plan, *, directory: Collection[User] | None = None, before: ValueRange | None = None) -> None:
+    def check(
+        self,
+        plan: Plan,
+        *,
+        directory: Collection[User] | None = None,
+        before: ValueRange | None = None,
+        settled: bool = True,
+    ) -> None:
         """Refuse a plan below this policy.
 
         Args:
             plan: The plan, with the value range of the round.
             directory: Everybody whom this user knows, where identities are in use.
             before: The value range of the round before in the same epoch, where there was one.
+            settled: False where the round's value range is not known yet; it is then checked another time.
 
         Raises:
             PlanError: Says what the policy asks for.
         """
-        self._check_range(plan.value_range, before)
+        if settled:
+            self._check_range(plan.value_range, before)
         if self.frame is not None:
             if plan.frame != self.frame:
                 raise PlanError("plan", "is another one than the plan that this client's policy accepts")

@@ -314,10 +314,12 @@ class Server:
         plan: The plan of the round.
         round_id: Which round this is, of which session, on which model.
         directory: Users' public keys, where identities are in use.
-        guard: Ends a round before anything is asked for if, with rounds before, it would show too few users.
+        guard: Ends a round before anything is asked for if, with rounds before, it would show too few users. Metrics
+            are summed over everybody, so a round of metrics alone is not counted.
         parallel_map: Runs the pieces of unmasking: `heterosag.simulation.workers.all_cores()` for every core.
 
-    `phase` says what it is waiting for, `refusals` which messages were refused and why, `decoded` what it has learned.
+    `phase` says what it is waiting for, `refusals` which messages were refused and why, `decoded` what it has learned;
+    `plan` is what is masked of the `whole` plan: all of it, or the metrics alone.
     """
 
     def __init__(
@@ -330,15 +332,17 @@ class Server:
         parallel_map: ParallelMap = map,
     ) -> None:
         content, model = round_id.content(plan)
+        self.whole = plan
         self.plan = content
         self.phase = ServerPhase.ADVERTISE
         self.refusals: list[Refusal] = []
+        self._guard = guard
         base = _Round(
             plan=content,
             context=round_id.context(plan),
             model=model,
             directory=directory,
-            guard=guard,
+            guard=None if round_id.metrics_only else guard,
             parallel_map=parallel_map,
         )
         self._state: _State | Decoded | None = _Advertising(base)
@@ -375,8 +379,29 @@ class Server:
         if round_id.context(plan) != state.base.context:
             raise UsageError("this is another round or plan: only the value range and the model may change")
         content, model = round_id.content(plan)
-        self.plan = state.plan = content
-        state.base = dataclasses.replace(state.base, plan=content, model=model)
+        self.whole, self.plan = plan, content
+        state.plan = content
+        guard = None if round_id.metrics_only else self._guard
+        state.base = dataclasses.replace(state.base, plan=content, model=model, guard=guard)
+
+    def is_ready(self) -> bool:
+        """Whether everybody has answered, or what has arrived stays admissible if as many drop out as the plan expects.
+
+        They are taken from the smallest subgroups, one from each, where losses cost most.
+        """
+        if len(self._seen) == len(self.plan.users):
+            return True
+        arrived: dict[int, list[int]] = {}
+        for index in self._seen:
+            arrived.setdefault(self.plan.assignment[index], []).append(index)
+        lost = round(self.plan.dropout * len(self._seen))
+        for members in sorted(arrived.values(), key=len)[:lost]:
+            members.pop()
+        try:
+            make_admissible(self.plan, [index for members in arrived.values() for index in members])
+        except TooFewSurvivorsError:
+            return False
+        return True
 
     def receive(self, user: User, data: bytes) -> bool:
         """Take a user's message. True if it counts now, False if it is late or an identical duplicate.
