@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from heterosag.flower import mod
+from heterosag.flower import SecureGrid, mod
 from heterosag.protocol.policy import Policy
 
 Fault = Callable[[str, int, Message], str]
@@ -22,8 +23,9 @@ FIRST_NODE = 2**63 + 17  # as Flower's ids are
 
 
 def stage_of(message: Message) -> str:
+    """The stage of the lowest round that a trip names."""
     record = message.content.config_records.get("heterosag")
-    return "" if record is None else str(record["stage"])
+    return "" if record is None else str(record["stages"][0])  # type: ignore[index]
 
 
 class Node:
@@ -94,8 +96,8 @@ class LocalGrid(Grid):
             return None
         if not reply.has_error():
             record = reply.content.config_records.get("heterosag")
-            if record is not None and isinstance(record.get("message"), bytes):
-                self.bytes_up[node] = self.bytes_up.get(node, 0) + len(record["message"])  # type: ignore[arg-type]
+            if record is not None and "messages" in record:
+                self.bytes_up[node] = self.bytes_up.get(node, 0) + sum(map(len, record["messages"]))  # type: ignore[arg-type]
         return reply
 
     @staticmethod
@@ -142,3 +144,70 @@ def make_nodes(
         own = secure(place) if secure else mod(trust_server=True, release_log=folder, policy=Policy.any_plan())
         nodes.append(Node(node_id, trainer(update, own, **metrics), config(place)))
     return nodes
+
+
+# --- a model, what nodes do to it, and a grid for them ------------------------------------------------------------
+
+LEVEL, HALF = 17, 0.5
+STEP = 2 * HALF / (LEVEL - 1)
+
+
+def arrays(seed: int = 0) -> dict[str, Any]:
+    """A model of mixed shapes and types."""
+    rng = np.random.default_rng(seed)
+    return {
+        "conv.weight": rng.normal(size=(3, 2, 4)).astype(np.float32),
+        "half": rng.normal(size=5).astype(np.float16),
+        "double": rng.normal(size=(2, 3)),
+        "steps": np.array(7, dtype=np.int64),
+    }
+
+
+def shift(node: int) -> float:
+    """A node's update: a step of the quantizer, so that rounding leaves no chance."""
+    return STEP * ((node - FIRST_NODE) // 1000 % 5 - 2)
+
+
+def train(node: int, before: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: array + np.asarray(shift(node) if array.dtype.kind == "f" else 0).astype(array.dtype)
+        for name, array in before.items()
+    }
+
+
+def record(values: dict[str, Any]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(value)) for name, value in values.items()})
+
+
+def messages(nodes: list[Node], model: dict[str, Any]) -> list[Message]:
+    content = RecordDict({"arrays": record(model), "config": ConfigRecord({"lr": 0.1})})
+    return [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.TRAIN) for node in nodes]
+
+
+OPTIONS: dict[str, Any] = {"subgroup_size": 3, "min_survivors": 2}
+LOOSE = Policy.any_plan()
+
+
+def grid_of(nodes: list[Node], fault: Any = None, **changes: Any) -> tuple[SecureGrid, LocalGrid]:
+    inside = LocalGrid(nodes, fault)
+    requirements: dict[str, Any] = {
+        "levels": [LEVEL], "value_range": HALF, "adapt_range": False, "options": OPTIONS, **changes,
+    }  # fmt: skip
+    return SecureGrid(inside, **requirements), inside
+
+
+def result_of(reply: Message) -> dict[str, Any]:
+    assert not reply.has_error(), reply.error.reason
+    return {name: array.numpy() for name, array in reply.content.array_records["arrays"].items()}
+
+
+def told_at_home(caplog: pytest.LogCaptureFixture, detail: str, reason: str) -> None:
+    """What went wrong is in the node's own log; the server gets a fixed text."""
+    assert detail in caplog.text
+    assert detail not in reason
+    assert reason.endswith("; the node's own log says more")
+
+
+def expected(nodes: list[int], model: dict[str, Any]) -> float:
+    del model
+    return float(np.mean([shift(node) for node in nodes]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["DesignName", "PhaseName", "RuleName", "SharingName"]
+__all__ = ["AssignmentName", "DesignName", "EvaluationName", "PhaseName", "RuleName", "SharingName"]
 
 DesignName = Literal["perfect", "paper", "paper-composite", "secagg", "multigroup"]
 """Which subgroups code a segment together."""
@@ -17,3 +17,9 @@ RuleName = Literal["mean", "median", "trimmed_mean", "unchecked_mean"]
 
 PhaseName = Literal["advertise", "share", "mask", "agree", "unmask"]
 """What a user sends."""
+
+AssignmentName = Literal["enrolled", "server"]
+"""Who assigns users to subgroups: they draw it together, or the server does."""
+
+EvaluationName = Literal["secure", "off", "plaintext"]
+"""What becomes of the metrics of an evaluation: summed over everybody, refused, or sent by each node."""

@@ -73,8 +73,8 @@ def test_2_a_server_that_knows_better_is_refused_by_the_node(tmp_path: Path) -> 
         node.app = _trains_if_told(secret, tmp_path)  # type: ignore[assignment]
         node.context.run_config = {"local-epochs": int(node.context.node_id == FIRST_NODE)}
     grid = grid_of(nodes)
-    pick = grid._same_surroundings
-    grid._same_surroundings = lambda work, replies: (replies, pick(work, replies)[1])  # type: ignore[method-assign]
+    honest = grid._exchange._run_of
+    grid._exchange._run_of = lambda reply: grid._exchange._seen if any(grid._exchange._seen) else honest(reply)  # type: ignore[method-assign]
     (reply,) = grid.send_and_receive(ask(nodes))
     assert FIRST_NODE not in grid.rounds[0].survivors
     assert np.abs(reply.content.array_records["arrays"]["w"].numpy()).max() < 0.01
@@ -117,7 +117,7 @@ def test_7_what_an_app_raises_stays_at_home(tmp_path: Path, caplog: pytest.LogCa
     (reply,) = grid.send_and_receive(ask(nodes))
     assert not reply.has_error()
     assert "8812" not in grid.rounds[0].lost[FIRST_NODE]
-    assert "the train function failed" in grid.rounds[0].lost[FIRST_NODE]
+    assert "the app's function failed" in grid.rounds[0].lost[FIRST_NODE]
     assert "8812" in caplog.text
 
 
@@ -185,8 +185,8 @@ def test_9_a_node_joins_so_many_epochs_of_a_run(tmp_path: Path, caplog: pytest.L
     nodes = make_nodes(12, tmp_path, lambda node, before: before, secure=own)
     grid = grid_of(nodes)
     for number in range(5):
-        grid._session = bytes([number])  # which the server may choose anew, and gains nothing by
-        grid._plans.clear()  # a new seed for who is assigned where
+        grid._exchange._pipeline.session = bytes([number])  # which the server may choose anew, and gains nothing by
+        grid._epochs._plans.clear()  # a new seed for who is assigned where
         (reply,) = grid.send_and_receive(ask(nodes))
         assert reply.has_error() == (number >= 3)
     assert "after 3 epochs of this run" in caplog.text
@@ -199,6 +199,57 @@ def test_9_one_block_of_everybody_is_no_epoch(tmp_path: Path) -> None:
     whole = {**OPTIONS, "design": "secagg"}
     grid = SecureGrid(LocalGrid(nodes), levels=[4096], value_range=1.0, adapt_range=False, options=whole)
     for _ in range(2):
-        grid._plans.clear()
+        grid._epochs._plans.clear()
         (reply,) = grid.send_and_receive(ask(nodes))
         assert not reply.has_error()
+
+
+# --- 8: what many evaluations tell ------------------------------------------------------------------------------------
+
+
+def test_8_sixty_evaluations_gave_a_nodes_gradient(tmp_path: Path) -> None:
+    """The loss of the model and of sixty others near it, asked of one node, was its gradient. Now no node answers for
+    itself, and all together answer once between two rounds of training."""
+    target = np.linspace(-1, 1, 30)
+
+    def losses(message: Message, context: Context) -> Message:
+        del context
+        weights = message.content.array_records["arrays"]["w"].numpy()
+        loss = float(np.mean((weights - target) ** 2))
+        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 10, "loss": loss})}), reply_to=message)
+
+    nodes = make_nodes(9, tmp_path, lambda node, before: before)
+    for node in nodes:
+        own = mod(trust_server=True, release_log=tmp_path, policy=Policy.any_plan())
+        node.app._registered_funcs["evaluate.default"] = lambda m, c, own=own: own(m, c, losses)
+    grid = grid_of(nodes)
+    assert not next(iter(grid.send_and_receive(ask(nodes)))).has_error()
+    victim = nodes[0]
+    for place in range(60):
+        arrays = ArrayRecord({"w": Array(np.eye(30, dtype=np.float32)[place % 30] * 1e-3)})
+        alone = Message(RecordDict({"arrays": arrays}), dst_node_id=victim.context.node_id, message_type="evaluate")
+        alone.metadata.__dict__["_message_id"] = "m"
+        assert victim.app(alone, victim.context).has_error()
+    answered = 0
+    for place in range(60):
+        arrays = ArrayRecord({"w": Array(np.eye(30, dtype=np.float32)[place % 30] * 1e-3)})
+        content = RecordDict({"arrays": arrays})
+        asked = [Message(content, dst_node_id=node.context.node_id, message_type="evaluate") for node in nodes]
+        (reply,) = grid.send_and_receive(asked)
+        answered += not reply.has_error()
+    assert answered == 1
+
+
+def test_8_the_local_model_was_a_parameter_away(tmp_path: Path) -> None:
+    """`get_parameters` of an app with a client_fn, or any query, returned what the app holds."""
+    secure = mod(trust_server=True, release_log=tmp_path, policy=Policy.any_plan())
+    (node,) = make_nodes(1, tmp_path, lambda node, before: before)
+
+    def tell(message: Message, context: Context) -> Message:
+        del context
+        return Message(RecordDict({"secret": ConfigRecord({"model": [1.0]})}), reply_to=message)
+
+    for kind in ("get_parameters", "get_properties", "query", "query.model", "reconnect"):
+        message = Message(RecordDict(), dst_node_id=node.context.node_id, message_type="query")
+        message.metadata.__dict__ |= {"_message_id": "m", "_message_type": kind}
+        assert secure(message, node.context, tell).has_error()

@@ -89,6 +89,7 @@ JSON: dict[str, dict[str, str]] = {
         "missed_deadline": "uploads that came too late, all rounds together",
         "faulty_blocks": "blocks left out, all rounds together",
         "refusals": "messages refused, all rounds together",
+        "trips": "how often messages went to the nodes and back, by round; null on the embedded engine",
         "aggregate_error": "distance of the aggregate from the honest survivors' mean, root mean square, mean over "
         "rounds, or null",
         "inference_robustness": "the least of any round's survivors, or null",

@@ -1,26 +1,22 @@
-"""The server's side: a Grid that turns a strategy's train messages into a secure round.
+"""The server's side: a Grid that turns a strategy's train and evaluate messages into secure rounds.
 
 `SecureGrid(grid, ...).start(strategy, ...)` works with any strategy that averages replies: the strategy sends its train
-messages, the grid runs the stages of the protocol with the nodes and gives back one reply that holds the aggregate, as
-if one client had trained it. Evaluate and query messages pass through. A round that fails gives back an error reply, so
-that the strategy logs it and goes on with the next round.
+messages, the grid runs the trips of the protocol with the nodes and gives back one reply that holds the aggregate, as
+if one client had trained it. Evaluate messages become a round that sums metrics and nothing else. A round that fails
+gives back an error reply, so that the strategy logs it and goes on with the next round.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -29,27 +25,27 @@ from flwr.serverapp.strategy import Result, Strategy
 from heterosag.aggregation.clipping import clipped_share, follow
 from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import find_rule
-from heterosag.choices import RuleName
-from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, UsageError, WireError
+from heterosag.choices import AssignmentName, RuleName
+from heterosag.errors import FaultyBlockError, HeteroSagError, PlanError, UsageError
+from heterosag.flower.epochs import Epochs, commonest
+from heterosag.flower.exchange import Exchange
 from heterosag.flower.messages import (
+    COMMIT,
     HELLO,
-    RECORD,
-    SURROUNDINGS,
+    REVEAL,
     arrays_of,
-    body_of,
+    is_evaluate,
     is_train,
-    record_of,
     round_digest,
     run_config_digest,
     to_record,
 )
-from heterosag.flower.rounds import TOO_LATE, Round, Work, wire_size
+from heterosag.flower.reports import common_names
+from heterosag.flower.rounds import TOO_LATE, Round, Work
 from heterosag.flower.run_log import Recorder
-from heterosag.ledger import Ledger, epoch_of
+from heterosag.flower.trips import Trips
 from heterosag.plan import Plan, User
-from heterosag.protocol import RoundId, Server
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.workers import all_cores
 from heterosag.vector.arrays import Layout
 from heterosag.vector.quantize import ValueRange, check_range
 
@@ -69,8 +65,7 @@ _NEED_EACH_REPLY = (
     "DifferentialPrivacyClientSideAdaptiveClipping",
 )
 _FIRST_RANGE = 0.1
-_STAGES = {HELLO, *(phase.value for phase in Phase)}
-_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range"}
+_STAGES = {HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase)}
 
 
 class SecureGrid(Grid):
@@ -90,10 +85,15 @@ class SecureGrid(Grid):
         max_weight: Largest weight of a node; 1 means unweighted. Weights cost no bits.
         weight_unit: Examples that make a weight of one.
         weighted_by: The name of the train function's metric that counts examples.
-        metrics: Names that are averaged over everybody, securely; all others are dropped.
+        metrics: Names of the metrics that are averaged over everybody, securely (default: all that the app's functions
+            return, up to eight).
         directory: Every node's public key, which turns identities on.
         run_config: The run's configuration, `context.run_config`, as every node must see it (default: as most nodes
             see it, which is logged).
+        assignment: Who assigns nodes to subgroups, with identities: `enrolled`, the nodes draw it together when an
+            epoch begins, or `server`, which the nodes must allow.
+        prepare: Whether the next round's keys and shares ride on this round's trips, so that a steady round takes two
+            trips instead of four (three instead of five with identities).
         timeouts: Seconds for each stage, by its name, or one number.
         options: Anything else that `Plan.build` takes.
         record: A folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation into it,
@@ -101,7 +101,7 @@ class SecureGrid(Grid):
         hide_sets_below: End rounds that, with those before in the same epoch, would show the sum of fewer users than
             this.
 
-    `rounds` is a `Round` for each round so far.
+    `rounds` is a `Round` for each round of training so far, `evaluations` one for each secure evaluation.
     """
 
     def __init__(
@@ -121,17 +121,13 @@ class SecureGrid(Grid):
         metrics: Sequence[str] = (),
         directory: Mapping[str, bytes] | None = None,
         run_config: Mapping[str, Any] | None = None,
+        assignment: AssignmentName = "enrolled",
+        prepare: bool = True,
         timeouts: float | Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
         record: str | Path | None = None,
         hide_sets_below: int = 0,
     ) -> None:
-        if not isinstance(levels, Sequence):
-            raise PlanError("levels", f"is a list with one number a class, slowest first, like [{levels!r}]")
-        if plan is None and (
-            len(rate_limits) not in (0, len(levels) - 1) or list(rate_limits) != sorted(set(rate_limits))
-        ):
-            raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} rising limits between them")
         if value_range is None:
             value_range = _FIRST_RANGE if plan is None else max(map(abs, plan.value_range))
         try:
@@ -144,33 +140,48 @@ class SecureGrid(Grid):
             raise PlanError("value_range", f"quantile is a share between 0 and 1, not {quantile!r}")
         if isinstance(timeouts, Mapping) and set(timeouts) - _STAGES:
             raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
-        if plan is not None and (max_weight != 1 or metrics or options):
+        if plan is not None and metrics:
             raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
-        if set(options or {}) & _OWN_OPTIONS:
-            raise PlanError("options", f"{sorted(set(options or {}) & _OWN_OPTIONS)} are arguments of the grid itself")
+        if assignment not in ("enrolled", "server"):
+            raise PlanError("assignment", f"is 'enrolled' or 'server', not {assignment!r}")
+        known: dict[User, bytes] | None = (
+            None if directory is None else {str(node): key for node, key in directory.items()}
+        )
+        self._epochs = Epochs(
+            given=plan,
+            levels=levels,
+            rate_limits=rate_limits,
+            options=options or {},
+            max_weight=max_weight,
+            weighted_by=weighted_by,
+            directory=known,
+            assignment=assignment,
+        )
+        self._trips = Trips(grid, timeouts, counted=record is not None)
+        self._exchange = Exchange(
+            self._trips,
+            self._epochs,
+            directory=known,
+            run_config=None if run_config is None else run_config_digest(run_config),
+            terms={"weighted-by": weighted_by, "weight-unit": weight_unit, "metrics": list(metrics)},
+            hide_sets_below=hide_sets_below,
+            prepare=prepare,
+        )
         self._grid = grid
-        self._given = plan
-        self._levels = tuple(levels)
-        self._rate_limits = tuple(rate_limits)
+        self._class_count = None if plan is not None or len(levels) == 1 else len(levels)
         self._rule = find_rule(rule)
         self._recorder = None if record is None else Recorder(Path(record), rule, weighted_by)
         self._half_width = max(map(abs, self._fixed))
         self._quantile = quantile if adapt_range else None
-        self._weighting = (max_weight, weight_unit, weighted_by)
-        self._metrics = tuple(metrics)
-        self._directory: dict[User, bytes] | None = _directory(directory)
-        self._run_config = None if run_config is None else run_config_digest(run_config)
-        self._timeouts = timeouts
-        self._options = dict(options or {})
-        self._session = token_bytes(16)
-        self._hide_sets_below = hide_sets_below
-        self._ledgers: dict[bytes, Ledger] = {}
-        self._classes: dict[int, int] = {}
-        self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
+        self._weighted_by = weighted_by
+        self._weight_unit = weight_unit
+        self._plan: Plan | None = None
+        self._train_type = MessageType.TRAIN
         self._checked = False
-        self._seen_logged = False
-        self._faulty: set[int] = set()
+        self._refusal_logged = False
+        self._no_evaluation = ""
         self.rounds: list[Round] = []
+        self.evaluations: list[Round] = []
 
     # --- what passes through ------------------------------------------------------------------------------------
 
@@ -198,8 +209,8 @@ class SecureGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Push messages that need no secure round; train messages are refused."""
         listed = list(messages)
-        if any(is_train(message) for message in listed):
-            raise UsageError("train messages need a secure round: use send_and_receive on the SecureGrid")
+        if any(is_train(message) or is_evaluate(message) for message in listed):
+            raise UsageError("train and evaluate messages need a secure round: use send_and_receive on the SecureGrid")
         return self._grid.push_messages(listed)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -207,13 +218,15 @@ class SecureGrid(Grid):
         return self._grid.pull_messages(message_ids)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """A secure round for train messages, one reply for all of them; other messages pass through."""
+        """A secure round for train messages and for evaluate messages, one reply for all of them.
+
+        Whatever else a strategy sends passes through, to be refused by nodes that have the mod.
+        """
         listed = list(messages)
         if not any(is_train(message) for message in listed):
-            replies = list(self._grid.send_and_receive(listed, timeout=timeout))
-            if self._recorder is not None:
-                self._recorder.note_replies(len(self.rounds), replies)
-            return replies
+            if listed and all(is_evaluate(message) for message in listed):
+                return self._evaluate(listed, timeout)
+            return self._grid.send_and_receive(listed, timeout=timeout)
         if not all(is_train(message) for message in listed):
             raise UsageError("train messages cannot be mixed with others in one call")
         if not self._checked:
@@ -272,30 +285,30 @@ class SecureGrid(Grid):
         """End the record; the grid stays open, and rounds after this are not recorded."""
         if self._recorder is not None:
             self._recorder.close(len(self.rounds))
-            self._recorder = None
+            self._recorder, self._trips.counted = None, False
 
     def _keep(self, done: Round) -> None:
         self.rounds.append(done)
         if self._recorder is not None:
-            known = self._given is None and len(self._levels) > 1
+            known = None if self._class_count is None else self._epochs.classes
             try:
-                self._recorder.note_round(done, self._classes if known else None, len(self._levels) if known else None)
+                self._recorder.note_round(done, known, self._class_count)
             except OSError as error:  # a full disk must not cost a round that went well
                 log(WARNING, "the record ends here: %s", error)
                 self._recorder.stop()
-                self._recorder = None
+                self._recorder, self._trips.counted = None, False
 
     # --- a round ------------------------------------------------------------------------------------------------
 
     def _secure(self, messages: list[Message], timeout: float | None) -> Message:
+        """A round of training: one reply that holds the aggregate, or an error reply that says why there is none."""
         number, began = len(self.rounds) + 1, time.perf_counter()
-        work = Work(number=number, messages={message.metadata.dst_node_id: message for message in messages})
+        by_node = {message.metadata.dst_node_id: message for message in messages}
+        work = Work(number=number, messages=by_node, message_type=messages[0].metadata.message_type)
         try:
-            content, combined = self._aggregate(work, timeout)
+            content, combined = self._train(work, timeout)
         except HeteroSagError as error:
-            reason = f"{type(error).__name__}: {error}"
-            if len(work.lost) == len(messages):
-                reason += f" (all nodes were lost, most {_commonest(work.lost)})"
+            reason = _reason(work, error)
             log(WARNING, "secure round %d failed: %s", number, reason)
             for node, why in work.lost.items():
                 log(WARNING, "\t> node %d was lost: %s", node, why)
@@ -303,252 +316,131 @@ class SecureGrid(Grid):
             return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=messages[0])
         seconds = time.perf_counter() - began
         self._keep(work.finish(seconds, survivors=combined.survivors, combined=combined))
-        alive = len(combined.survivors)
-        log(INFO, "secure round %d: %d of %d nodes survived, %.1f s", number, alive, len(messages), seconds)
+        alive, trips = len(combined.survivors), work.trips
+        log(INFO, "secure round %d: %d of %d nodes survived, %d trips", number, alive, len(messages), trips)
         for node, why in work.lost.items():
             log(INFO, "\t> node %d was lost: %s", node, why)
         return Message(content, reply_to=messages[0])
 
-    def _aggregate(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined]:
+    def _train(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined]:
         name, arrays = _one_model(work.messages.values())
         layout = Layout.of(arrays)
-        self._ask_classes(work, timeout)
-        plan = self._plan_for(work, layout.dimension)
-        work.plan = plan
-        bound, unit, weighted_by = plan.max_weight, self._weighting[1], self._weighting[2]
-        terms = {
-            "weighted-by": weighted_by,
-            "weight-unit": unit,
-            "classes": self._named_classes(work),
-        }
-        content = next(iter(work.messages.values())).content
-        round_id = RoundId(session=self._session, number=work.number)
-        work.ledger = self._ledgers.setdefault(epoch_of(plan), Ledger(plan, sets_below=self._hide_sets_below))
-        server = Server(plan, round_id, directory=self._directory, guard=work.ledger, parallel_map=all_cores())
-        opening = {
-            "plan": plan.encode(),
-            "session": round_id.session,
-            "round": round_id.number,
-            **terms,
-        }
-        outgoing: dict[Any, bytes] = dict.fromkeys(plan.users, b"")
-        for phase in Phase:
-            if phase is Phase.AGREE and self._directory is None:
-                continue
-            extra = opening if phase is Phase.ADVERTISE else {"model": round_id.model} if phase is Phase.MASK else {}
-            replies = self._stage(work, phase.value, outgoing, extra, timeout)
-            began = time.perf_counter()
-            if phase is Phase.ADVERTISE:
-                replies, seen = self._same_surroundings(work, replies)
-                round_id = replace(round_id, model=round_digest(content, terms, seen))
-                server.settle(plan, round_id)
-            for node, reply in replies.items():
-                self._receive(work, server, node, reply, phase)
-            work.refusals = len(server.refusals)
-            outgoing = server.close()
-            work.server_seconds[phase.value] = time.perf_counter() - began
-            if phase is not Phase.UNMASK:
-                for node in replies.keys() - {int(user) for user in outgoing}:
-                    work.lose(node, phase.value, "left out, so that the others are an admissible set")
+
+        def carry(work: Work, stage: str, fields: Mapping[int, Mapping[str, Any]]) -> dict[int, Message]:
+            return self._trips.carry(work, stage, fields, timeout)
+
+        self._epochs.ask_classes(work, carry)
+        plan = self._epochs.plan_for(work, layout.dimension, carry).with_value_range(self._span())
+        self._exchange.prepare_for(work.messages)
+        self._plan, self._train_type = plan, work.message_type
+        decoded = self._exchange.run(work, plan, timeout)
         began = time.perf_counter()
-        for user in server.decoded.faulty:
-            self._faulty.add(int(user))
+        for user in decoded.faulty:
+            self._epochs.faulty.add(int(user))
             log(WARNING, "\t> node %s dealt false shares: it is left out of the rounds after this one", user)
-        work.faulty = tuple(int(user) for user in server.decoded.faulty)
-        combined = combine(plan, server.decoded, self._rule)
+        work.faulty = tuple(int(user) for user in decoded.faulty)
+        combined = combine(plan, decoded, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
-        self._follow(plan, combined)
-        vector = layout.flatten(arrays).astype(np.float64) + combined.vector
-        weight = min(_sound_weight(segment) for segment in combined.blocks) * (unit if bound > 1 else 1)
-        metrics: dict[str, Any] = {weighted_by: weight, **combined.metrics}
-        model = to_record(layout.restore(vector, round_integers=True))
-        return RecordDict({name: model, "metrics": MetricRecord(metrics)}), combined
-
-    def _same_surroundings(self, work: Work, replies: dict[int, Message]) -> tuple[dict[int, Message], bytes]:
-        """The replies of nodes whose train functions see the same beside the message's content, and its digest.
-
-        A node that sees another run configuration, message type, group or run could not be combined with the others.
-        """
-        named = {node: dict(record_of(reply) or {}) for node, reply in replies.items()}
-        fitting = [
-            seen
-            for record in named.values()
-            if isinstance(seen := record.get(SURROUNDINGS), bytes)
-            and self._run_config in (None, record.get("run-config"))
-        ]
-        if not fitting:
-            return replies, bytes(32)  # nobody can take part: the server says so when it closes the phase
-        chosen = Counter(fitting).most_common(1)[0][0]
-        if self._run_config is None and not self._seen_logged:
-            log(INFO, "\trun configuration: as %d of %d nodes see it", fitting.count(chosen), len(replies))
-            self._seen_logged = True
-        kept = {}
-        for node, reply in replies.items():
-            if named[node].get(SURROUNDINGS) == chosen:
-                kept[node] = reply
-            else:
-                work.lose(node, Phase.ADVERTISE.value, "sees another run configuration, message type or group")
-        return kept, chosen
-
-    def _receive(self, work: Work, server: Server, node: int, reply: Message, phase: Phase) -> None:
-        """Give the server a node's reply; what it refuses is a lost node with a reason."""
-        try:
-            data = body_of(reply, sender=str(node))
-            work.received_bytes.setdefault(phase.value, {})[node] = len(data)
-            server.receive(str(node), data)
-        except (FaultyUserError, WireError) as error:
-            work.lose(node, phase.value, str(error))
-            return
-
-    def _stage(
-        self, work: Work, stage: str, outgoing: Mapping[Any, bytes], extra: Mapping[str, Any], timeout: float | None
-    ) -> dict[int, Message]:
-        """Send a stage to its nodes and collect what comes back in time; the others are lost, with the reason."""
-        sent: dict[int, Message] = {}
-        for user, data in outgoing.items():
-            node = int(user)
-            original = work.messages[node]
-            record = ConfigRecord({"stage": stage, "message": data, **extra})
-            beside = original.content if stage == Phase.MASK.value else {}
-            sent[node] = Message(
-                RecordDict({**dict(beside), RECORD: record}),
-                dst_node_id=node,
-                message_type=original.metadata.message_type,
-                group_id=original.metadata.group_id,
-            )
-            work.sent_bytes.setdefault(stage, {})[node] = len(data)
-            if self._recorder is not None:
-                work.wire_sent.setdefault(stage, {})[node] = wire_size(sent[node])
-        log(INFO, "\t%s: asking %d nodes", stage, len(sent))
-        began = time.perf_counter()
-        replies = list(self._grid.send_and_receive(list(sent.values()), timeout=self._timeout(stage, timeout)))
-        elapsed = time.perf_counter() - began
-        by_message = {message.metadata.message_id: node for node, message in sent.items()}
-        found: dict[int, Message] = {}
-        for reply in replies:
-            node_id = by_message.get(reply.metadata.reply_to_message_id)
-            if node_id is None:
-                continue  # a reply to something else, or too late
-            if reply.has_error():
-                work.lose(node_id, stage, reply.error.reason or "an error without a reason")
-            else:
-                found[node_id] = reply
-                if self._recorder is not None:
-                    work.wire_received.setdefault(stage, {})[node_id] = wire_size(reply)
-                work.note_seconds(stage, node_id, record_of(reply), elapsed)
-        for node in sent.keys() - found.keys() - work.lost.keys():
-            work.lose(node, stage, TOO_LATE)
-        return {node: found[node] for node in sent if node in found}
-
-    def _timeout(self, stage: str, whole: float | None) -> float | None:
-        if isinstance(self._timeouts, Mapping):
-            return self._timeouts.get(stage, whole)
-        return whole if self._timeouts is None else float(self._timeouts)
-
-    # --- plans --------------------------------------------------------------------------------------------------
-
-    def _ask_classes(self, work: Work, timeout: float | None) -> None:
-        """Have nodes that are new here name their class or rate; one class needs no asking."""
-        if self._given is not None:
-            return
-        if len(self._levels) == 1:
-            self._classes |= dict.fromkeys(work.messages, 0)
-            return
-        new = [node for node in work.messages if node not in self._classes]
-        if not new:
-            return
-        replies = self._stage(work, HELLO, {str(node): b"" for node in new}, {}, timeout)
-        for node, reply in replies.items():
-            try:
-                self._classes[node] = self._class_of(record_of(reply) or {}, str(node))
-            except WireError as error:
-                work.lose(node, HELLO, str(error))
-
-    def _class_of(self, record: Mapping[str, Any], node: str) -> int:
-        named = record.get("class")
-        if isinstance(named, int) and 0 <= named < len(self._levels):
-            return named
-        rate = record.get("rate")
-        if isinstance(rate, float) and rate > 0 and self._rate_limits:
-            return bisect_right(self._rate_limits, rate)
-        raise WireError(
-            f"names neither a class below {len(self._levels)} (heterosag-class) nor, with rate_limits, a rate "
-            "(heterosag-rate) in its node config",
-            sender=node,
-        )
-
-    def _plan_for(self, work: Work, dimension: int) -> Plan:
-        """The plan given, or one for these nodes: kept while nodes and model stay the same, made anew otherwise."""
-        span = self._fixed if self._quantile is None else (-self._half_width, self._half_width)
-        if self._given is not None:
-            if {str(node) for node in work.messages} != set(map(str, self._given.users)):
-                raise PlanError("users", "the plan given is for other nodes than those of the train messages")
-            if self._given.dimension != dimension:
-                raise PlanError(
-                    "dimension", f"the plan given has {self._given.dimension}, the model {dimension} elements"
-                )
-            return self._given.with_value_range(span)
-        members: list[list[str]] = [[] for _ in self._levels]
-        for node in sorted(work.messages):
-            if node in self._faulty:
-                work.lose(node, Phase.ADVERTISE.value, "dealt false shares in a round before")
-            elif self._directory is not None and str(node) not in self._directory:
-                work.lose(node, Phase.ADVERTISE.value, "has no key in the directory")
-            elif node in self._classes:
-                members[self._classes[node]].append(str(node))
-        users = tuple(user for group in members for user in group)
-        if not users:
-            raise PlanError("classes", f"no node can take part: {_commonest(work.lost)}")
-        if (users, dimension) not in self._plans:
-            kept = [(len(group), level) for group, level in zip(members, self._levels, strict=True) if group]
-            requirements = {
-                "value_range": span,
-                "subgroup_size": min(8, max(len(users) // 4, 3)),
-                "max_weight": self._weighting[0],
-                "metrics": self._metrics,
-                "assignment_seed": token_bytes(16),
-                **self._options,
-            }
-            if self._plans:
-                log(INFO, "the nodes changed: a new plan, and so a new epoch, for %d nodes", len(users))
-            sizes, levels = [count for count, _ in kept], [level for _, level in kept]
-            try:
-                plan = Plan.build(sizes, levels, dimension, users=users, **requirements)
-            except TypeError as error:
-                raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None
-            for note in plan.notes:
-                log(INFO, "\tplan: %s", note)
-            self._plans[users, dimension] = plan
-        return self._plans[users, dimension].with_value_range(span)
-
-    def _named_classes(self, work: Work) -> list[int]:
-        """The classes in the plan, as nodes name them: those that have nodes; none where nobody was asked."""
-        if self._given is not None or len(self._levels) == 1:
-            return []
-        return sorted({self._classes[node] for node in work.messages if node in self._classes})
-
-    def _follow(self, plan: Plan, combined: Combined) -> None:
         if self._quantile is not None:
             self._half_width = follow(self._half_width, clipped_share(plan, combined), self._quantile)
+        vector = layout.flatten(arrays).astype(np.float64) + combined.vector
+        weight = min(_sound_weight(segment) for segment in combined.blocks)
+        model = to_record(layout.restore(vector, round_integers=True))
+        return RecordDict({name: model, "metrics": self._metrics_of(work, plan, weight, combined)}), combined
+
+    def _span(self) -> ValueRange:
+        return self._fixed if self._quantile is None else (-self._half_width, self._half_width)
+
+    def _metrics_of(self, work: Work, plan: Plan, weight: int, combined: Combined) -> MetricRecord:
+        """What the strategy learns beside the model: the sum of weights, and the means of metrics."""
+        said = [work.metric_names[int(user)] for user in combined.survivors if int(user) in work.metric_names]
+        unit = self._weight_unit if plan.max_weight > 1 else 1
+        return MetricRecord({self._weighted_by: weight * unit, **common_names(plan, said, combined.metrics)})
+
+    # --- an evaluation --------------------------------------------------------------------------------------------
+
+    def _evaluate(self, messages: list[Message], timeout: float | None) -> list[Message]:
+        """Evaluate messages: summed securely, or as the nodes say that they answer them."""
+        by_mode: dict[str, list[Message]] = {"secure": [], "off": [], "plaintext": []}
+        for message in messages:
+            by_mode[self._exchange.evaluates.get(message.metadata.dst_node_id, "secure")].append(message)
+        plain, refused, secure = by_mode["plaintext"], by_mode["off"], by_mode["secure"]
+        replies = list(self._grid.send_and_receive(plain, timeout=timeout)) if plain else []
+        if self._recorder is not None:
+            self._recorder.note_replies(len(self.rounds), replies)
+        if refused and not self._refusal_logged:
+            log(INFO, "evaluation is off on %d of %d nodes: they are not asked", len(refused), len(messages))
+            self._refusal_logged = True
+        replies += [_error("evaluation is off on this node", message) for message in refused]
+        return [*replies, self._evaluate_securely(secure, timeout)] if secure else replies
+
+    def _evaluate_securely(self, messages: list[Message], timeout: float | None) -> Message:
+        """One reply with the means of the metrics over everybody in the plan of the round before."""
+        if self._no_evaluation:
+            return _error(self._no_evaluation, messages[0])
+        began = time.perf_counter()
+        users = [] if self._plan is None else [int(user) for user in self._plan.users]
+        metadata = messages[0].metadata
+        everybody = {
+            node: Message(
+                messages[0].content, dst_node_id=node, message_type=metadata.message_type, group_id=metadata.group_id
+            )
+            for node in users
+        }
+        number = len(self.evaluations) + 1
+        work = Work(number=number, messages=everybody, message_type=self._train_type)
+        try:
+            if self._plan is None:
+                raise UsageError("nothing was trained yet: nodes evaluate together after a round of training")
+            if len({round_digest(message, {}, b"") for message in messages}) != 1:
+                raise UsageError("a secure evaluation needs one model and one configuration for all nodes")
+            decoded = self._exchange.run(work, self._plan, timeout, metrics_only=True)
+            combined = combine(self._plan.only_metrics(), decoded, self._rule)
+            if decoded.metrics is None or not combined.metrics:
+                everybody_in = tuple(range(len(self._plan.subgroups)))
+                problem = "the sum of metrics is one that honest nodes cannot have made"
+                raise FaultyBlockError([(len(self._plan.segments), everybody_in)], problem)
+        except HeteroSagError as error:
+            reason = _reason(work, error)
+            log(WARNING, "secure evaluation %d failed: %s", number, reason)
+            self.evaluations.append(work.finish(time.perf_counter() - began, error=reason))
+            if users and set(users) == set(work.lost) and not any(why.endswith(TOO_LATE) for why in work.lost.values()):
+                self._no_evaluation = f"no node could evaluate, so the others are not asked to: {reason}"
+            return _error(reason, messages[0])
+        metrics = self._metrics_of(work, self._plan, decoded.metrics.weight, combined)
+        seconds = time.perf_counter() - began
+        self.evaluations.append(work.finish(seconds, survivors=combined.survivors, combined=combined))
+        alive, trips = len(combined.survivors), work.trips
+        log(INFO, "secure evaluation %d: %d of %d nodes, %d trips", number, alive, len(users), trips)
+        if self._recorder is not None:
+            self._recorder.note_evaluation(len(self.rounds), dict(metrics))
+        return Message(RecordDict({"metrics": metrics}), reply_to=messages[0])
+
+
+def _reason(work: Work, error: HeteroSagError) -> str:
+    reason = f"{type(error).__name__}: {error}"
+    if work.lost and len(work.lost) == len(work.messages):
+        reason += f" (all nodes were lost, most {commonest(work.lost)})"
+    return reason
+
+
+def _error(reason: str, message: Message) -> Message:
+    return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=message)
 
 
 def _one_model(messages: Iterable[Message]) -> tuple[str, dict[str, npt.NDArray[Any]]]:
     """The model of the train messages, whose whole content must be one and the same."""
-    contents = {id(message.content): message.content for message in messages}
-    if len({round_digest(content, {}, b"") for content in contents.values()}) != 1:
+    listed = list({id(message.content): message for message in messages}.values())
+    if len({round_digest(message, {}, b"") for message in listed}) != 1:
         raise UsageError(
             "a secure round needs one model and one configuration for all nodes: these train messages differ"
         )
-    return arrays_of(next(iter(contents.values())), "a train message")
+    return arrays_of(listed[0].content, "a train message")
 
 
 def _sound_weight(blocks: Sequence[BlockSum]) -> int:
     """The summed weight of a segment's sound blocks."""
     return sum(block.weight for block in blocks if block.fault is None)
-
-
-def _directory(given: Mapping[str, bytes] | None) -> dict[User, bytes] | None:
-    return None if given is None else {str(node): key for node, key in given.items()}
 
 
 def _refuse_strategy(strategy: Any) -> None:
@@ -562,11 +454,3 @@ def _refuse_strategy(strategy: Any) -> None:
                 f"{kind.__name__} needs every client's own reply, which secure aggregation hides: use FedAvg, FedAdam "
                 "or FedProx, and set rule='median' or rule='trimmed_mean' on the SecureGrid"
             )
-
-
-def _commonest(lost: Mapping[int, str]) -> str:
-    """The reason most nodes were lost for; where none is known they may not have the mod."""
-    found = Counter(lost.values()).most_common(1)
-    return (
-        found[0][0] if found else "no node named its class (heterosag-class in the node config): do they have the mod?"
-    )

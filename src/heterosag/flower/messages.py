@@ -1,13 +1,17 @@
-"""What both sides of a Flower round agree on: the stages, the record they travel in, and what a model is called.
+"""What both sides of a Flower run agree on: the record they talk in, the parts of a trip, and what a round is about.
 
-Every stage is an ordinary `train` message, because Flower routes a message before its mods see it. It carries one more
-record, `heterosag`; the stage `mask` carries the strategy's own content beside it. What users and server say to each
-other is the protocol's own messages, as bytes.
+A trip is a Flower message with one more record, `heterosag`. It carries parts, each the message of one round's phase,
+as parallel lists: `rounds`, `stages`, `messages`, and in a reply `errors`. A part of the advertise phase adds the plan,
+the session and the terms of the rounds; one of the mask phase adds the value range, the digest of what the round is
+about, and the strategy's own content. What users and server say to each other is the protocol's own messages, as bytes.
+
+Two more kinds of trips come before the phases: `hello`, in which a node names its class, and those of an enrolment,
+`commit` and `reveal`, in which the nodes draw who is assigned to which subgroup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,35 +22,44 @@ from heterosag.crypto.hashing import digest
 from heterosag.errors import UsageError, WireError
 
 __all__ = [
+    "COMMIT",
     "HELLO",
     "RECORD",
-    "SURROUNDINGS",
+    "REVEAL",
     "TERMS",
     "arrays_of",
-    "body_of",
+    "fields_of",
+    "is_evaluate",
     "is_train",
+    "parts_to_fields",
     "record_of",
     "round_digest",
     "run_config_digest",
-    "surroundings_of",
+    "run_digest",
     "to_record",
     "value",
+    "values",
 ]
 
 RECORD = "heterosag"
 HELLO = "hello"
-"""The stage before the protocol's phases in which a node names its class or its rate, once."""
+"""The trip in which a node names its class or its rate, once."""
 
-TERMS = ("weighted-by", "weight-unit", "classes")
-"""What the server says of a round beside plan and content; bound into its context with them."""
+COMMIT, REVEAL = "commit", "reveal"
+"""The trips of an enrolment; what everybody revealed comes with the first advertise."""
 
-SURROUNDINGS = "surroundings"
-"""The field in which a node names the digest of what its train function can see beside the message's content."""
+TERMS = ("weighted-by", "weight-unit", "classes", "metrics")
+"""What the server says of its rounds beside plan and content; bound into their contexts with them."""
 
 
 def is_train(message: Message) -> bool:
     """Whether a message asks for training."""
     return message.metadata.message_type.partition(".")[0] == "train"
+
+
+def is_evaluate(message: Message) -> bool:
+    """Whether a message asks for an evaluation."""
+    return message.metadata.message_type.partition(".")[0] == "evaluate"
 
 
 def record_of(message: Message) -> ConfigRecord | None:
@@ -58,18 +71,35 @@ def record_of(message: Message) -> ConfigRecord | None:
 def value(record: Mapping[str, Any], name: str, kind: type[Any], *, sender: str) -> Any:
     """A field of a record, of the type that it must have."""
     found = record.get(name)
-    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+    if not _is(found, kind):
         raise WireError(f"the field {name!r} is missing or no {kind.__name__}", sender=sender)
     return found
 
 
-def body_of(message: Message, *, sender: str) -> bytes:
-    """The protocol's message inside a Flower message."""
+def values(record: Mapping[str, Any], name: str, kind: type[Any], *, sender: str) -> list[Any]:
+    """A field of a record that is a list of one type."""
+    found = record.get(name)
+    if not isinstance(found, list) or not all(_is(one, kind) for one in found):
+        raise WireError(f"the field {name!r} is missing or no list of {kind.__name__}", sender=sender)
+    return found
+
+
+def _is(found: Any, kind: type[Any]) -> bool:
+    return isinstance(found, kind) and not (kind is int and isinstance(found, bool))
+
+
+def parts_to_fields(parts: Iterable[tuple[int, str, bytes]]) -> dict[str, Any]:
+    """Parts, each a round's number, its stage and the message, as fields of a record."""
+    rounds, stages, messages = (list(column) for column in zip(*parts, strict=True))
+    return {"rounds": rounds, "stages": stages, "messages": messages}
+
+
+def fields_of(message: Message, *, sender: str) -> dict[str, Any]:
+    """The fields of our record in a reply."""
     record = record_of(message)
     if record is None:
         raise WireError("the reply carries no heterosag record: its ClientApp has no heterosag mod", sender=sender)
-    found: bytes = value(record, "message", bytes, sender=sender)
-    return found
+    return dict(record)
 
 
 def arrays_of(content: RecordDict, whose: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
@@ -86,23 +116,27 @@ def run_config_digest(run_config: Mapping[str, Any]) -> bytes:
     return digest("flower-run-config", repr(sorted(run_config.items())).encode())
 
 
-def surroundings_of(message: Message, run_id: int, run_config: Mapping[str, Any]) -> bytes:
-    """What a train function can see beside its message's content: the run, its configuration, and how it is called.
-
-    A message's other fields (ids, times, sender) differ from node to node by themselves and are not bound.
-    """
-    about = repr((run_id, message.metadata.message_type, message.metadata.group_id)).encode()
-    return digest("flower-surroundings", about, run_config_digest(run_config))
+def run_digest(run_id: int, run_config: Mapping[str, Any]) -> bytes:
+    """The run as a node sees it: what a node names when it advertises."""
+    return digest("flower-run", repr(run_id).encode(), run_config_digest(run_config))
 
 
-def round_digest(content: Mapping[str, Any], terms: Mapping[str, Any], surroundings: bytes) -> bytes:
-    """What a round is about, in its context: everything that the train function will see, and the round's terms.
+def round_digest(message: Message, terms: Mapping[str, Any], run: bytes) -> bytes:
+    """What a round is about, in its context: everything that the app's function will see, and the round's terms.
 
     Equal only if all of it is, so that a server cannot have one node train on another model, with another learning
     rate, for more epochs or under another weight than the rest: their contexts would differ, and nothing of theirs
-    could be combined.
+    could be combined. A message's other fields (ids, times, sender) differ from node to node by themselves.
+
+    Args:
+        message: The message that reaches the app's function; our own record in it does not count.
+        terms: The terms of the rounds, by name.
+        run: The run as the node sees it (`run_digest`).
     """
-    parts = [surroundings, digest("flower-terms", repr([(name, terms.get(name)) for name in TERMS]).encode())]
+    about = repr((message.metadata.message_type, message.metadata.group_id)).encode()
+    said = repr([(name, _plain(terms.get(name))) for name in TERMS]).encode()
+    parts = [run, digest("flower-message", about), digest("flower-terms", said)]
+    content = message.content
     for name in sorted(set(content) - {RECORD}):
         record = content[name]
         if isinstance(record, ArrayRecord):
@@ -111,6 +145,11 @@ def round_digest(content: Mapping[str, Any], terms: Mapping[str, Any], surroundi
             words = repr((name, type(record).__name__, sorted(dict(record).items())))
             parts.append(digest("flower-record", words.encode()))
     return digest("flower-round", *parts)
+
+
+def _plain(term: Any) -> Any:
+    """A term as both sides have it: Flower's records hold lists where Python has tuples."""
+    return list(term) if isinstance(term, Sequence) and not isinstance(term, str | bytes) else term
 
 
 def _array_digest(record: str, name: str, array: npt.NDArray[Any]) -> bytes:

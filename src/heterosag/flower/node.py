@@ -1,31 +1,33 @@
-"""The client mod: a node's side of the protocol around the user's own train function.
+"""The client mod: a node's side of the protocol around the app's own train and evaluate functions.
 
-A node may run in a new process for every message, so the client is saved in the run's Context between stages. It is
-erased with the node's last answer of a round or its first failure, at the latest when the next round opens. Because
-Flower saves the Context only after a reply is sent, and may run two messages at once, "shared, masked and released
-once" rests on a release log on the node's disk instead.
+A node may run in a new process for every message, so its clients (one for each round whose secrets it still needs, at
+most two) are saved in the run's Context between trips. A round is erased with the node's last answer in it or with its
+first refusal, and when a later round is the lowest that a trip names. Because Flower saves the Context only after a
+reply is sent, and may run two messages at once, "shared, masked and released once" rests on a release log on the node's
+disk instead.
 
-Guarantees: a train message without our stages is refused, so that an update never leaves in plaintext because the
-server forgot its side; every stage that fails answers with an error that says why and erases the round's secrets.
+Guarantees: a message without our record is refused, so that an update or a metric never leaves in plaintext because the
+server forgot its side; each part of a trip is answered or refused alone, and a refusal erases its round's secrets; an
+error tells the server a fixed text.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from logging import ERROR, WARNING
+from dataclasses import dataclass, field
+from logging import ERROR
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
+from heterosag.choices import AssignmentName, EvaluationName
 from heterosag.crypto.identity import Identity
 from heterosag.errors import (
     ExposedUsersError,
@@ -37,22 +39,29 @@ from heterosag.errors import (
     WireError,
 )
 from heterosag.flower.messages import (
+    COMMIT,
     HELLO,
     RECORD,
-    SURROUNDINGS,
+    REVEAL,
     TERMS,
     arrays_of,
+    is_evaluate,
     is_train,
+    parts_to_fields,
     record_of,
     round_digest,
     run_config_digest,
-    surroundings_of,
+    run_digest,
     value,
+    values,
 )
+from heterosag.flower.reports import TrainingError, fill_slots, find_weight, numbers_of
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, RoundId
+from heterosag.protocol.enrolment import Charter, Enrolling
+from heterosag.protocol.pipeline import ClientPipeline, Part
 from heterosag.protocol.policy import Policy
-from heterosag.protocol.transitions import Phase
+from heterosag.protocol.transitions import ClientPhase, Phase
 from heterosag.simulation.workers import all_cores
 from heterosag.storage.identities import load_directory, load_identity
 from heterosag.storage.ledger_file import LedgerFile
@@ -65,11 +74,9 @@ __all__ = ["mod"]
 _SECONDS_DIGITS = 2
 """What a node says of its time is no finer than this: enough for a report, too coarse for a clock on its secrets."""
 
-_ROUND = ("plan", "session", "round", *TERMS)
-
-
-class TrainingError(UsageError):
-    """The train function failed, or returned what cannot be aggregated."""
+_OPENING = ("plan", "session", *TERMS)
+_ENROLMENT = "heterosag.enrolment"
+_PHASES = {phase.value for phase in Phase}
 
 
 def mod(
@@ -78,6 +85,8 @@ def mod(
     directory: Mapping[str, bytes] | None = None,
     trust_server: bool = False,
     policy: Policy | None = None,
+    assignment: AssignmentName = "enrolled",
+    evaluate: EvaluationName = "secure",
     release_log: str | Path | None = None,
     class_of: Callable[[Context], int] | None = None,
     weighted_by: Sequence[str] = ("num-examples",),
@@ -92,6 +101,10 @@ def mod(
             node config names as `heterosag-directory` (JSON: node ids and public keys in hex).
         trust_server: Say True to run without identities.
         policy: What this node asks of a plan.
+        assignment: Who assigns nodes to subgroups, with identities: `enrolled`, the nodes draw it together, or
+            `server`.
+        evaluate: What becomes of evaluate messages: `secure` (metrics are summed over everybody, once between two
+            rounds of training), `off`, or `plaintext` (the server sees every node's metrics).
         release_log: A folder that outlives the node (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home
             folder).
         class_of: The node's class from its Context; without it the class or upload rate is read from its node config,
@@ -103,7 +116,9 @@ def mod(
         identity=identity,
         directory=None if directory is None else {str(node): key for node, key in directory.items()},
         trust_server=trust_server,
-        policy=policy,
+        policy=policy or Policy(),
+        assignment=_choice("assignment", assignment, ("enrolled", "server")),
+        evaluate=_choice("evaluate", evaluate, ("secure", "off", "plaintext")),
         class_of=class_of,
         weighted_by=frozenset(weighted_by),
         hide_sets_below=hide_sets_below,
@@ -111,11 +126,11 @@ def mod(
     )
 
     def aggregate_securely(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        if not is_train(message):
+        if is_evaluate(message) and record_of(message) is None and node.evaluate == "plaintext":
             return call_next(message, context)
         began, training = time.perf_counter(), 0.0
 
-        def train(to_train: Message, own: Context) -> Message:
+        def timed(to_train: Message, own: Context) -> Message:
             nonlocal training
             start = time.perf_counter()
             try:
@@ -124,19 +139,15 @@ def mod(
                 training += time.perf_counter() - start
 
         try:
-            reply = node.answer(message, context, train)
-            record = reply.content.config_records[RECORD]
-            record["seconds"] = round(max(time.perf_counter() - began - training, 0.0), _SECONDS_DIGITS)
-            return reply
+            fields = node.answer(message, context, timed)
+            errors = fields.get("errors", [])
+            if errors and all(errors):
+                return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=errors[0]), reply_to=message)
+            fields["seconds"] = round(max(time.perf_counter() - began - training, 0.0), _SECONDS_DIGITS)
+            return Message(RecordDict({RECORD: ConfigRecord(fields)}), reply_to=message)
         except HeteroSagError as error:
             _erase(context)
-            log(ERROR, "%s: %s", type(error).__name__, error)  # what it says may be this node's own business
-            return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=_told(error)), reply_to=message)
-        except Exception as error:  # whatever the app raised: its words are this node's own business too
-            _erase(context)
-            log(ERROR, "%s: %s", type(error).__name__, error)
-            told = _told(TrainingError(""))
-            return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=told), reply_to=message)
+            return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=_tell(error)), reply_to=message)
         except BaseException:
             _erase(context)
             raise
@@ -150,19 +161,28 @@ _TOLD: dict[type[HeteroSagError], str] = {
     FaultyServerError: "this node must not answer the server's message",
     WireError: "the server's message does not decode",
     ExposedUsersError: "this round would, with those before, expose a small set of users",
-    TrainingError: "the train function failed, or returned what cannot be aggregated",
+    TrainingError: "the app's function failed, or returned what cannot be aggregated",
     UsageError: "this node cannot take part as it is set up",
 }
 """What the server is told of an error: a fixed text, since the error itself may hold private numbers."""
 
 
-def _told(error: HeteroSagError) -> str:
+def _tell(error: HeteroSagError) -> str:
+    """The fixed text of an error for the server; what it says itself is this node's own business, and in its log."""
+    log(ERROR, "%s: %s", type(error).__name__, error)
     kind = next((kind for kind in _TOLD if isinstance(error, kind)), HeteroSagError)
     return f"{kind.__name__}: {_TOLD.get(kind, 'an error')}; the node's own log says more"
 
 
 def _erase(context: Context) -> None:
     context.state.pop(RECORD, None)
+    context.state.pop(_ENROLMENT, None)
+
+
+def _choice(name: str, chosen: Any, known: Sequence[str]) -> Any:
+    if chosen not in known:
+        raise UsageError(f"{name} is one of {', '.join(known)}, not {chosen!r}")
+    return chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,57 +192,79 @@ class _Node:
     identity: Identity | None
     directory: dict[User, bytes] | None
     trust_server: bool
-    policy: Policy | None
+    policy: Policy
+    assignment: Literal["enrolled", "server"]
+    evaluate: Literal["secure", "off", "plaintext"]
     class_of: Callable[[Context], int] | None
     weighted_by: frozenset[str]
     hide_sets_below: int
     releases: Path
 
-    def answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """This node's reply to a stage."""
+    def answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> dict[str, Any]:
+        """The fields of this node's reply to a trip."""
         record = record_of(message)
-        if record is None:
+        if record is None or not (is_train(message) or is_evaluate(message)):
             raise FaultyServerError(
-                "asked to train in plaintext: this node has the heterosag mod, so its server must use SecureGrid"
+                "asked for something in plaintext: this node has the heterosag mod, so its server must use SecureGrid"
             )
-        stage = value(record, "stage", str, sender="server")
+        parts = _parts_of(record)
+        stage = parts[0][1]
         if stage == HELLO:
-            return _reply(message, self._link(context))
-        if stage not in {phase.value for phase in Phase}:
-            raise FaultyServerError(f"no stage is called {stage!r}")
-        phase = Phase(stage)
-        if phase is Phase.ADVERTISE:
-            return self._advertise(message, context, record)
-        kept = context.state.config_records.get(RECORD)
-        if kept is None:
-            raise FaultyServerError(f"asked to {stage} without having advertised in this round")
-        client = self._client(context, kept, saved=value(kept, "client", bytes, sender="context"))
-        data = value(record, "message", bytes, sender="server")
-        if phase is Phase.MASK:
-            reply = self._mask(client, data, message, context, call_next, kept)
-        else:
-            reply = client.answer(phase, data)
-        if phase is Phase.UNMASK:
-            _erase(context)
-        else:
-            context.state[RECORD] = ConfigRecord({**kept, "client": client.save()})
-        return _reply(message, {"message": reply})
+            return self._link(context)
+        if stage == COMMIT:
+            return {"message": self._commit(context, record)}
+        if stage == REVEAL:
+            return {"message": self._reveal(context, parts[0][2])}
+        unknown = [stage for _, stage, _ in parts if stage not in _PHASES]
+        if unknown:
+            raise FaultyServerError(f"no stage is called {unknown[0]!r}")
+        chosen = [Part(number=number, phase=Phase(stage), message=data) for number, stage, data in parts]
+        return self._answer_rounds(message, context, call_next, record, chosen)
 
-    def _advertise(self, message: Message, context: Context, record: ConfigRecord) -> Message:
-        """Phase 0: forget any round before, check the plan, draw keys."""
-        _erase(context)
-        kept = ConfigRecord({name: record[name] for name in _ROUND if name in record})
-        client = self._client(context, kept)
-        reply = client.advertise()
-        context.state[RECORD] = ConfigRecord({**kept, "client": client.save()})
-        seen = surroundings_of(message, context.run_id, context.run_config)
-        config = run_config_digest(context.run_config)
-        return _reply(message, {"message": reply, SURROUNDINGS: seen, "run-config": config})
+    # --- rounds -----------------------------------------------------------------------------------------------------
 
-    def _client(self, context: Context, kept: Mapping[str, Any], *, saved: bytes | None = None) -> Client:
-        """The client of the round, fresh or as it was saved."""
-        round_id = _round_id(kept)
+    def _answer_rounds(
+        self,
+        message: Message,
+        context: Context,
+        call_next: ClientAppCallable,
+        record: ConfigRecord,
+        parts: list[Part],
+    ) -> dict[str, Any]:
+        """Answer each part of a trip, and keep the clients that are still needed."""
+        kept: dict[str, Any] = dict(context.state.config_records.get(RECORD) or {})
+        if any(part.phase is Phase.ADVERTISE for part in parts):
+            opening = {name: record[name] for name in _OPENING if name in record}
+            if {name: kept.get(name) for name in opening} != opening:  # another session, plan or terms: forget all
+                kept = opening
+        if not kept:
+            raise FaultyServerError(f"asked to {parts[0].phase.value} without having advertised in this round")
         plan = Plan.decode(value(kept, "plan", bytes, sender="server"))
+        self._check_opening(context, plan, kept)
+        if "reveals" in record:
+            self._finish(context, plan, value(record, "reveals", bytes, sender="server"))
+        self._check_assignment(context, plan)
+        session = value(kept, "session", bytes, sender="server")
+        rounds, clients = kept.get("rounds", []), kept.get("clients", [])
+        saved: dict[int, bytes] = dict(zip(rounds, clients, strict=True))
+        pipeline = ClientPipeline(plan, str(context.node_id), session, saved=saved, **self._options(context, plan))
+        trip = _Trip(node=self, message=message, context=context, call_next=call_next, kept=kept, plan=plan)
+        context.state.pop(RECORD, None)  # not the app's business
+        answers = pipeline.answer(parts, trip.mask)
+        saved = pipeline.save()
+        opened = {name: kept[name] for name in _OPENING if name in kept}
+        context.state[RECORD] = ConfigRecord(opened | {"rounds": list(saved), "clients": list(saved.values())})
+        return {
+            **parts_to_fields((one.number, one.phase.value, one.message) for one in answers),
+            "errors": ["" if one.error is None else _tell(one.error) for one in answers],
+            "run": run_digest(context.run_id, context.run_config),
+            "run-config": run_config_digest(context.run_config),
+            "evaluate": self.evaluate,
+            "metrics": trip.names,
+        }
+
+    def _check_opening(self, context: Context, plan: Plan, kept: Mapping[str, Any]) -> None:
+        """Refuse a plan or terms that this node does not take part under."""
         user = str(context.node_id)
         if user not in plan.users:
             raise FaultyServerError("the plan does not have this node among its users")
@@ -234,62 +276,95 @@ class _Node:
         weighted_by = value(kept, "weighted-by", str, sender="server")
         if plan.max_weight > 1 and weighted_by not in self.weighted_by:
             raise FaultyServerError(f"asked for {weighted_by!r} as its weight, which this node does not allow")
-        RunFile(self.releases / user, context.run_id).check(self.policy or Policy(), plan, round_id)
+        self.run_file(context).check_epoch(self.policy, plan)
+
+    def _check_assignment(self, context: Context, plan: Plan) -> None:
+        """With identities, refuse subgroups or neighbours that the nodes did not draw together."""
+        drawn = plan.has_several_blocks or not plan.sharing.complete
+        if self._identity(context)[0] is None or not drawn or self.assignment == "server":
+            return
+        if self.policy.frame is None and not self.run_file(context).has_enrolled(plan):
+            raise FaultyServerError(
+                "the server has assigned the nodes to subgroups by itself; this node takes part in what the nodes drew "
+                "together, in a plan that its policy pins, or if mod(assignment='server') allows it"
+            )
+
+    def _options(self, context: Context, plan: Plan) -> dict[str, Any]:
+        """What every client of this node is made with."""
         identity, directory = self._identity(context)
-        options: dict[str, Any] = {
+        folder = self.folder(context)
+        guard = LedgerFile(folder, plan, sets_below=self.hide_sets_below) if self.hide_sets_below else None
+        return {
             "identity": identity,
             "directory": directory,
             "trust_server": self.trust_server,
             "policy": self.policy,
-            "release_log": FileReleaseLog(self.releases / user),
-            "guard": self._ledger(plan, user),
+            "release_log": FileReleaseLog(folder),
+            "guard": guard,
+        }
+
+    def folder(self, context: Context) -> Path:
+        """Where this node keeps what must outlive it."""
+        return self.releases / str(context.node_id)
+
+    def run_file(self, context: Context) -> RunFile:
+        """What this node remembers of the run."""
+        return RunFile(self.folder(context), context.run_id)
+
+    # --- an enrolment -----------------------------------------------------------------------------------------------
+
+    def _commit(self, context: Context, record: ConfigRecord) -> bytes:
+        """Commit to a nonce for the assignment of a charter's users."""
+        charter = {name: record[name] for name in ("plan", "epoch") if name in record}
+        enrolling = self._enrolling(context, charter)
+        self._check_opening(context, Plan.decode(value(charter, "plan", bytes, sender="server")), record)
+        message = enrolling.commit()
+        context.state[_ENROLMENT] = ConfigRecord({**charter, "saved": enrolling.save()})
+        return message
+
+    def _reveal(self, context: Context, message: bytes) -> bytes:
+        """Reveal the nonce to everybody's commitments: so often in a run, and once for a charter."""
+        charter, enrolling = self._enrolment(context)
+        self.run_file(context).note_enrolment(self.policy)
+        reply = enrolling.reveal(message)
+        context.state[_ENROLMENT] = ConfigRecord({**charter, "saved": enrolling.save()})
+        return reply
+
+    def _finish(self, context: Context, plan: Plan, message: bytes) -> None:
+        """Work out the plan that everybody's nonces make; it must be the one that the server opens a round with."""
+        if self.run_file(context).has_enrolled(plan):
+            return
+        _, enrolling = self._enrolment(context)
+        drawn = enrolling.finish(message)
+        if drawn.frame != plan.frame:
+            raise FaultyServerError("the plan is another one than the nodes drew together")
+        self.run_file(context).note_enrolled(drawn)
+        context.state.pop(_ENROLMENT, None)
+
+    def _enrolment(self, context: Context) -> tuple[dict[str, Any], Enrolling]:
+        kept = dict(context.state.config_records.get(_ENROLMENT) or {})
+        if not kept:
+            raise FaultyServerError("asked to go on with an enrolment that this node has not begun")
+        saved = value(kept, "saved", bytes, sender="context")
+        return kept, self._enrolling(context, kept, saved)
+
+    def _enrolling(self, context: Context, charter: Mapping[str, Any], saved: bytes | None = None) -> Enrolling:
+        identity, directory = self._identity(context)
+        if identity is None or directory is None:
+            raise UsageError("nodes draw their assignment together with identities only")
+        plan = Plan.decode(value(charter, "plan", bytes, sender="server"))
+        chartered = Charter(epoch=value(charter, "epoch", bytes, sender="server"), plan=plan)
+        options: dict[str, Any] = {
+            "identity": identity,
+            "directory": directory,
+            "policy": self.policy,
+            "release_log": FileReleaseLog(self.folder(context)),
         }
         if saved is not None:
-            return Client.restore(saved, plan, user, round_id, **options)
-        return Client(plan, user, round_id, **options)
+            return Enrolling.restore(saved, chartered, str(context.node_id), **options)
+        return Enrolling(chartered, str(context.node_id), **options)
 
-    def _ledger(self, plan: Plan, user: str) -> LedgerFile | None:
-        return LedgerFile(self.releases / user, plan, sets_below=self.hide_sets_below) if self.hide_sets_below else None
-
-    def _mask(
-        self,
-        client: Client,
-        data: bytes,
-        message: Message,
-        context: Context,
-        call_next: ClientAppCallable,
-        kept: Mapping[str, Any],
-    ) -> bytes:
-        """Phase 2: train on the model that the round is about, then mask what training changed.
-
-        The round is settled with what this node's train function will see, by its own eyes: a node that sees anything
-        else than the others masks under another context, and cannot be combined with them.
-        """
-        plan = client.plan
-        record = message.content[RECORD]
-        del message.content[RECORD]
-        _, before = arrays_of(message.content, "a train message")
-        seen = surroundings_of(message, context.run_id, context.run_config)
-        model = round_digest(message.content, kept, seen)
-        if model != value(record, "model", bytes, sender="server"):
-            raise FaultyServerError(
-                "the model, its configuration, the run's configuration, the message's type or its group is not what "
-                "the server says everybody sees"
-            )
-        client.settle(plan, replace(_round_id(kept), model=model))
-        RunFile(self.releases / str(context.node_id), context.run_id).note(plan, _round_id(kept))
-        state = dict(context.state.config_records)
-        trained = call_next(message, context)
-        if trained.has_error():
-            raise TrainingError(f"the train function failed: {trained.error.reason}")
-        context.state[RECORD] = state[RECORD]  # whatever the train function did to the state
-        _, after = arrays_of(trained.content, "a train reply")
-        layout = Layout.of(before)
-        vector = np.asarray(layout.flatten(after) - layout.flatten(before))
-        metrics = _metrics_of(trained)
-        weight = self._weight(plan, metrics, kept)
-        wanted = {name: float(_known(metrics, name)) for name in plan.metrics}
-        return client.mask(data, vector, weight=weight, metrics=wanted, parallel_map=all_cores())
+    # --- who this node is -------------------------------------------------------------------------------------------
 
     def _identity(self, context: Context) -> tuple[Identity | None, dict[User, bytes] | None]:
         """Who this node is and whom it knows: as the app says, or from the files that the node config names."""
@@ -315,49 +390,84 @@ class _Node:
                     raise UsageError(f"{name} in the node config is {what}, not {config[name]!r}") from None
         return {}
 
-    @staticmethod
-    def _weight(plan: Plan, metrics: Mapping[str, Any], kept: Mapping[str, Any]) -> int:
-        """This node's weight: its examples in units, at least one; 1 where the plan is unweighted."""
-        if plan.max_weight == 1:
-            return 1
-        unit: int = value(kept, "weight-unit", int, sender="server")
-        if unit < 1:
-            raise FaultyServerError(f"a weight is counted in units of at least one example, not {unit}")
-        examples = _known(metrics, value(kept, "weighted-by", str, sender="server"))
-        if not math.isfinite(examples):
-            raise TrainingError(f"the number of examples is {examples}")
-        weight = max(1, round(examples / unit))
-        if weight > plan.max_weight:  # capped, never refused: a refusal would tell the server about the weight
-            log(
-                WARNING,
-                "this node's weight of %d is capped at the plan's max_weight of %d: a larger max_weight or weight_unit "
-                "on the SecureGrid would let it count in full",
-                weight,
-                plan.max_weight,
+
+@dataclass(slots=True, kw_only=True)
+class _Trip:
+    """A trip whose part of the mask phase runs the app's function; `names` are those of the metrics it returned."""
+
+    node: _Node
+    message: Message
+    context: Context
+    call_next: ClientAppCallable
+    kept: Mapping[str, Any]
+    plan: Plan
+    names: list[str] = field(default_factory=list)
+
+    def mask(self, client: Client, part: Part) -> bytes:
+        """Phase 2: settle the round with what the app's function will see, run it, and mask what it returns.
+
+        The node looks at that by itself: one that sees anything else than the others masks under another context, and
+        cannot be combined with them.
+        """
+        record = self.message.content.config_records[RECORD]
+        del self.message.content[RECORD]
+        evaluating = is_evaluate(self.message)
+        if evaluating and self.node.evaluate != "secure":
+            raise FaultyServerError(f"asked to evaluate, which is {self.node.evaluate!r} on this node")
+        model = round_digest(self.message, self.kept, run_digest(self.context.run_id, self.context.run_config))
+        if model != value(record, "model", bytes, sender="server"):
+            raise FaultyServerError(
+                "the model, its configuration, the run's configuration, the message's type or its group is not what "
+                "the server says everybody sees"
             )
-        return min(weight, plan.max_weight)
+        plan = self._settle(client, part.number, values(record, "range", float, sender="server"), model, evaluating)
+        if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
+            return client.mask(part.message, np.zeros(client.plan.dimension))
+        run_file = self.node.run_file(self.context)
+        if evaluating:
+            run_file.note_evaluation(part.number)
+        else:
+            run_file.check_range(self.node.policy, plan, part.number)
+            run_file.note_round(plan, part.number)
+        return self._call_and_mask(client, part.message, evaluating)
+
+    def _settle(self, client: Client, number: int, span: Sequence[float], model: bytes, evaluating: bool) -> Plan:
+        if len(span) != 2:
+            raise WireError("a value range has two ends", sender="server")
+        plan = self.plan.with_value_range((span[0], span[1]))
+        session = value(self.kept, "session", bytes, sender="server")
+        client.settle(plan, RoundId(session=session, number=number, model=model, metrics_only=evaluating))
+        return plan
+
+    def _call_and_mask(self, client: Client, inbox: bytes, evaluating: bool) -> bytes:
+        weighted_by = value(self.kept, "weighted-by", str, sender="server")
+        unit = value(self.kept, "weight-unit", int, sender="server")
+        before = None if evaluating else arrays_of(self.message.content, "a train message")[1]
+        try:
+            reply = self.call_next(self.message, self.context)
+        except Exception as error:  # whatever the app raised: its words are this node's own business
+            raise TrainingError(f"the app's function raised {type(error).__name__}: {error}") from None
+        if reply.has_error():
+            raise TrainingError(f"the app's function failed: {reply.error.reason}")
+        vector = np.empty(0)
+        if before is not None:
+            layout = Layout.of(before)
+            after = arrays_of(reply.content, "a train reply")[1]
+            vector = np.asarray(layout.flatten(after) - layout.flatten(before))
+        numbers = numbers_of(reply)
+        wanted = values(self.kept, "metrics", str, sender="server")
+        metrics, names = fill_slots(self.plan, numbers, wanted=wanted, leave_out=weighted_by)
+        weight = find_weight(self.plan, numbers, weighted_by, unit)
+        masked = client.mask(inbox, vector, weight=weight, metrics=metrics, parallel_map=all_cores())
+        self.names += names
+        return masked
 
 
-def _round_id(kept: Mapping[str, Any]) -> RoundId:
-    """The round that was opened; its model comes when it is settled."""
-    session = value(kept, "session", bytes, sender="server")
-    return RoundId(session=session, number=value(kept, "round", int, sender="server"))
-
-
-def _metrics_of(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for record in message.content.metric_records.values():
-        if isinstance(record, MetricRecord):
-            found |= dict(record)
-    return found
-
-
-def _known(metrics: Mapping[str, Any], name: str) -> float:
-    found = metrics.get(name)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise TrainingError(f"the train function's metrics have no single number {name!r}, which the server asked for")
-    return found
-
-
-def _reply(message: Message, fields: Mapping[str, Any]) -> Message:
-    return Message(RecordDict({RECORD: ConfigRecord(dict(fields))}), reply_to=message)
+def _parts_of(record: ConfigRecord) -> list[tuple[int, str, bytes]]:
+    """The parts of a trip as the server sent them; how many there may be, the pipeline says."""
+    rounds = values(record, "rounds", int, sender="server")
+    stages = values(record, "stages", str, sender="server")
+    messages = values(record, "messages", bytes, sender="server")
+    if not len(rounds) == len(stages) == len(messages) > 0:
+        raise WireError("rounds, stages and messages of a trip are lists of one length", sender="server")
+    return list(zip(rounds, stages, messages, strict=True))

@@ -31,9 +31,11 @@ class Round:
     - `plan`, `combined`: the plan, and the decoded blocks with what was made of them (None if it came to none).
     - `ledger`: what the sums of the epoch so far show together.
     - `refusals`: messages that the server refused.
-    - `sent_bytes`, `received_bytes`: the protocol's messages, by stage and node, as the server sees them.
-    - `wire_sent`, `wire_received`: all the objects that Flower carries for them (the plan, the model, its own records),
-      counted only for a run with a record.
+    - `trips`: how often messages went to the nodes and back for it, an enrolment and the asking for classes included.
+    - `sent_bytes`, `received_bytes`: the protocol's messages, by phase and node, as the server sees them; those of the
+      next round's set-up, which ride on this one's trips, among them.
+    - `wire_sent`, `wire_received`: all the objects that Flower carries (the plan, the model, its own records), by trip
+      and node, counted only for a run with a record.
     - `node_seconds`: what nodes say they spent on the protocol (training left out); `server_seconds`: what the server
       did; `seconds`: the whole round.
     """
@@ -49,6 +51,7 @@ class Round:
     combined: Combined | None = None
     ledger: dict[str, Any] | None = None
     refusals: int = 0
+    trips: int = 0
     sent_bytes: Sizes = field(default_factory=dict)
     received_bytes: Sizes = field(default_factory=dict)
     wire_sent: Sizes = field(default_factory=dict)
@@ -60,13 +63,17 @@ class Round:
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """A round while it runs."""
+    """A round while it runs. Trips without the strategy's content go as `message_type`; `gone` nodes are not asked."""
 
     number: int
     messages: dict[int, Message]
+    message_type: str
     plan: Plan | None = None
     ledger: Ledger | None = None
     refusals: int = 0
+    trips: int = 0
+    gone: set[int] = field(default_factory=set)
+    metric_names: dict[int, list[str]] = field(default_factory=dict)
     faulty: tuple[int, ...] = ()
     lost: dict[int, str] = field(default_factory=dict)
     lost_at: dict[int, str] = field(default_factory=dict)

@@ -136,10 +136,15 @@ def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> 
         "accuracy": None,
         "loss": None,
         "refusals": done.refusals,
+        "trips": done.trips,
         "ledger": done.ledger,
         "round_seconds": done.seconds,
         "seconds": {"round": done.seconds},
         "wire_bytes": {"up": _total(done.wire_received), "down": _total(done.wire_sent)},
+        "wire_bytes_by_trip": {
+            trip: {"up": sum(done.wire_received.get(trip, {}).values()), "down": sum(sent.values())}
+            for trip, sent in done.wire_sent.items()
+        },
         "user_seconds": {stage: sum(by.values()) for stage, by in done.node_seconds.items()},
         "server_seconds": done.server_seconds,
     }

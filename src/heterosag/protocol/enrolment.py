@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from secrets import token_bytes
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+import msgspec
 
 from heterosag.crypto import hashing
 from heterosag.crypto.identity import Identity, check_identity, verify
@@ -36,6 +38,8 @@ __all__ = ["Charter", "Enrolment", "Enrolling"]
 NONCE_SIZE = 32
 
 T = TypeVar("T")
+_Step = Literal["commit", "reveal", "finish", "done", "nothing"]
+"""What comes next in an enrolment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,20 @@ class _Nonce(Secret):
     value: bytes = field(repr=False)
 
 
+class _Saved(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An `Enrolling` between two messages."""
+
+    context: bytes
+    user: int
+    expected: _Step
+    nonce: bytes | None
+    commitments: list[bytes]
+    answered: tuple[bytes, bytes] | None
+
+    def __repr__(self) -> str:
+        return "<a saved enrolment>"
+
+
 class Enrolling(Secret):
     """One user in one enrolment: `commit`, `reveal`, `finish`. Without I/O, as a client is.
 
@@ -120,7 +138,7 @@ class Enrolling(Secret):
         level: int | None = None,
     ) -> None:
         plan = charter.plan
-        (policy or Policy()).check(plan, directory=directory)
+        (policy or Policy()).check(plan, directory=directory, settled=False)  # the range: with every round's client
         index = plan.index(user)
         strangers = [other for other in plan.users if other not in directory]
         if strangers:
@@ -141,8 +159,51 @@ class Enrolling(Secret):
         self._log = release_log or MemoryReleaseLog()
         self._nonce: _Nonce | None = None
         self._commitments: tuple[bytes, ...] = ()
-        self._expected = "commit"
+        self._expected: _Step = "commit"
         self._answered: dict[str, tuple[bytes, Any]] = {}
+
+    def save(self) -> bytes:
+        """This enrolment as bytes, the nonce in plaintext: for a program that ends between messages.
+
+        Whoever uses it gives a release log that outlives the program, and erases the bytes afterwards.
+        """
+        nonce = None if self._nonce is None else self._nonce.value
+        saved = _Saved(
+            context=self._charter.context,
+            user=self._index,
+            expected=self._expected,
+            nonce=nonce,
+            commitments=list(self._commitments),
+            answered=self._answered.get("reveal"),
+        )
+        return msgspec.msgpack.encode(saved)
+
+    @classmethod
+    def restore(cls, saved: bytes, charter: Charter, user: User, **options: Any) -> Enrolling:
+        """An enrolment that goes on where a saved one stopped.
+
+        Args:
+            saved: What `save` returned.
+            charter: The charter, as the saved one had it.
+            user: The user, likewise.
+            options: What else `Enrolling` takes, likewise.
+
+        Raises:
+            UsageError: The bytes were cut or changed, or belong to another charter or user.
+        """
+        enrolling = cls(charter, user, **options)
+        try:
+            known = msgspec.msgpack.decode(saved, type=_Saved)
+        except msgspec.MsgspecError as error:
+            raise UsageError(f"this is not a saved enrolment: {error}") from None
+        if (known.context, known.user) != (charter.context, enrolling._index):
+            raise UsageError("this saved enrolment belongs to another charter or user")
+        enrolling._expected = known.expected
+        enrolling._nonce = None if known.nonce is None else _Nonce(known.nonce)
+        enrolling._commitments = tuple(known.commitments)
+        if known.answered is not None:
+            enrolling._answered["reveal"] = known.answered
+        return enrolling
 
     def commit(self, *, nonce: bytes | None = None) -> bytes:
         """A signed commitment to a nonce. `nonce` is for test vectors; it comes from the system's entropy else."""
@@ -207,7 +268,7 @@ class Enrolling(Secret):
         if count != len(self._charter.plan.users):
             raise FaultyServerError(f"{count} users are shown, the charter has {len(self._charter.plan.users)}")
 
-    def _answer(self, step: str, after: str, answer: Callable[[], T], message: bytes | None = None) -> T:
+    def _answer(self, step: _Step, after: _Step, answer: Callable[[], T], message: bytes | None = None) -> T:
         """Take a step, or answer the same message alike; a malicious server ends this, and the nonce is forgotten."""
         if message is not None and self._answered.get(step, (None,))[0] == message:
             again: T = self._answered[step][1]

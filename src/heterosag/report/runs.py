@@ -95,6 +95,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "missed_deadline": sum(line["missed_deadline"] for line in run.rounds),
         "faulty_blocks": sum(line["faulty_blocks"] for line in good),
         "refusals": sum(line["refusals"] for line in good),
+        "trips": [line["trips"] for line in run.rounds if "trips" in line] or None,
         "aggregate_error": sum(errors) / len(errors) if errors else None,
         "inference_robustness": min((line["inference_robustness"] for line in good), default=None),
         "sent_bytes": sent,
@@ -117,6 +118,7 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         ("missed the deadline", lambda s: str(s["missed_deadline"])),
         ("faulty blocks left out", lambda s: str(s["faulty_blocks"])),
         ("messages refused", lambda s: str(s["refusals"])),
+        ("trips of each round", _trips),
         ("inference robustness", lambda s: _number(s["inference_robustness"])),
         ("kB a round, slowest class first", lambda s: ", ".join(f"{size / 1000:.1f}" for size in s["sent_bytes"])),
         ("all that Flower carried", _wire),
@@ -158,6 +160,17 @@ def _attack(summary: dict[str, Any]) -> str:
     if summary["attack"] == "unknown":  # nobody told the engine
         return "not known"
     return f"{summary['attack']}, {summary['attackers']} attackers" if summary["attackers"] else "none"
+
+
+def _trips(summary: dict[str, Any]) -> str:
+    """How often messages went to the nodes and back, round by round; rounds after the first that are alike, once."""
+    trips = summary["trips"]
+    if trips is None:
+        return "-"
+    first, *others = trips
+    if len(others) > 1 and len(set(others)) == 1:
+        return f"{first}, then {others[0]}"
+    return ", ".join(map(str, trips))
 
 
 def _wire(summary: dict[str, Any]) -> str:

@@ -1,0 +1,239 @@
+"""Which plan the nodes of a round have. An epoch lasts while nodes and model stay the same; then a new plan is made.
+
+With identities the nodes draw together who is assigned to which subgroup (an enrolment): two trips more when an epoch
+begins, and none where nothing is drawn, in one block of everybody with everybody's shares.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from logging import INFO, WARNING
+from secrets import token_bytes
+from typing import Any
+
+from flwr.app import Message
+from flwr.common.logger import log
+
+from heterosag.choices import AssignmentName
+from heterosag.errors import FaultyUserError, PlanError, WireError, WithheldError
+from heterosag.flower.messages import COMMIT, HELLO, REVEAL, fields_of, parts_to_fields, value
+from heterosag.flower.reports import SLOTS
+from heterosag.flower.rounds import Work
+from heterosag.plan import Plan, User
+from heterosag.plan.build import MOST_USERS_WITH_METRICS
+from heterosag.protocol.enrolment import Charter, Enrolment
+from heterosag.protocol.transitions import Phase
+
+__all__ = ["Epochs", "commonest"]
+
+_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range"}
+_MOST_ENROLMENTS = 3  # tries, each without those who were silent in the one before
+
+Carry = Callable[[Work, str, Mapping[int, Mapping[str, Any]]], dict[int, Message]]
+"""A trip to the nodes: the round, the stage, our record by node; the replies by node."""
+
+
+class Epochs:
+    """Plans by the nodes that they are for, and what is known of the nodes.
+
+    Args:
+        given: A plan of the user's own, which is then the only one.
+        levels: One quantizer level for each class, slowest first.
+        rate_limits: The rates between the classes.
+        options: What else `Plan.build` takes.
+        max_weight: Largest weight of a node.
+        weighted_by: The metric that counts examples.
+        directory: Every node's public key.
+        assignment: Who assigns nodes to subgroups.
+
+    `classes` has what nodes have named, `faulty` whom no plan has any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        given: Plan | None,
+        levels: Sequence[int],
+        rate_limits: Sequence[float],
+        options: Mapping[str, Any],
+        max_weight: int,
+        weighted_by: str,
+        directory: Mapping[User, bytes] | None,
+        assignment: AssignmentName,
+    ) -> None:
+        if not isinstance(levels, Sequence):
+            raise PlanError("levels", f"is a list with one number a class, slowest first, like [{levels!r}]")
+        if given is None and (
+            len(rate_limits) not in (0, len(levels) - 1) or list(rate_limits) != sorted(set(rate_limits))
+        ):
+            raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} rising limits between them")
+        if given is not None and (max_weight != 1 or options):
+            raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
+        if set(options) & _OWN_OPTIONS:
+            raise PlanError("options", f"{sorted(set(options) & _OWN_OPTIONS)} are arguments of the grid itself")
+        if directory is not None and assignment == "enrolled" and "assignment_seed" in options:
+            raise PlanError("options", "an assignment_seed assigns nodes by the server: say assignment='server'")
+        self._given = given
+        self._levels = tuple(levels)
+        self._rate_limits = tuple(rate_limits)
+        self._options = dict(options)
+        self._max_weight = max_weight
+        self._weighted_by = weighted_by
+        self._directory = directory
+        self._enrols = directory is not None and assignment == "enrolled"
+        self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
+        self._reveals: dict[bytes, bytes] = {}
+        self.classes: dict[int, int] = {}
+        self.faulty: set[int] = set()
+
+    @property
+    def asks_classes(self) -> bool:
+        """Whether nodes name their class."""
+        return self._given is None and len(self._levels) > 1
+
+    def ask_classes(self, work: Work, carry: Carry) -> None:
+        """Have nodes that are new here name their class or rate; one class needs no asking."""
+        if self._given is not None:
+            return
+        if len(self._levels) == 1:
+            self.classes |= dict.fromkeys(work.messages, 0)
+            return
+        new = [node for node in work.messages if node not in self.classes]
+        if not new:
+            return
+        replies = carry(work, HELLO, {node: parts_to_fields([(0, HELLO, b"")]) for node in new})
+        for node, reply in replies.items():
+            try:
+                self.classes[node] = self._class_of(fields_of(reply, sender=str(node)), str(node))
+            except WireError as error:
+                work.lose(node, HELLO, str(error))
+
+    def plan_for(self, work: Work, dimension: int, carry: Carry) -> Plan:
+        """The plan given, or one for these nodes: kept while nodes and model stay the same, made anew otherwise."""
+        if self._given is not None:
+            return self._check_given(self._given, work, dimension)
+        members: list[list[str]] = [[] for _ in self._levels]
+        for node in sorted(work.messages):
+            if node in self.faulty:
+                work.lose(node, Phase.ADVERTISE.value, "dealt false shares in a round before")
+            elif self._directory is not None and str(node) not in self._directory:
+                work.lose(node, Phase.ADVERTISE.value, "has no key in the directory")
+            elif node in self.classes:
+                members[self.classes[node]].append(str(node))
+        users = tuple(user for group in members for user in group)
+        if not users:
+            raise PlanError("classes", f"no node can take part: {commonest(work.lost)}")
+        if (users, dimension) not in self._plans:
+            if self._plans:
+                log(INFO, "the nodes changed: a new plan, and so a new epoch, for %d nodes", len(users))
+            plan = self._build(members, users, dimension)
+            if self._enrols and (plan.has_several_blocks or not plan.sharing.complete):
+                plan = self._enrol(work, plan, carry)
+            for note in plan.notes:
+                log(INFO, "\tplan: %s", note)
+            self._plans[users, dimension] = plan
+        return self._plans[users, dimension]
+
+    def named_classes(self, plan: Plan) -> list[int]:
+        """The classes in a plan, as nodes name them: those that have nodes; none where nobody was asked."""
+        if not self.asks_classes:
+            return []
+        return sorted({self.classes[int(user)] for user in plan.users})
+
+    def reveals_of(self, plan: Plan) -> bytes | None:
+        """What everybody revealed in the enrolment that this plan comes from."""
+        return self._reveals.get(plan.frame)
+
+    def _check_given(self, given: Plan, work: Work, dimension: int) -> Plan:
+        if {str(node) for node in work.messages} != set(map(str, given.users)):
+            raise PlanError("users", "the plan given is for other nodes than those of the train messages")
+        if given.dimension != dimension:
+            raise PlanError("dimension", f"the plan given has {given.dimension}, the model {dimension} elements")
+        return given
+
+    def _build(self, members: Sequence[Sequence[str]], users: Sequence[str], dimension: int) -> Plan:
+        kept = [(len(group), level) for group, level in zip(members, self._levels, strict=True) if group]
+        requirements: dict[str, Any] = {
+            "value_range": 1.0,
+            "subgroup_size": min(8, max(len(users) // 4, 3)),
+            "max_weight": self._max_weight,
+            "metrics": SLOTS if len(users) <= MOST_USERS_WITH_METRICS else (),
+            "assignment_seed": None if self._enrols else token_bytes(16),
+            **self._options,
+        }
+        try:
+            return Plan.build(
+                [count for count, _ in kept], [level for _, level in kept], dimension, users=users, **requirements
+            )
+        except TypeError as error:
+            raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None
+
+    def _enrol(self, work: Work, plan: Plan, carry: Carry) -> Plan:
+        """Have the nodes draw their assignment together; whoever is silent is not in the epoch."""
+        charter = Charter(epoch=token_bytes(16), plan=plan)
+        for _ in range(_MOST_ENROLMENTS):
+            enrolment = Enrolment(charter, directory=self._directory or {})
+            opening = {
+                "plan": charter.plan.encode(),
+                "epoch": charter.epoch,
+                "weighted-by": self._weighted_by,
+                "classes": self.named_classes(charter.plan),
+            }
+            try:
+                messages = dict.fromkeys(charter.plan.users, b"")
+                for stage in (COMMIT, REVEAL):
+                    extra = opening if stage == COMMIT else {}
+                    replies = carry(
+                        work,
+                        stage,
+                        {
+                            int(user): {**parts_to_fields([(0, stage, data)]), **extra}
+                            for user, data in messages.items()
+                        },
+                    )
+                    for node, reply in replies.items():
+                        self._receive(work, enrolment, stage, node, reply)
+                    messages = enrolment.close()
+            except WithheldError as error:
+                for user in error.users:
+                    work.lose(int(user), COMMIT, "was silent while the nodes drew their assignment")
+                if len(error.users) == len(charter.plan.users):
+                    raise PlanError(
+                        "assignment", f"no node draws its assignment with the others: {commonest(work.lost)}"
+                    ) from None
+                log(WARNING, "\t%d nodes did not draw with the others: again without them", len(error.users))
+                charter = charter.without(error.users, token_bytes(16))
+                continue
+            self._reveals[enrolment.plan.frame] = next(iter(messages.values()))
+            return enrolment.plan
+        raise PlanError("assignment", f"nodes were silent in {_MOST_ENROLMENTS} enrolments: {commonest(work.lost)}")
+
+    def _receive(self, work: Work, enrolment: Enrolment, stage: str, node: int, reply: Message) -> None:
+        try:
+            data = value(fields_of(reply, sender=str(node)), "message", bytes, sender=str(node))
+            enrolment.receive(str(node), data)
+        except (FaultyUserError, WireError) as error:
+            work.lose(node, stage, str(error))
+
+    def _class_of(self, record: Mapping[str, Any], node: str) -> int:
+        named = record.get("class")
+        if isinstance(named, int) and 0 <= named < len(self._levels):
+            return named
+        rate = record.get("rate")
+        if isinstance(rate, float) and rate > 0 and self._rate_limits:
+            return bisect_right(self._rate_limits, rate)
+        raise WireError(
+            f"names neither a class below {len(self._levels)} (heterosag-class) nor, with rate_limits, a rate "
+            "(heterosag-rate) in its node config",
+            sender=node,
+        )
+
+
+def commonest(lost: Mapping[int, str]) -> str:
+    """The reason most nodes were lost for; where none is known they may not have the mod."""
+    found = Counter(lost.values()).most_common(1)
+    return (
+        found[0][0] if found else "no node named its class (heterosag-class in the node config): do they have the mod?"
+    )

@@ -1,0 +1,169 @@
+"""Plans on Flower: with identities the nodes draw together who is assigned to which subgroup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flower_nodes import FIRST_NODE, LEVEL, LOOSE, Node, arrays, grid_of, make_nodes, messages, train
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from heterosag.errors import PlanError
+from heterosag.flower import SecureGrid, mod
+from heterosag.plan import Plan
+from heterosag.protocol import Identity, Policy
+
+
+def federation(count: int, folder: Path, **options: Any) -> tuple[list[Node], dict[str, bytes]]:
+    identities = [Identity.generate() for _ in range(count)]
+    directory = {str(FIRST_NODE + 1000 * place): one.public for place, one in enumerate(identities)}
+
+    def secure(place: int) -> Any:
+        own = {"policy": LOOSE, "release_log": folder, **options}
+        return mod(identity=identities[place], directory=directory, **own)
+
+    return make_nodes(count, folder, train, secure=secure), directory
+
+
+def one_round(grid: SecureGrid, nodes: list[Node]) -> Message:
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    return reply
+
+
+def test_nodes_draw_their_assignment_and_check_the_plan(tmp_path: Path) -> None:
+    nodes, directory = federation(12, tmp_path)
+    plans = []
+    for _ in range(2):
+        grid, _ = grid_of(nodes, directory=directory)
+        assert not one_round(grid, nodes).has_error()
+        plan = grid.rounds[0].plan
+        assert plan is not None
+        assert isinstance(plan.assignment_seed, bytes)
+        plans.append(plan)
+    assert plans[0].assignment_seed != plans[1].assignment_seed
+
+
+def test_a_server_that_assigns_nodes_by_itself_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes, directory = federation(12, tmp_path)
+    grid, _ = grid_of(nodes, directory=directory, assignment="server")
+    assert one_round(grid, nodes).has_error()
+    assert "has assigned the nodes to subgroups by itself" in caplog.text
+
+
+def test_nodes_may_allow_the_server_to_assign(tmp_path: Path) -> None:
+    nodes, directory = federation(12, tmp_path, assignment="server")
+    grid, _ = grid_of(nodes, directory=directory, assignment="server")
+    assert not one_round(grid, nodes).has_error()
+    assert grid.rounds[0].trips == 5
+
+
+def test_a_plan_that_the_policy_pins_needs_no_enrolment(tmp_path: Path) -> None:
+    users = [str(FIRST_NODE + 1000 * place) for place in range(12)]
+    plan = Plan.build([12], [LEVEL], 36, subgroup_size=3, min_survivors=2, users=users, value_range=0.5)
+    nodes, directory = federation(12, tmp_path, policy=Policy.exactly(plan, ranges=(0.1, 1.0)))
+    grid = SecureGrid(grid_of(nodes)[1], plan=plan, directory=directory, adapt_range=False)
+    assert not one_round(grid, nodes).has_error()
+    other = replace(plan, assignment_seed=7)
+    grid = SecureGrid(grid_of(nodes)[1], plan=other, directory=directory, adapt_range=False)
+    assert one_round(grid, nodes).has_error()
+
+
+def test_a_server_that_shows_another_plan_than_was_drawn_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes, directory = federation(12, tmp_path)
+    grid, _ = grid_of(nodes, directory=directory)
+    drawn = grid._epochs._enrol
+
+    def others(*arguments: Any) -> Plan:
+        plan = drawn(*arguments)
+        chosen = replace(plan, assignment_seed=b"the server's own choice")
+        grid._epochs._reveals[chosen.frame] = grid._epochs._reveals[plan.frame]
+        return chosen
+
+    grid._epochs._enrol = others  # type: ignore[method-assign]
+    assert one_round(grid, nodes).has_error()
+    assert "another one than the nodes drew together" in caplog.text
+
+
+@pytest.mark.parametrize("stage", ["commit", "reveal"])
+@pytest.mark.parametrize("what", ["silent", "reborn"])
+def test_whoever_is_silent_while_they_draw_is_not_in_the_epoch(stage: str, what: str, tmp_path: Path) -> None:
+    nodes, directory = federation(13, tmp_path)
+    victim = nodes[5].context.node_id
+    grid, inside = grid_of(
+        nodes, lambda at, node, _: what if (at, node) == (stage, victim) else "", directory=directory
+    )
+    assert not one_round(grid, nodes).has_error()
+    lost = (stage, what) != ("commit", "reborn")  # nothing was kept before the commit
+    assert len(grid.rounds[0].survivors) == 13 - lost
+    assert (victim in grid.rounds[0].lost) == lost
+    assert sum(at == "commit" for at, _ in inside.log) == (13 + 12 if lost else 13)
+    assert not one_round(grid, nodes).has_error()
+    assert grid.rounds[1].trips == 3
+
+
+def test_garbage_while_they_draw_costs_the_sender_its_place(tmp_path: Path) -> None:
+    nodes, directory = federation(13, tmp_path)
+    plain = nodes[5].app
+
+    def garbage(message: Message, context: Any) -> Message:
+        if message.content["heterosag"]["stages"] == ["commit"]:  # type: ignore[index]
+            return Message(RecordDict({"heterosag": ConfigRecord({"message": b"x"})}), reply_to=message)
+        return plain(message, context)
+
+    nodes[5].app = garbage  # type: ignore[assignment]
+    grid, _ = grid_of(nodes, directory=directory)
+    assert not one_round(grid, nodes).has_error()
+    assert len(grid.rounds[0].survivors) == 12
+
+
+def test_nobody_draws_together_is_a_named_error(tmp_path: Path) -> None:
+    nodes, directory = federation(24, tmp_path)
+    tries = [0]
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        del message
+        tries[0] += (stage, node) == ("commit", FIRST_NODE)
+        return "silent" if stage == "commit" and node == FIRST_NODE + 1000 * tries[0] else ""
+
+    grid, _ = grid_of(nodes, fault, directory=directory)
+    assert "3 enrolments" in str(one_round(grid, nodes).error.reason)
+
+
+def test_a_server_that_starts_over_again_and_again_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each enrolment is another seed that it could choose: a node takes part in so many of a run."""
+    nodes, directory = federation(12, tmp_path, policy=replace(LOOSE, max_epochs=2))
+    for number in range(3):
+        grid, _ = grid_of(nodes, lambda stage, *_: "silent" if stage == "advertise" else "", directory=directory)
+        reply = one_round(grid, nodes)
+        assert ("no node draws its assignment" in str(reply.error.reason)) == (number == 2)
+    assert "after 2 times in this run" in caplog.text
+
+
+def test_a_seed_of_the_servers_own_is_asked_for_by_name(tmp_path: Path) -> None:
+    nodes, directory = federation(12, tmp_path)
+    with pytest.raises(PlanError, match="assignment='server'"):
+        grid_of(nodes, directory=directory, options={"assignment_seed": 1})
+    with pytest.raises(PlanError, match="'enrolled' or 'server'"):
+        grid_of(nodes, directory=directory, assignment="nobody")
+
+
+def test_a_node_without_an_identity_does_not_enrol(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes, directory = federation(12, tmp_path)
+    for node in nodes:
+        node.app = make_nodes(1, tmp_path, train)[0].app
+    grid, _ = grid_of(nodes, directory=directory)
+    assert one_round(grid, nodes).has_error()
+    assert "with identities only" in caplog.text
+
+
+def test_an_enrolment_that_was_not_begun_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes, _ = federation(6, tmp_path)
+    fields = {"rounds": [0], "stages": ["reveal"], "messages": [b""]}
+    message = Message(RecordDict({"heterosag": ConfigRecord(fields)}), dst_node_id=FIRST_NODE, message_type="train")  # type: ignore[arg-type]
+    message.metadata.__dict__["_message_id"] = "m"
+    assert nodes[0].app(message, nodes[0].context).has_error()
+    assert "has not begun" in caplog.text

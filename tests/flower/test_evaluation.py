@@ -1,0 +1,191 @@
+"""Evaluation: metrics are summed over everybody, once between two rounds of training, unless a node says otherwise."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flower_nodes import FIRST_NODE, LOOSE, Node, arrays, grid_of, make_nodes, messages, record, train
+from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+from heterosag.flower import SecureGrid, mod
+from heterosag.storage.run_log import read_run
+
+
+def ask(nodes: list[Node], model: dict[str, Any] | None = None) -> list[Message]:
+    content = RecordDict({"arrays": record(model or arrays()), "config": ConfigRecord({})})
+    return [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.EVALUATE) for node in nodes]
+
+
+def evaluating(count: int, folder: Path, metrics: Any, *, mode: Any = lambda place: "secure") -> list[Node]:
+    """Nodes whose evaluate functions return what `metrics` says for their place."""
+    nodes = make_nodes(
+        count,
+        folder,
+        train,
+        secure=lambda place: mod(policy=LOOSE, trust_server=True, release_log=folder, evaluate=mode(place)),
+    )
+    for place, node in enumerate(nodes):
+
+        def evaluate(message: Message, context: Any, place: int = place) -> Message:
+            del context
+            return Message(RecordDict({"metrics": MetricRecord(metrics(place))}), reply_to=message)
+
+        secure = mod(policy=LOOSE, trust_server=True, release_log=folder, evaluate=mode(place))
+        node.app._registered_funcs["evaluate.default"] = lambda message, context, secure=secure, evaluate=evaluate: (
+            secure(message, context, evaluate)
+        )
+    return nodes
+
+
+def trained(nodes: list[Node], **options: Any) -> SecureGrid:
+    grid, _ = grid_of(nodes, **options)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    return grid
+
+
+def test_the_strategy_sees_one_reply_with_the_means(tmp_path: Path) -> None:
+    nodes = evaluating(9, tmp_path / "log", lambda place: {"num-examples": 5, "accuracy": place / 8, "loss": 2.0})
+    grid = trained(nodes, record=tmp_path / "run")
+    (reply,) = grid.send_and_receive(ask(nodes))
+    metrics = dict(reply.content.metric_records["metrics"])
+    assert metrics == {
+        "num-examples": 9, "accuracy": pytest.approx(0.5, abs=1e-5), "loss": pytest.approx(2.0, abs=1e-5),
+    }  # fmt: skip
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert [done.trips for done in grid.rounds] == [4, 2]
+    assert [done.trips for done in grid.evaluations] == [2]
+    grid.close()
+    assert read_run(tmp_path / "run").rounds[0]["accuracy"] == pytest.approx(0.5, abs=1e-5)
+
+
+def test_metrics_are_weighted_as_updates_are(tmp_path: Path) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 1 + place, "accuracy": float(place)})
+    grid = trained(nodes, max_weight=10)
+    (reply,) = grid.send_and_receive(ask(nodes))
+    metrics = dict(reply.content.metric_records["metrics"])
+    weights = np.arange(1, 7)
+    assert metrics["num-examples"] == weights.sum()
+    assert metrics["accuracy"] == pytest.approx(np.average(np.arange(6), weights=weights), abs=1e-4)
+
+
+def test_strategies_evaluate_as_they_did(tmp_path: Path) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "accuracy": 0.25})
+    grid, inside = grid_of(nodes)
+    strategy = FedAvg(fraction_evaluate=0.5, min_available_nodes=6)
+    result = grid.start(strategy, initial_arrays=record({"w": np.zeros(30, dtype=np.float32)}), num_rounds=2)
+    found = [dict(metrics)["accuracy"] for metrics in result.evaluate_metrics_clientapp.values()]
+    assert found == [pytest.approx(0.25, abs=1e-6)] * 2
+    assert [done.trips for done in [*grid.rounds, *grid.evaluations]] == [4, 2, 2, 2]
+    assert all(len(done.survivors) == 6 for done in grid.evaluations)  # everybody, whoever was sampled
+    assert {stage for stage, _ in inside.log} == {"advertise", "share", "mask", "unmask"}
+
+
+def test_a_second_evaluation_of_one_round_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Many evaluations of models that differ a little would give the gradient."""
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "accuracy": 0.25})
+    grid = trained(nodes)
+    (first,) = grid.send_and_receive(ask(nodes))
+    assert not first.has_error()
+    (second,) = grid.send_and_receive(ask(nodes, arrays(seed=1)))
+    assert second.has_error()
+    assert "asked to evaluate again" in caplog.text
+    assert not next(iter(grid.send_and_receive(messages(nodes, arrays())))).has_error()
+
+
+def test_evaluation_can_be_off_on_some_nodes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5}, mode=lambda place: "off")
+    grid = trained(nodes)
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        for _ in range(2):
+            replies = list(grid.send_and_receive(ask(nodes)))
+            assert all("evaluation is off" in str(reply.error.reason) for reply in replies)
+    assert caplog.text.count("evaluation is off on 6 of 6 nodes") == 1
+    assert not grid.evaluations
+
+
+def test_a_node_whose_evaluation_is_off_refuses_a_server_that_asks_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5}, mode=lambda place: "off")
+    grid = trained(nodes)
+    grid._exchange.evaluates.clear()
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert reply.has_error()
+    assert "asked to evaluate, which is 'off'" in caplog.text
+
+
+def test_plaintext_by_name_is_the_old_way(tmp_path: Path) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": place}, mode=lambda place: "plaintext")
+    grid = trained(nodes)
+    replies = list(grid.send_and_receive(ask(nodes)))
+    assert sorted(reply.content.metric_records["metrics"]["num-examples"] for reply in replies) == list(range(6))  # type: ignore[type-var]
+
+
+def test_an_app_without_an_evaluate_function_is_asked_once(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    for node in nodes:
+        del node.app._registered_funcs["evaluate.default"]
+    grid, inside = grid_of(nodes)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert reply.has_error()
+    asked = len(inside.log)
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert "no node could evaluate" in str(reply.error.reason)
+    assert len(inside.log) == asked
+    assert not next(iter(grid.send_and_receive(messages(nodes, arrays())))).has_error()
+
+
+def test_evaluation_before_training_is_named(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert "nothing was trained yet" in str(reply.error.reason)
+    grid = trained(nodes)
+    (reply,) = grid.send_and_receive([*ask(nodes[:3]), *ask(nodes[3:], arrays(seed=1))])
+    assert "one model and one configuration" in str(reply.error.reason)
+
+
+def test_two_names_for_one_thing_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "acc" if place else "accuracy": 0.5})
+    grid = trained(nodes)
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        (reply,) = grid.send_and_receive(ask(nodes))
+    assert reply.content.metric_records["metrics"]["acc"] == pytest.approx(0.5)
+    assert "1 of 6 nodes name other metrics" in caplog.text
+
+
+def test_a_choice_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match="evaluate is one of secure, off, plaintext"):
+        mod(evaluate="maybe")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="assignment is one of enrolled, server"):
+        mod(assignment="maybe")  # type: ignore[arg-type]
+
+
+def test_what_one_node_evaluates_is_not_seen_by_the_app_of_another_round(tmp_path: Path) -> None:
+    """The app's functions find nothing of ours in the state, and what they leave there stays."""
+    found: list[bool] = []
+    app = ClientApp(mods=[mod(policy=LOOSE, trust_server=True, release_log=tmp_path)])
+
+    @app.train()
+    def look(message: Message, context: Any) -> Message:
+        found.append("heterosag" in context.state)
+        context.state["heterosag"] = ConfigRecord({"spoilt": True})
+        return Message(
+            RecordDict({"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}),
+            reply_to=message,
+        )
+
+    nodes = make_nodes(6, tmp_path, train)
+    nodes[0].app = app
+    grid = trained(nodes)
+    assert found == [False]
+    assert FIRST_NODE in grid.rounds[0].survivors
