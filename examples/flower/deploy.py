@@ -1,7 +1,8 @@
 """A real deployment on loopback: a SuperLink, SuperNodes in processes of their own, one killed, one malicious.
 
-`python deploy.py` starts everything, runs the app, kills a node in the middle of the last round, prints accuracy and
-bytes, and leaves no process behind.
+`python deploy.py` signs the app, starts everything, runs the app, kills a node in the middle of the last round, prints
+accuracy and bytes, and leaves no process behind. Whoever may submit an app to a node reads its data, so these nodes run
+the signed app and no other (`hub.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
+HUB = str(HERE / "hub.py")
+APP = "@heterosag/heterosag-digits"  # publisher and name in pyproject.toml
 STAGES = 4  # messages to a node in a round: advertise, share, mask, unmask
 SHARE = 3  # which of them asks for shares in the first round: hello and advertise come before
 
@@ -50,43 +53,68 @@ def environment(home: Path) -> dict[str, str]:
 
 
 class Deployment:
-    """Processes that end together."""
+    """A SuperLink, SuperNodes, and the folder of signed apps that they run: processes that end together."""
 
     def __init__(self, home: Path, nodes: int) -> None:
         self.home = home
         self.nodes = nodes
+        self.apps = home / "signed"
+        self.apps.mkdir()
         self.environment = environment(home)
-        self.port, *self.node_ports = free_ports(nodes + 1)
+        self.hub_port, self.link_port, *self.node_ports = free_ports(nodes + 2)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.over = threading.Event()
 
-    def start(self, name: str, *words: str) -> None:
+    def start(self, name: str, *words: str, home: Path | None = None) -> None:
         with (self.home / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
                 [str(BIN / words[0]), *words[1:]],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self.environment,
+                env=environment(home) if home else self.environment,
                 start_new_session=True,
             )
 
-    def start_all(self) -> None:
-        local = f"127.0.0.1:{self.port}"
+    def call(self, *words: str) -> str:
+        """What a command prints that ends by itself, in the folder of signed apps."""
+        command = [str(BIN / words[0]), *words[1:]]
+        done = subprocess.run(
+            command, cwd=self.apps, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(words)} failed: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def make_key(self, key: Path) -> str:
+        """Make a key that signs apps; the result is its line of a file of trusted entities."""
+        return self.call("python", HUB, "key", str(key))
+
+    def sign(self, app: Path, key: Path) -> Path:
+        """Build an app and sign it, for nodes that trust this key; the result is the bundle."""
+        before = set(self.apps.glob("*.fab"))
+        self.call("flwr", "build", "--app", str(app))
+        (bundle,) = set(self.apps.glob("*.fab")) - before
+        self.call("python", HUB, "sign", str(key), str(bundle))
+        return bundle
+
+    def start_link(self) -> None:
+        """Start a SuperLink that gets signed apps from our folder instead of Flower's Hub."""
+        local = f"127.0.0.1:{self.link_port}"
         (self.home / "config.toml").write_text(f'[superlink.loopback]\naddress = "{local}"\ninsecure = true\n')
-        link = ("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(self.port))
+        self.environment["FLWR_SUPERGRID_API_URL"] = f"http://127.0.0.1:{self.hub_port}"
+        self.start("hub", "python", HUB, "serve", str(self.apps), "--port", str(self.hub_port))
+        link = ("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(self.link_port))
         self.start("superlink", *link, "--disable-runtime-dependency-installation")
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    break
-            time.sleep(0.5)
-        for place in range(self.nodes):
-            config = f"partition-id={place} num-partitions={self.nodes}"
-            if place == self.nodes - 1:
-                config += " malicious=true"
-            words = ("flower-supernode", "--insecure", "--superlink", local, "--host", "127.0.0.1")
-            self.start(f"node-{place}", *words, "--port", str(self.node_ports[place]), "--node-config", config)
+        for port in (self.hub_port, self.link_port):
+            wait_for_port(port, 60)
+
+    def start_node(self, place: int, config: str, trusted: Path | None) -> None:
+        """Start a SuperNode that runs only what a trusted entity signed; with no file of them it runs every app."""
+        words = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{self.link_port}"]
+        words += ["--host", "127.0.0.1", "--port", str(self.node_ports[place]), "--node-config", config]
+        if trusted:
+            words += ["--trusted-entities", str(trusted)]
+        self.start(f"node-{place}", *words, home=self.home / f"node-{place}")
 
     def kill(self, name: str) -> None:
         """Kill a process and what it started, at once."""
@@ -110,6 +138,16 @@ class Deployment:
             self.kill(name)
 
 
+def wait_for_port(port: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise TimeoutError(f"nobody listens on port {port} after {seconds:.0f} seconds")
+
+
 def loopback_bytes() -> int:
     """All that has crossed this machine's loopback so far, where the system counts it."""
     counter = Path("/sys/class/net/lo/statistics/tx_bytes")
@@ -130,6 +168,18 @@ def wait_for(result: Path, seconds: float) -> dict[str, object]:
         time.sleep(0.5)
 
 
+def start(deployment: Deployment) -> None:
+    """Sign the app, and start the SuperLink and nodes that run nothing else; the last node is malicious."""
+    home, nodes = deployment.home, deployment.nodes
+    key, trusted = home / "owner.key", home / "trusted.yaml"  # elsewhere the key is never on the server
+    trusted.write_text(deployment.make_key(key))
+    deployment.sign(HERE, key)
+    deployment.start_link()
+    for place in range(nodes):
+        config = f"partition-id={place} num-partitions={nodes}"
+        deployment.start_node(place, config + " malicious=true" * (place == nodes - 1), trusted)
+
+
 def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0) -> dict[str, object]:
     result = home / "result.json"
     deployment = Deployment(home, nodes)
@@ -137,8 +187,8 @@ def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0) -> dict[str
     record = home / "record"
     settings = f'nodes={nodes} rounds={rounds} stage-timeout={timeout} result="{result}" record="{record}"'
     try:
-        deployment.start_all()
-        words = [str(BIN / "flwr"), "run", str(HERE), "loopback", "--run-config", settings, "--stream"]
+        start(deployment)
+        words = [str(BIN / "flwr"), "run", APP, "loopback", "--run-config", settings, "--stream"]
         before = loopback_bytes()
         murder = threading.Thread(target=deployment.kill_at, args=(victim, SHARE + STAGES * (rounds - 1)), daemon=True)
         murder.start()
