@@ -103,7 +103,7 @@ class Reader:
     """Somebody who reads a page and does what it says, in a folder."""
 
     def __init__(self, folder: Path, *, flower: bool = False, seconds: float = 120.0) -> None:
-        """flower: run Flower's own `flwr`, instead of what stands in for it. seconds: the most a command may take."""
+        """flower: `flwr run` is Flower's own, not what stands in for it. seconds: the most a command may take."""
         self.folder = folder
         self.seconds = seconds
         self.names: dict[str, Any] = {"__name__": "__main__"}
@@ -112,7 +112,9 @@ class Reader:
         own.mkdir()
         if not flower:
             stand_in = own / "flwr"
-            stand_in.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tests" / "flower_run.py"}" "$@"\n')
+            others = f'[ "$1" = run ] || exec "{Path(sys.executable).parent / "flwr"}" "$@"'
+            runs = f'exec "{sys.executable}" "{ROOT / "tests" / "flower_run.py"}" "$@"'
+            stand_in.write_text(f"#!/bin/sh\n{others}\n{runs}\n")
             stand_in.chmod(0o755)
             for name in ("examples", "tests"):
                 (folder / name).symlink_to(ROOT / name)
