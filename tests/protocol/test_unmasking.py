@@ -1,5 +1,7 @@
 """Rebuilding secrets from released shares: false shares, disputed and faulty dealers."""
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -133,3 +135,52 @@ def test_two_users_who_complain_about_everybody_frame_nobody() -> None:
     world.run("unmask")
     assert world.server.decoded.faulty == (3, 7)
     combine(world.plan, world.server.decoded, RULES["mean"])
+
+
+def dealing_falsely(plan: Plan, dealers: Collection[int], holders: Collection[int]) -> World:
+    """A round in which these dealers publish a false commitment for the shares of these holders, who complain."""
+    world = World(plan)
+    world.run("advertise")
+    for user in world.waiting:
+        message = world.answer("share", user)
+        if user in dealers:
+            shares = [
+                replace(entry, mask_commitment=bytes(32)) if entry.user in holders else entry
+                for entry in wire.decode(wire.Shares, message, plan=plan).shares
+            ]
+            message = change(wire.Shares, message, plan, shares=shares)
+        world.server.receive(user, message)
+    world.waiting = world.server.close()
+    world.run("mask", "unmask")
+    return world
+
+
+def test_dealers_about_whom_everybody_complains_frame_nobody() -> None:
+    """Two of 36 users deal nothing but false shares, so that everybody complains about more of them than may
+    collude: they alone are faulty."""
+    plan = Plan.build([36], [4], 60, value_range=1.0, subgroup_size=3)
+    assert (plan.colluders, plan.byzantine_tolerance()) == (1, 2)
+    world = dealing_falsely(plan, {5, 30}, range(36))
+    assert world.server.decoded.faulty == (5, 30)
+    median = combine(plan, world.server.decoded, RULES["median"])
+    assert median.faulty_users == (5, 30)
+
+
+def test_as_many_malicious_users_as_are_tolerated_frame_nobody() -> None:
+    """Two dealers who single out one holder, or two holders who complain about one dealer: nobody can tell who is
+    right, the secrets are rebuilt all the same, and nobody is left out."""
+    plan = Plan.build([36], [4], 60, value_range=1.0, subgroup_size=3)
+    world = dealing_falsely(plan, {5, 30}, {7})
+    assert world.server.decoded.faulty == ()
+    combine(plan, world.server.decoded, RULES["mean"])
+    world = World(plan)
+    world.run("advertise", "share")
+    for user in world.waiting:
+        message = world.answer("mask", user)
+        if user in (5, 30):
+            message = change(wire.MaskedVector, message, plan, complaints=[7])
+        world.server.receive(user, message)
+    world.waiting = world.server.close()
+    world.run("unmask")
+    assert world.server.decoded.faulty == ()
+    combine(plan, world.server.decoded, RULES["mean"])

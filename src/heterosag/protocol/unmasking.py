@@ -5,12 +5,14 @@ tries the first t shares and checks the result against what the user published (
 of sigma_self); only if that fails does it compare every share with its commitment, leaves the false ones out and tries
 again. A secret that cannot be rebuilt spoils the sums of its user's subgroup, not the round: see blocks.py.
 
-Faulty are: a dealer whose t matching shares give a wrong secret, one whom more holders dispute than may collude, a
-holder who disputes more dealers than that, and one who releases another share than it was dealt.
+Faulty are: a dealer whose t matching shares give a wrong secret, a holder who releases another share than it was dealt,
+and whoever is in more disputes, as dealer or holder, than the plan tolerates malicious users: so many colluders, or so
+many faulty users as the median does. So no more than these can have an honest user taken for a faulty one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -74,16 +76,10 @@ def rebuild(
                 answers[dealer][holder] = element_from_bytes(data)
             except WireError:
                 continue  # not a field element: counts as missing
-    complaints: dict[int, set[int]] = {}
-    for dealer, holder in disputes:
-        complaints.setdefault(holder, set()).add(dealer)
-    # No more than `colluders` users deal falsely, so whoever complains about more of them is false itself.
-    most = max(plan.colluders, 1)
-    faulty = {holder for holder, dealers in complaints.items() if len(dealers) > most}
     disputed: dict[int, set[int]] = {dealer: set() for dealer in commitments}
-    for holder, dealers in complaints.items():
-        for dealer in dealers if holder not in faulty else ():
-            disputed[dealer].add(holder)
+    for dealer, holder in disputes:
+        disputed[dealer].add(holder)
+    faulty = _to_blame(disputed, tolerated=max(plan.colluders, plan.byzantine_tolerance()))
     secrets: dict[int, int] = {}
     missing: dict[int, str] = {}
     for dealer, shares in answers.items():
@@ -97,7 +93,7 @@ def rebuild(
             secret = _combine(good, plan.share_threshold)
             if secret is None:
                 problem = f"{len(good)} good shares of user {name!r}'s {kind} secret, {plan.share_threshold} are needed"
-                suspects = disputed[dealer] | false | {h for h, dealers in complaints.items() if dealer in dealers}
+                suspects = disputed[dealer] | false
                 if not suspects:
                     raise TooFewSurvivorsError("thresholds", problem)
                 holders = ", ".join(repr(plan.users[holder]) for holder in sorted(suspects))
@@ -107,8 +103,26 @@ def rebuild(
                 faulty.add(dealer)
         if dealer not in missing and secret is not None:
             secrets[dealer] = secret
-    faulty |= {dealer for dealer, holders in disputed.items() if len(holders) > plan.colluders}
     return Rebuilt(secrets=secrets, missing=missing, faulty=frozenset(faulty))
+
+
+def _to_blame(disputed: Mapping[int, set[int]], *, tolerated: int) -> set[int]:
+    """Who must be faulty by the disputes (holders by dealer), if no more than `tolerated` users are.
+
+    Of dealer and holder in a dispute one is faulty, so whoever is in more disputes than that is faulty itself. The
+    user in most of them first, and without it the others are looked at again: two dealers of nothing but false shares
+    have everybody complain about both, which must not make everybody faulty.
+    """
+    left = {(dealer, holder) for dealer, holders in disputed.items() for holder in holders}
+    faulty: set[int] = set()
+    while left:
+        counts = Counter((True, dealer) for dealer, _ in left) + Counter((False, holder) for _, holder in left)
+        most, (_, user) = max((count, who) for who, count in counts.items())  # of equals the dealer
+        if most <= tolerated:
+            break
+        faulty.add(user)
+        left = {pair for pair in left if user not in pair}
+    return faulty
 
 
 @dataclass(frozen=True, slots=True)
