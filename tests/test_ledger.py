@@ -239,7 +239,7 @@ def test_a_history_agrees_with_the_rank_of_all_sums() -> None:
         )
         assert exposed <= everywhere
         if everywhere:
-            with pytest.raises(ExposedUsersError):
+            with pytest.raises(ExposedUsersError, match=r"A new epoch does not help.* hide_sets_below turns it on"):
                 history.check(plan, survivors)
             continue
         history.check(plan, survivors)

@@ -9,7 +9,7 @@ is whose fault it is, and the tree answers that:
 - `FaultyBlockError`: somebody in the blocks named did; masks hide who.
 - `FaultyServerError`: the server asked a client for what it must not have. The client released nothing.
 - `TooFewSurvivorsError`: nobody's fault; the round cannot go on without exposing somebody.
-- `ExposedUsersError`: nobody's fault; with the rounds before, this one would show the sum of the few users named.
+- `ExposedUsersError`: nobody's fault; with the rounds before, this one would reveal the sum of the few users named.
 - `WithheldError`: the users named did not answer in an enrolment, which starts again without them.
 - `AbandonedRoundError`: the round was given up, and nothing is asked for again under its context.
 """
@@ -125,13 +125,21 @@ class TooFewSurvivorsError(HeteroSagError):
 
 
 class ExposedUsersError(HeteroSagError):
-    """Sums over these survivors would, with those of earlier rounds, show the sum of `users` alone."""
+    """Sums over these survivors would, with those of earlier rounds, reveal the sum of `users` alone.
 
-    def __init__(self, users: Iterable[Name]) -> None:
+    `over_epochs` says that the rounds of other epochs count too, so that a new one does not help.
+    """
+
+    def __init__(self, users: Iterable[Name], *, over_epochs: bool = False) -> None:
         self.users = tuple(users)
+        advice = (
+            "begin a round with other survivors. A new epoch does not help, and where users are sampled such a ledger "
+            "comes to refuse every round, which is why only hide_sets_below turns it on"
+            if over_epochs
+            else "begin a new epoch, or a round with other survivors"
+        )
         super().__init__(
-            f"with the rounds before, this one would show the sum of users {list(self.users)} alone: begin a new "
-            "epoch, or a round with other survivors"
+            f"with the rounds before, this one would reveal the sum of users {list(self.users)} alone: {advice}"
         )
 
 

@@ -4,7 +4,7 @@ In a round the server learns, in every segment, the sum of each block's survivor
 in an epoch, so the sums of one block over the rounds are sums over subsets of the same users. If updates change little
 from round to round, such sums can be added and subtracted: whatever set of users has its indicator in the row space of
 the survivor sets, its sum is exposed. The ledger keeps that row space, modulo a prime, as the space orthogonal
-to it: a set is shown if and only if every vector of that space sums to zero over the set.
+to it: a set is exposed if and only if every vector of that space sums to zero over the set.
 
 `Ledger` is of one epoch, which is what a server needs. `History` goes over epochs: whatever the plans were, it keeps
 sums of users for each range of elements, which is what a user's own guard needs, since a server can assign users anew
@@ -12,7 +12,7 @@ in every round.
 
 Guarantees: sets of fewer than `LARGEST` users are found, none missed and (but for one chance in 2^31) none invented,
 under the assumption that an update is the same in every round (what really changes hides more). For larger sets there
-is a bound only: the smallest difference of two survivor sets, one inside the other, is shown for sure. What colluding
+is a bound only: the smallest difference of two survivor sets, one inside the other, is exposed for sure. What colluding
 users know of their own updates is not looked at.
 """
 
@@ -87,33 +87,43 @@ class _Block:
         after = self.after(bits)
         return self if len(after.hidden) == len(self.hidden) else after
 
-    def shown(self, below: int) -> frozenset[frozenset[int]]:
-        """The smallest sets of fewer than `below` users whose sum is shown, as roster indices."""
-        columns = [tuple(column) for column in self.hidden.T.tolist()]
-        zero = tuple([0] * len(self.hidden))
-        where: dict[tuple[int, ...], list[int]] = {}
-        for place, column in enumerate(columns):
-            where.setdefault(column, []).append(place)
-        found = {frozenset([place]) for place in where.get(zero, ())} if below > 1 else set()
-        rest = [place for place, column in enumerate(columns) if column != zero]
+    def exposed(self, below: int) -> frozenset[frozenset[int]]:
+        """The smallest sets of fewer than `below` users whose sum is exposed, as roster indices."""
+        empty = ~self.hidden.any(axis=0)
+        found = {frozenset([int(place)]) for place in np.flatnonzero(empty)} if below > 1 else set()
+        rest = np.flatnonzero(~empty)
+        sums = self._fingerprints()
+        where: dict[int, list[int]] = {}
+        for place in rest.tolist():
+            where.setdefault(int(sums[place]), []).append(place)
         if below > 2:
-            found |= {
-                frozenset((one, other)) for one in rest for other in where.get(_minus(columns[one]), ()) if one < other
-            }
+            for one in rest.tolist():
+                for other in where.get(-int(sums[one]) % _PRIME, ()):
+                    if one < other and self._cancel(one, other):
+                        found.add(frozenset((one, other)))
         if below > 3:
-            for at, one in enumerate(rest):
-                for other in rest[at + 1 :]:
-                    missing = _minus([a + b for a, b in zip(columns[one], columns[other], strict=True)])
-                    third = [place for place in where.get(missing, ()) if place > other and missing != zero]
-                    found |= {frozenset((one, other, place)) for place in third}
+            for at, one in enumerate(rest.tolist()):
+                missing = -(sums[one] + sums[rest[at + 1 :]]) % _PRIME
+                for place in np.flatnonzero(np.isin(missing, sums[rest])).tolist():
+                    other = int(rest[at + 1 + place])
+                    for third in where[int(missing[place])]:
+                        if third > other and self._cancel(one, other, third):
+                            found.add(frozenset((one, other, third)))
         return frozenset(frozenset(self.users[place] for place in places) for places in found)
+
+    def _fingerprints(self) -> npt.NDArray[np.int64]:
+        """A number for every user that sums to zero over each set that is exposed, and over few others."""
+        factors = [pow(_GENERATOR, place, _PRIME) for place in range(1, len(self.hidden) + 1)]
+        scaled = self.hidden * np.array(factors, dtype=np.int64)[:, None] % _PRIME
+        return np.asarray(scaled.sum(axis=0) % _PRIME)
+
+    def _cancel(self, *places: int) -> bool:
+        """Whether the sum over these users is exposed."""
+        return not (self.hidden[:, places].sum(axis=1) % _PRIME).any()
 
 
 _PRIME = 2**31 - 1  # products of two residues fit into 64 bits
-
-
-def _minus(column: Sequence[int]) -> tuple[int, ...]:
-    return tuple(-value % _PRIME for value in column)
+_GENERATOR = 7  # of the residues modulo this prime
 
 
 def _orthogonal(hidden: npt.NDArray[np.int64], members: list[int]) -> npt.NDArray[np.int64]:
@@ -129,10 +139,28 @@ def _orthogonal(hidden: npt.NDArray[np.int64], members: list[int]) -> npt.NDArra
 
 
 class Ledger:
-    """What has been learned of the users of one plan. As a guard it refuses rounds that would show a small set.
+    """What has been learned of the users of one plan. As a guard it refuses rounds that would expose a small set.
 
-    Give it to `Server` and `Client` as `guard`. A round that would newly show a set of fewer than `sets_below` users is
-    refused (0: refuse nothing, only keep count).
+    Give it to `aggregate`, `Server` and `Client` as `guard`. With weights the sums of weights of the same sets are
+    known too, and exactly, since a user's weight is the same in every round.
+
+    Args:
+        plan: The plan of the epoch.
+        sets_below: Refuse a round that would newly expose a set of fewer users than this (0: only keep count).
+
+    Raises:
+        UsageError: Sets of so many users are not searched.
+
+    Example:
+        >>> from heterosag import ExposedUsersError, Ledger, Plan
+        >>> plan = Plan.build([12], [4], 30, value_range=1.0, subgroup_size=4)
+        >>> ledger = Ledger(plan, sets_below=2)
+        >>> ledger.note(frozenset(range(12)))
+        >>> try:
+        ...     ledger.check(frozenset(range(11)))
+        ... except ExposedUsersError as error:
+        ...     print(error.users)
+        (11,)
     """
 
     def __init__(self, plan: Plan, *, sets_below: int = 0) -> None:
@@ -157,15 +185,26 @@ class Ledger:
         return len(self._rounds)
 
     def check(self, survivors: frozenset[int]) -> None:
-        """Raise an `ExposedUsersError` if sums over these survivors (roster indices) would newly show a small set."""
+        """Refuse survivors with whom the server would newly learn the sum of a small set.
+
+        Args:
+            survivors: Roster indices.
+
+        Raises:
+            ExposedUsersError: Names the smallest such set.
+        """
         if self._below:
-            shown = [set_ for block in self._blocks for set_ in self._news(block, survivors)]
-            if shown:
-                smallest = min(shown, key=lambda users: (len(users), sorted(users)))
+            exposed = [set_ for block in self._blocks for set_ in self._news(block, survivors)]
+            if exposed:
+                smallest = min(exposed, key=lambda users: (len(users), sorted(users)))
                 raise ExposedUsersError([self._plan.users[user] for user in sorted(smallest)])
 
     def note(self, survivors: frozenset[int]) -> None:
-        """The server has learned, or could have, the sums over these survivors."""
+        """Count in that the server has learned, or could have, the sums over these survivors.
+
+        Args:
+            survivors: Roster indices.
+        """
         noted = tuple(sorted(survivors))
         if self._rounds[-1:] != [noted]:  # the same set again teaches nothing, be it signed, released or a new round
             self._blocks = [block.after(block.bits_of(survivors)) for block in self._blocks]
@@ -175,15 +214,25 @@ class Ledger:
         after = block.after(block.bits_of(survivors))
         if after is block:
             return frozenset()
-        return after.shown(self._below) - block.shown(self._below)
+        return after.exposed(self._below) - block.exposed(self._below)
 
     def exposures(self, *, below: int = 3) -> tuple[Exposure, ...]:
-        """The smallest sets of fewer than `below` users whose sum is shown, and in which segments."""
+        """What the server can work out by now.
+
+        Args:
+            below: Look for sets of fewer users than this.
+
+        Returns:
+            The smallest sets of users whose sum is exposed, and in which segments.
+
+        Raises:
+            UsageError: Sets of so many users are not searched.
+        """
         if not 1 <= below <= LARGEST:
             raise UsageError(f"sets of fewer than 1 to {LARGEST} users are searched, not {below!r}")
         found: dict[frozenset[int], list[int]] = {}
         for block in self._blocks:
-            for users in block.shown(below):
+            for users in block.exposed(below):
                 found.setdefault(users, []).extend(block.segments)
         return tuple(
             Exposure(users=tuple(self._plan.users[user] for user in sorted(users)), segments=tuple(sorted(segments)))
@@ -210,7 +259,19 @@ class Ledger:
 
     @classmethod
     def from_rounds(cls, plan: Plan, rounds: Iterable[Sequence[int]], *, sets_below: int = 0) -> Ledger:
-        """A ledger that has noted these survivor sets."""
+        """A ledger that has noted survivor sets before.
+
+        Args:
+            plan: The plan of the epoch.
+            rounds: What `to_rounds` returned.
+            sets_below: As of the class.
+
+        Returns:
+            The ledger.
+
+        Raises:
+            UsageError: These are no survivor sets of the plan.
+        """
         ledger = cls(plan, sets_below=sets_below)
         for survivors in rounds:
             if not all(isinstance(user, int) and 0 <= user < len(plan.users) for user in survivors):
@@ -234,15 +295,15 @@ class History:
         self._ranges: list[tuple[int, int, _Block]] = []
 
     def check(self, plan: Plan, survivors: frozenset[int]) -> None:
-        """Raise an `ExposedUsersError` if sums over these survivors (roster indices) would newly show a small set."""
+        """Raise an `ExposedUsersError` if sums over these survivors (roster indices) reveal that of a small set."""
         if not self._below:
             return
         for before, after in self._after(plan, survivors):
-            news = after.shown(self._below) - before.shown(self._below)
+            news = frozenset() if after is before else after.exposed(self._below) - before.exposed(self._below)
             if news:
                 names = list(self._users)
                 smallest = min(news, key=lambda users: (len(users), sorted(users)))
-                raise ExposedUsersError([names[user] for user in sorted(smallest)])
+                raise ExposedUsersError([names[user] for user in sorted(smallest)], over_epochs=True)
 
     def note(self, plan: Plan, survivors: frozenset[int]) -> None:
         """The server has learned, or could have, the sums over these survivors."""

@@ -7,7 +7,7 @@ import pytest
 
 import heterosag
 
-EXAMPLES = ("Client", "Plan", "Policy", "aggregate")
+EXAMPLES = ("Client", "Ledger", "Plan", "Policy", "aggregate")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -28,6 +28,7 @@ def test_every_argument_of_what_people_call_is_described() -> None:
         (heterosag.Server, heterosag.Server),
         (heterosag.Policy, heterosag.Policy),
         (heterosag.Client.restore, heterosag.Client.restore),
+        (heterosag.Ledger, heterosag.Ledger),
     ):
         text = inspect.getdoc(documented) or ""
         for name in inspect.signature(thing).parameters:

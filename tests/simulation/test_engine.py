@@ -282,7 +282,7 @@ def test_a_clients_error_stays_what_it_was_in_another_process(monkeypatch: pytes
         raise ExposedUsersError([3, "ada"])
 
     Refusing(monkeypatch, refuse, user)
-    with pytest.raises(ExposedUsersError, match="would show") as caught:
+    with pytest.raises(ExposedUsersError, match="would reveal") as caught:
         aggregate(plan_of(), UPDATES, workers=2)
     assert caught.value.users == (3, "ada")
 

@@ -37,7 +37,7 @@ def fill_cells(
     """A user's cells, not yet masked: the level of every element in its block's ring, then auxiliary lanes.
 
     With weights the update is scaled by weight / max_weight first: whatever its weight, a user adds 0 .. level-1 to a
-    sum, so a sum of levels is no knapsack that shows single users' levels, and weights cost no bits.
+    sum, so a sum of levels is no knapsack that reveals single users' levels, and weights cost no bits.
 
     A large vector is quantized in pieces, which `parallel_map` runs; the result does not depend on it.
 

@@ -14,7 +14,7 @@ class Guard(Protocol):
     """Looks at survivor sets, as roster indices."""
 
     def check(self, survivors: frozenset[int]) -> None:
-        """Raise an `ExposedUsersError` if sums over this set, with those before, would show too few users."""
+        """Raise an `ExposedUsersError` if sums over this set, with those before, would expose too few users."""
 
     def note(self, survivors: frozenset[int]) -> None:
         """Sums over this set are about to be learned, or could be."""

@@ -20,7 +20,7 @@ __all__ = ["LedgerFile"]
 
 
 class LedgerFile:
-    """A guard that refuses rounds which, with those before, would show fewer users than `sets_below`."""
+    """A guard that refuses rounds which, with those before, would expose a set of fewer users than `sets_below`."""
 
     def __init__(self, folder: Path, plan: Plan, *, sets_below: int) -> None:
         self._path = folder / "ledger.json"
@@ -33,14 +33,14 @@ class LedgerFile:
         self._read()
 
     def check(self, survivors: frozenset[int]) -> None:
-        """Raise an `ExposedUsersError` if sums over this set would newly show a small one."""
+        """Raise an `ExposedUsersError` if sums over this set would newly reveal that of a small one."""
         self._read().check(self._plan, survivors)
 
     def note(self, survivors: frozenset[int]) -> None:
         """Write the set through to the disk, before anything is released on it.
 
         Two programs of one node may be at it at once: under a lock the notes are read and the set is checked again, so
-        that of two sets which together show a small one only the first is noted.
+        that of two sets which together expose a small one only the first is noted.
         """
         with locked(self._path.with_suffix(".lock")):
             ledger = self._read()
