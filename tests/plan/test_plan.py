@@ -216,6 +216,8 @@ def test_sharing_graph_is_complete_for_few_and_sparse_for_many() -> None:
         ({"subgroup_size": 0}, "subgroup_size"),
         ({"min_survivors": 6}, "min_survivors"),
         ({"min_survivors": 1}, "min_survivors"),
+        ({"min_survivors": "3"}, "min_survivors"),
+        ({"min_survivors": None}, "min_survivors"),
         ({"classes": [1, 1], "levels": [2, 2]}, "min_survivors"),
         ({"max_weight": 0}, "max_weight"),
         ({"max_weight": 2**62}, "max_weight"),
@@ -299,6 +301,17 @@ def test_notes_name_what_the_paper_got_wrong() -> None:
     assert not any("Theorem 1" in note for note in Plan.build(**PAPER).notes)
     two = Plan.build([10], [2], 100, design="paper", value_range=1.0, subgroup_size=5)
     assert any("claims a robustness of 0 here; it is 0.5" in note for note in two.notes)
+
+
+def test_notes_say_where_least_survivors_and_quorum_disagree() -> None:
+    base: dict[str, Any] = {"classes": [24], "levels": [4], "dimension": 100, "value_range": 1.0, "subgroup_size": 6}
+    assert not any("colluders" in note for note in Plan.build(**base).notes)
+    more = Plan.build(**base, colluders=3)
+    assert any("not all 3: min_survivors=5 would" in note for note in more.notes)
+    fewer = Plan.build(**base, min_survivors=4, colluders=1)
+    assert any(
+        "tolerates 1 colluders, fewer than the 2" in note and "colluders=2 would" in note for note in fewer.notes
+    )
 
 
 PLANS: list[dict[str, Any]] = [

@@ -199,9 +199,9 @@ def check_survivors(
     return least
 
 
-def default_colluders(users: int, min_survivors: int, sharing: Any) -> int:
+def default_colluders(users: int, min_survivors: Any, sharing: Any) -> int:
     """Who may collude with the server unless said: as many as the least survivors of a subgroup hide from."""
-    few = min(min_survivors - 2, users - 1)
+    few = min(_whole("min_survivors", min_survivors, 2) - 2, users - 1)
     sparse = sharing == "sparse" or (sharing == "auto" and users > _COMPLETE_UP_TO)
     return max(few, int(LEAST_CORRUPT * users)) if sparse else few
 

@@ -34,6 +34,11 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
             f"a subgroup with {plan.min_survivors} survivors tolerates {plan.min_survivors - 2} colluders, not all "
             f"{plan.colluders}: min_survivors={plan.colluders + 2} would"
         )
+    elif plan.colluders < plan.min_survivors - 2:
+        yield (
+            f"the quorum tolerates {plan.colluders} colluders, fewer than the {plan.min_survivors - 2} that a "
+            f"subgroup with {plan.min_survivors} survivors does: colluders={plan.min_survivors - 2} would"
+        )
     if plan.max_weight > 1 and plan.has_several_blocks:
         yield "weights are in use: the sum of weights of every subgroup becomes known to the server"
     if not plan.fill_levels:
