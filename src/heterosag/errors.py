@@ -99,10 +99,16 @@ class FaultyUserError(HeteroSagError):
 
 
 class FaultyBlockError(HeteroSagError):
-    """Decoded blocks that honest users cannot make: `blocks` are pairs of segment and subgroups."""
+    """Decoded blocks that honest users cannot make: `blocks` are pairs of segment and subgroups.
 
-    def __init__(self, blocks: Iterable[tuple[int, tuple[int, ...]]], problem: str) -> None:
+    `users` dealt false shares in this round: leave them out of the next ones.
+    """
+
+    def __init__(
+        self, blocks: Iterable[tuple[int, tuple[int, ...]]], problem: str, *, users: Iterable[Name] = ()
+    ) -> None:
         self.blocks = tuple(blocks)
+        self.users = tuple(users)
         named = ", ".join(f"subgroups {list(subgroups)} in segment {segment}" for segment, subgroups in self.blocks)
         super().__init__(f"{problem}: {named}")
         self.problem = problem

@@ -65,13 +65,14 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
             [(block.segment, block.subgroups) for block in faulty],
             f"blocks that honest users cannot make ({faulty[0].fault}), which the rule {rule.name!r} cannot leave out "
             "(median and trimmed_mean can)",
+            users=decoded.faulty,
         )
     vector = np.empty(plan.dimension)
     for index, (segment, found) in enumerate(zip(plan.segments, blocks, strict=True)):
         sound = [block for block in found if block.fault is None or rule.takes_faulty]
         if not sound:
             named = [(block.segment, block.subgroups) for block in found]
-            raise FaultyBlockError(named, f"no sound block is left in segment {index}")
+            raise FaultyBlockError(named, f"no sound block is left in segment {index}", users=decoded.faulty)
         planned = {block.subgroups: block for block in segment.blocks}
         weights = [_weight(plan, block) for block in sound]
         means = [

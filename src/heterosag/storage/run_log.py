@@ -33,6 +33,7 @@ FAILED: dict[str, Any] = {
     "inference_robustness": None,
     "byzantine_tolerance": None,
     "faulty_blocks": 0,
+    "faulty_users": [],
     "refusals": 0,
     "clipped_share": None,
     "aggregate_error": None,
@@ -112,6 +113,7 @@ def describe_round(
         "inference_robustness": combined.inference_robustness,
         "byzantine_tolerance": combined.byzantine_tolerance,
         "faulty_blocks": len(combined.faulty_blocks),
+        "faulty_users": list(combined.faulty_users),
         "clipped_share": clipped_share(plan, combined),
         "sent_bytes": {
             phase: [

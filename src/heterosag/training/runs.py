@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,12 @@ def _generator(config: TrainConfig, purpose: str, number: int = 0, user: int = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """What goes on from round to round, and into a checkpoint."""
+    """What goes on from round to round, and into a checkpoint. `faulty` users dealt false shares, and take no part."""
 
     round: int
     vector: npt.NDArray[np.float32]
     half_width: float
+    faulty: tuple[int, ...] = ()
 
 
 def _fingerprint(state: _State) -> bytes:
@@ -99,6 +101,8 @@ class Run:
         self.model = models.build(config.model, config.data, config.seed)
         vector = users.flatten(self.model)
         self.plan = build_plan(config, vector.size)
+        self._members = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
+        self._class_of = {user: index for index, group in enumerate(self._members) for user in group}
         count = config.attackers if config.attack != "none" else 0
         self.attackers = attacks.choose_attackers(self.plan, count, config.placement, self._rng("attackers"))
         spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
@@ -145,7 +149,7 @@ class Run:
             while self._state.round < self.config.rounds:
                 line, after = self._round(self._state.round + 1)
                 self._writer.write("round", line)
-                self._state = after
+                self._go_on(after)
                 if self._state.round % self.config.checkpoint_every == 0:
                     self._save()
                 if progress is not None:
@@ -158,6 +162,24 @@ class Run:
     def close(self) -> None:
         """Close the record; `train` does it by itself."""
         self._writer.close()
+
+    def _go_on(self, after: _State) -> None:
+        """Take over a round's state; if it proved users faulty, the next rounds are an epoch without them."""
+        if after.faulty != self._state.faulty:
+            self.plan = self._replan([sorted({*group} - {*after.faulty}) for group in self._members])
+            self._ledger = Ledger(self.plan, sets_below=self.config.hide_sets_below or 0)
+        self._state = after
+
+    def _replan(self, members: Sequence[Sequence[int]]) -> Plan:
+        """The plan of the run for some of the users, class by class; a class without any is not in it."""
+        kept = [(level, group) for level, group in zip(self.config.levels, members, strict=True) if group]
+        arguments = self.plan.arguments() | {
+            "classes": [len(group) for _, group in kept],
+            "levels": [level for level, _ in kept],
+            "users": [user for _, group in kept for user in group],
+            "min_robustness": self.config.min_robustness,
+        }
+        return Plan.build(**arguments)
 
     # --- one round ----------------------------------------------------------------------------------------------
 
@@ -202,6 +224,8 @@ class Run:
         except (TooFewSurvivorsError, FaultyBlockError, ExposedUsersError) as error:
             why = f"; training of {len(diverged)} users diverged: lower learning_rate" if diverged else ""
             line |= {"error": {"kind": type(error).__name__, "message": f"{error}{why}"}, **FAILED}
+            if isinstance(error, FaultyBlockError):
+                line["faulty_users"] = list(error.users)
             after = replace(self._state, round=number)
         else:
             line |= self._describe(plan, result)
@@ -213,6 +237,7 @@ class Run:
                 half_width=self._follow(line["clipped_share"]),
             )
             users.load_vector(self.model, after.vector)
+        after = replace(after, faulty=(*self._state.faulty, *line["faulty_users"]))
         line["ledger"] = ledger.summary()
         judged = users.evaluate(self.model, self.data)
         sane = math.isfinite(judged.loss)
@@ -229,20 +254,14 @@ class Run:
     def _cohort(self, number: int) -> tuple[Plan, list[int]]:
         """The plan and users of a round; with partial participation a cohort is drawn, with a plan of its own."""
         if self.config.participation == 1:
-            return self.plan, list(range(self.config.users))
+            return self.plan, [int(user) for user in self.plan.users]
         rng = self._rng("participation", number)
-        members: list[int] = []
-        sizes = []
-        first = 0
-        for size in self.config.classes:
-            count = max(1, round(self.config.participation * size))
-            members += sorted(int(first + index) for index in rng.choice(size, count, replace=False))
-            sizes.append(count)
-            first += size
-        recipe = self.plan.arguments() | {"classes": sizes, "users": members, "min_robustness": None}
-        if self.config.min_robustness is not None:
-            recipe["min_robustness"] = self.config.min_robustness
-        return Plan.build(**recipe), members
+        members = []
+        for group in self._members:
+            count = max(1, round(self.config.participation * len(group)))
+            drawn = (int(group[index]) for index in rng.choice(len(group), count, replace=False))
+            members.append(sorted(user for user in drawn if user not in set(self._state.faulty)))
+        return self._replan(members), [user for group in members for user in group]
 
     def _updates(self, number: int, members: list[int]) -> npt.NDArray[np.float32]:
         """What every member sends: its honest update, or what its attack makes of it."""
@@ -297,23 +316,23 @@ class Run:
                 dropped[user] = self.config.dropout_phases[int(which)]
             elif self.config.deadline:
                 subgroup = plan.subgroup_of(user)
-                seconds = sizes[subgroup] * 8 / (self._rate(user, plan.subgroups[subgroup].user_class) * 1e6)
+                seconds = sizes[subgroup] * 8 / (self._rate(user) * 1e6)
                 if seconds > self.config.deadline:
                     dropped[user] = Phase.MASK.value
                     missed += 1
         return dropped, missed
 
-    def _rate(self, user: int, user_class: int, *, download: bool = False) -> float:
-        return self.config.rate_of(user_class, download=download) * float(self._rate_factor[user])
+    def _rate(self, user: int, *, download: bool = False) -> float:
+        return self.config.rate_of(self._class_of[user], download=download) * float(self._rate_factor[user])
 
     def _describe(self, plan: Plan, result: Result) -> dict[str, Any]:
         """The measured part of a round's line."""
         upload, download = _bytes(plan, result)
-        class_of = {user: plan.subgroups[plan.subgroup_of(user)].user_class for user in result.survivors}
+        class_of = {user: self._class_of[int(user)] for user in result.survivors}
         model = plan.dimension * _FLOAT_SIZE
-        up = {user: upload[user] * 8 / (self._rate(int(user), class_of[user]) * 1e6) for user in result.survivors}
+        up = {user: upload[user] * 8 / (self._rate(int(user)) * 1e6) for user in result.survivors}
         down = {
-            user: (download[user] + model) * 8 / (self._rate(int(user), class_of[user], download=True) * 1e6)
+            user: (download[user] + model) * 8 / (self._rate(int(user), download=True) * 1e6)
             for user in result.survivors
         }
         classes = range(len(self.config.classes))
@@ -339,6 +358,7 @@ class Run:
             "vector": self._state.vector,
             "round": np.array(self._state.round),
             "half_width": np.array(self._state.half_width),
+            "faulty": np.array(self._state.faulty, dtype=np.int64),
             "ledger": self._ledger_rows(),
         }
         save_file(state, fresh)
@@ -346,7 +366,7 @@ class Run:
 
     def _ledger_rows(self) -> npt.NDArray[np.uint8]:
         """The survivor sets that the ledger has noted: a row a round, a column a user."""
-        rows = np.zeros((self._ledger.rounds, self.config.users), dtype=np.uint8)
+        rows = np.zeros((self._ledger.rounds, len(self.plan.users)), dtype=np.uint8)
         for row, survivors in zip(rows, self._ledger.to_rounds(), strict=True):
             row[survivors] = 1
         return rows
@@ -356,7 +376,13 @@ class Run:
         try:
             found = load_file(path)
             vector = found["vector"]
-            state = _State(round=int(found["round"]), vector=vector, half_width=float(found["half_width"]))
+            state = _State(
+                round=int(found["round"]),
+                vector=vector,
+                half_width=float(found["half_width"]),
+                faulty=tuple(found["faulty"].tolist()) if "faulty" in found else (),  # none in a run of 0.1.0
+            )
+            self._go_on(replace(self._state, faulty=state.faulty))
             rounds = [np.flatnonzero(row).tolist() for row in found["ledger"]]
             self._ledger = Ledger.from_rounds(self.plan, rounds, sets_below=self.config.hide_sets_below or 0)
         except (OSError, KeyError, ValueError, SafetensorError) as error:
