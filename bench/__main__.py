@@ -17,7 +17,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import against_peer, flower, large, machine, masking, planning, profile, scaling, sharing, startup, training
+from bench import (
+    against_peer,
+    flower,
+    identities,
+    large,
+    machine,
+    masking,
+    planning,
+    profile,
+    scaling,
+    sharing,
+    startup,
+    training,
+)
 from bench.rows import Row
 
 HERE = Path(__file__).parent
@@ -30,6 +43,7 @@ SHORT: dict[str, Suite] = {
     "startup": startup.rows,
     "masking": masking.rows,
     "sharing": sharing.rows,
+    "identities": identities.rows,
     "training": training.rows,
     "planning": planning.rows,
     "peer": against_peer.rows,

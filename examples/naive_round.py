@@ -529,7 +529,8 @@ class User:
         """Take the survivors, sign them."""
         self.survivors, signatures = decode("SurvivorSet", message, self.c2)
         self.check(self.survivors, self.sharers)
-        for user, signature in zip(self.survivors, signatures, strict=True):
+        dealers = [dealer for dealer in self.plan.holders(self.me) if dealer in self.survivors]
+        for user, signature in zip(dealers, signatures, strict=True):
             verify(self.directory[user], signature, "masked", self.c2, u64(user))
         return encode("Agreement", self.c2, self.me, sign(self.identity, "survivors", self.c2, u64(*self.survivors)))
 
@@ -540,7 +541,7 @@ class User:
         if self.directory:
             signers = [user for user, _ in signed]
             require(survivors == self.survivors and signers == sorted(set(signers)), "not the set that was signed")
-            require(set(signers) <= set(survivors) and len(signers) >= self.plan.quorum, "no quorum")
+            require(set(signers) <= set(survivors) and len(signers) == self.plan.quorum, "no quorum")
             for user, signature in signed:
                 verify(self.directory[user], signature, "survivors", self.c2, u64(*survivors))
         shares = [[d, self.held[d]["self" if d in survivors else "mask"]] for d in sorted(self.held)]
@@ -590,23 +591,27 @@ class Server:
         return [([user], encode("Inbox", self.c1, self.sharers, boxes[user])) for user in self.sharers]
 
     def agree(self) -> list[tuple[list[int], bytes]]:
-        """Fix the survivors; send them, with everybody's signature for this context."""
+        """Fix the survivors; send them, each with its dealers' signatures for this context."""
         taken = self.take("MaskedVector", self.c2)
         for user, (_, signature, _, _) in taken.items():
             verify(self.directory.get(user), signature, "masked", self.c2, u64(user))
         self.survivors = self.admissible(taken)
         self.cells = {user: self.plan.cells(self.plan.subgroup[user]) for user in self.survivors}
         self.contents = {user: unpack_vector(taken[user][3], self.cells[user]) for user in self.survivors}
-        return [(self.survivors, encode("SurvivorSet", self.c2, self.survivors, [taken[u][1] for u in self.survivors]))]
+        dealers = {user: [d for d in self.plan.holders(user) if d in self.survivors] for user in self.survivors}
+        return [
+            ([user], encode("SurvivorSet", self.c2, self.survivors, [taken[dealer][1] for dealer in dealers[user]]))
+            for user in self.survivors
+        ]
 
     def unmask(self) -> list[tuple[list[int], bytes]]:
-        """Send the survivors, with the signatures on them; without identities there was no phase agree."""
+        """Send the survivors, with a quorum of signatures on them; without identities there was no phase agree."""
         signed = list(self.take("Agreement", self.c2).values()) if self.directory else []
         if not self.directory:
             self.agree()
         for user, signature in signed:
             verify(self.directory[user], signature, "survivors", self.c2, u64(*self.survivors))
-        return [(self.survivors, encode("UnmaskRequest", self.c2, self.survivors, signed))]
+        return [(self.survivors, encode("UnmaskRequest", self.c2, self.survivors, signed[: self.plan.quorum]))]
 
     def secrets(self) -> dict[int, bytes]:
         """Rebuild sigma_self of every survivor and sigma_mask of every other sharer."""

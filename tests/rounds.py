@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,21 @@ def unmasking(*, signed: bool = False, without: Collection[int] = (), **changes:
 def released(world: World, user: int) -> tuple[bytes, list[tuple[int, bytes]]]:
     message = world.answer("unmask", user)
     return message, wire.decode(wire.Released, message, plan=world.plan).shares
+
+
+def masked_signatures(world: World) -> dict[int, bytes]:
+    """Everybody's signature that it masked under c2, as the server in its agree phase has them."""
+    state: Any = world.server._state
+    return dict(state.masked.signatures)
+
+
+def survivor_set(
+    plan: Plan, user: int, context: bytes, survivors: Collection[int], signatures: Mapping[int, bytes]
+) -> bytes:
+    """What a server sends a user for it to sign: the set, and the signatures of its dealers in it."""
+    dealers = [dealer for dealer in plan.sharing.holders(user) if dealer in survivors]
+    listed = [signatures[dealer] for dealer in dealers]
+    return wire.encode(wire.SurvivorSet(wire.WIRE_VERSION, context, sorted(survivors), listed))
 
 
 def total_counts(decoded: Decoded) -> list[int]:

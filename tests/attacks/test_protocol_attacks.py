@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rounds import ROUND, World, change, small_plan
+from rounds import ROUND, World, change, masked_signatures, small_plan, survivor_set
 
 from heterosag import Plan, Policy, Simulation, aggregate
 from heterosag.aggregation.combine import combine
@@ -56,6 +56,7 @@ def two_sets(world: World, victim: int, colluders: set[int]) -> dict[str, dict[i
     plan = world.plan
     world.run("advertise", "share", "mask")
     asked = wire.decode(wire.SurvivorSet, world.waiting[0], plan=plan)
+    masked = masked_signatures(world)
     honest = [user for user in plan.users if user not in colluders]
     whole, without = list(asked.survivors), [user for user in asked.survivors if user != victim]
     half = len(honest) // 2
@@ -64,16 +65,16 @@ def two_sets(world: World, victim: int, colluders: set[int]) -> dict[str, dict[i
         ("self", [victim, *[u for u in honest if u != victim][: half - 1]], whole),
         ("mask", [u for u in honest if u != victim][half - 1 :], without),
     ):
-        signatures = [asked.signatures[whole.index(user)] for user in survivors]
-        message = wire.encode(wire.SurvivorSet(wire.WIRE_VERSION, asked.context, survivors, signatures))
         signed = {}
         for user in members:
+            message = survivor_set(plan, user, asked.context, survivors, masked)
             reply = wire.decode(wire.Agreement, world.clients[user].agree(message), plan=plan)
             signed[user] = reply.signature
         for user in colluders:
             identity = world.identities[user]  # type: ignore[index]
             signed[user] = identity.sign("survivors", asked.context, survivors_bytes(survivors))
-        request = wire.encode(wire.UnmaskRequest(wire.WIRE_VERSION, asked.context, survivors, sorted(signed.items())))
+        quorum = sorted(signed.items())[: plan.agree_quorum]
+        request = wire.encode(wire.UnmaskRequest(wire.WIRE_VERSION, asked.context, survivors, quorum))
         for user in members:
             released = wire.decode(wire.Released, world.clients[user].unmask(request), plan=plan)
             found[kind][user] = dict(released.shares)[victim]

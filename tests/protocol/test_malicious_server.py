@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rounds import World
+from rounds import World, change, masked_signatures, survivor_set
 
 from heterosag.crypto.field import element_from_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, self_mask_key
@@ -17,9 +17,11 @@ from heterosag.errors import FaultyServerError
 from heterosag.plan import Plan
 from heterosag.protocol import ClientPhase, masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import CellLanes, unpack_cells
+from heterosag.protocol.blocks import join_blocks
+from heterosag.protocol.cells import CellLanes, empty_cells, unpack_cells
 from heterosag.protocol.context import survivors_bytes
 from heterosag.protocol.masks import Mask
+from heterosag.protocol.unmasking import remove_masks
 from heterosag.vector import ring
 
 VICTIM = 0
@@ -63,6 +65,11 @@ class SplitViews:
         self.context = self.vector.context
         kind = wire.SurvivorSet if signed else wire.UnmaskRequest
         self.honest = wire.decode(kind, honest[VICTIM], plan=self.plan)
+        self.masked = masked_signatures(self.world) if signed else {}
+
+    def asked(self, user: Any, survivors: list[int]) -> bytes:
+        """What the server would send this user to sign that set."""
+        return survivor_set(self.plan, user, self.context, survivors, self.masked)
 
     def views(self) -> dict[Any, list[int]]:
         """A survivor set for each user but the other subgroup's: it is alive in it, and six of the seven are not."""
@@ -120,10 +127,8 @@ def test_with_the_agree_phase_split_views_give_nothing() -> None:
     """Every user signs the one view it sees; no view finds a quorum, and nobody releases anything."""
     attack = SplitViews(signed=True)
     signatures: dict[tuple[int, ...], dict[int, bytes]] = {}
-    own = dict(zip(attack.honest.survivors, attack.honest.signatures, strict=True))
     for user, survivors in attack.views().items():
-        asked = wire.SurvivorSet(wire.WIRE_VERSION, attack.context, survivors, [own[member] for member in survivors])
-        reply = attack.world.clients[user].agree(wire.encode(asked))
+        reply = attack.world.clients[user].agree(attack.asked(user, survivors))
         signed = wire.decode(wire.Agreement, reply, plan=attack.plan)
         signatures.setdefault(tuple(survivors), {})[int(user)] = signed.signature
     assert max(map(len, signatures.values())) < attack.plan.agree_quorum
@@ -139,8 +144,8 @@ def test_signatures_on_one_view_open_no_other() -> None:
     """All sign the honest set; the server then asks one user to unmask another, with those signatures."""
     attack = SplitViews(signed=True)
     for user in attack.plan.users:
-        asked = wire.SurvivorSet(wire.WIRE_VERSION, attack.context, attack.honest.survivors, attack.honest.signatures)
-        attack.world.server.receive(user, attack.world.clients[user].agree(wire.encode(asked)))
+        asked = attack.asked(user, attack.honest.survivors)
+        attack.world.server.receive(user, attack.world.clients[user].agree(asked))
     honest = wire.decode(wire.UnmaskRequest, attack.world.server.close()[VICTIM], plan=attack.plan)
     other = attack.views()[5]
     request = wire.UnmaskRequest(
@@ -153,14 +158,11 @@ def test_signatures_on_one_view_open_no_other() -> None:
 def test_subgroups_lost_one_after_another_are_signed_once() -> None:
     """Each set is admissible by itself; the difference of their sums would be the sum of one subgroup."""
     attack = SplitViews(signed=True)
-    own = dict(zip(attack.honest.survivors, attack.honest.signatures, strict=True))
     client = attack.world.clients[VICTIM]
     gone = [subgroup for subgroup in range(10) if subgroup != attack.plan.assignment[VICTIM]]
     for lost in (gone[:1], gone[:2]):
         survivors = [user for user in range(40) if attack.plan.assignment[user] not in lost]
-        asked = wire.encode(
-            wire.SurvivorSet(wire.WIRE_VERSION, attack.context, survivors, [own[user] for user in survivors])
-        )
+        asked = attack.asked(VICTIM, survivors)
         if len(lost) == 1:
             client.agree(asked)
             continue
@@ -174,8 +176,7 @@ def test_a_forged_quorum_is_no_quorum() -> None:
     survivors = list(attack.honest.survivors)
     signed = attack.world.identities
     assert signed is not None
-    asked = wire.encode(wire.SurvivorSet(wire.WIRE_VERSION, attack.context, survivors, attack.honest.signatures))
-    attack.world.clients[VICTIM].agree(asked)
+    attack.world.clients[VICTIM].agree(attack.asked(VICTIM, survivors))
     wrong = survivors_bytes(survivors[:-1])
     forged = [(user, signed[user].sign("survivors", attack.context, wrong)) for user in range(21)]
     request = wire.UnmaskRequest(wire.WIRE_VERSION, attack.context, survivors, forged)
@@ -193,3 +194,103 @@ def test_another_version_is_refused_by_everybody() -> None:
     with pytest.raises(Exception, match="not a Roster"):
         world.clients[VICTIM].share(bytes(message))
     assert world.clients[VICTIM].phase is ClientPhase.ADVERTISED
+
+
+class MaskedElsewhere:
+    """On a sparse graph the victim is shown another list of sharers, and is then named a survivor of everybody else's.
+
+    Forty users, each holding shares of six others. Those who hold none of the victim's see no signature of it.
+    """
+
+    def __init__(self) -> None:
+        self.plan = Plan.build(
+            [40], [LEVEL], 60, value_range=1.0, subgroup_size=10, sharing="sparse", dropout=0.05, assignment_seed=3
+        )
+        assert (self.plan.sharing.neighbours, self.plan.share_threshold, self.plan.agree_quorum) == (6, 4, 22)
+        self.world = World(self.plan, signed=True)
+        grid = np.linspace(-1, 1, LEVEL)
+        self.world.updates = np.random.default_rng(1).choice(grid, self.world.updates.shape)
+        self.world.run("advertise")
+        roster = wire.decode(wire.Roster, self.world.waiting[VICTIM], plan=self.plan)
+        self.mask_keys = {entry.user: entry.mask_key for entry in roster.advertised}
+        self.world.run("share")
+        self.secrets: dict[int, Any] = {int(user): one._state.secrets for user, one in self.world.clients.items()}  # type: ignore[union-attr]
+        near = set(self.plan.sharing.holders(VICTIM))
+        strangers = [user for user in self.plan.users if user != VICTIM and user not in near]
+        seat = self.plan.assignment[VICTIM]
+        elsewhere = [user for user in strangers if self.plan.assignment[user] != seat]
+        self.dropped = set(elsewhere[:2])
+        split = self._without(elsewhere[2])
+        self.survivors = [user for user in range(40) if user not in self.dropped]
+        self.vectors = {
+            user: wire.decode(wire.MaskedVector, self._mask(user, split), plan=self.plan) for user in self.survivors
+        }
+        self.context = self.vectors[self.survivors[-1]].context
+        assert self.vectors[VICTIM].context != self.context
+
+    def _mask(self, user: int, split: bytes) -> bytes:
+        return self.world.answer("mask", user, split if user == VICTIM else None)
+
+    def _without(self, gone: int) -> bytes:
+        """The victim's inbox with a list of sharers that lacks one user."""
+        sharers = [user for user in range(40) if user != gone]
+        return change(wire.Inbox, self.world.waiting[VICTIM], self.plan, sharers=sharers)
+
+    def sign(self) -> dict[int, bytes]:
+        """Who signs a set with the victim in it, shown the victim's signature for the other list."""
+        masked = {user: message.signature for user, message in self.vectors.items()}
+        found = {}
+        for user in self.survivors:
+            asked = survivor_set(self.plan, user, self.context, self.survivors, masked)
+            if user == VICTIM or VICTIM in self.plan.sharing.holders(user):
+                match = "another context" if user == VICTIM else f"user {VICTIM} did not mask"
+                with pytest.raises(FaultyServerError, match=match):
+                    self.world.clients[user].agree(asked)
+                continue
+            reply = self.world.clients[user].agree(asked)
+            found[user] = wire.decode(wire.Agreement, reply, plan=self.plan).signature
+        return found
+
+
+def test_on_a_sparse_graph_nothing_of_a_user_who_masked_elsewhere_is_released() -> None:
+    """Whoever holds its shares refuses to sign; a quorum of the others may sign, and holds none of them."""
+    attack = MaskedElsewhere()
+    signed = attack.sign()
+    refusing = set(attack.survivors) - signed.keys()
+    assert refusing == {VICTIM, *attack.plan.sharing.holders(VICTIM)}
+    assert len(signed) >= attack.plan.agree_quorum
+    quorum = sorted(signed.items())[: attack.plan.agree_quorum]
+    request = wire.encode(wire.UnmaskRequest(wire.WIRE_VERSION, attack.context, attack.survivors, quorum))
+    for user in signed:
+        reply = wire.decode(wire.Released, attack.world.clients[user].unmask(request), plan=attack.plan)
+        assert VICTIM not in dict(reply.shares)
+
+
+def test_on_a_sparse_graph_blocks_with_a_user_who_masked_elsewhere_stay_masked() -> None:
+    """Even if the server had every other secret that the set entitles it to: masks with the victim do not cancel."""
+    attack = MaskedElsewhere()
+    plan, seat = attack.plan, attack.plan.assignment[VICTIM]
+    others = [user for user in attack.survivors if user != VICTIM]
+    sums = {subgroup: empty_cells(plan.cells(subgroup)) for subgroup in range(len(plan.subgroups))}
+    for user in others:
+        subgroup = plan.assignment[user]
+        for total, cell in zip(
+            sums[subgroup], unpack_cells(attack.vectors[user].vector, plan.cells(subgroup)), strict=True
+        ):
+            np.add(total.elements, cell.elements, out=total.elements)
+            np.add(total.auxiliary, cell.auxiliary, out=total.auxiliary)
+    known = {user: attack.secrets[user].self_secret for user in others}
+    known |= {user: attack.secrets[user].mask_secret for user in attack.dropped}
+    remove_masks(plan, context=attack.context, survivors=others, secrets=known, mask_keys=attack.mask_keys, sums=sums)
+    segments, _ = join_blocks(plan, others, sums)
+    read = 0
+    for segment, blocks in zip(plan.segments, segments, strict=True):
+        for block in blocks:
+            members = [user for user in others if plan.assignment[user] in block.block.subgroups]
+            values = attack.world.updates[members, segment.start : segment.stop]
+            truth = np.rint((values + 1) / 2 * (block.block.level - 1)).sum(axis=0)
+            masked = seat in block.block.subgroups
+            assert (block.fault is not None) == masked
+            assert np.array_equal(block.elements, truth) != masked
+            read += not masked
+    assert read == 3, "one block of each segment has nothing to do with the victim"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from rounds import World, change, released, small_plan, total_counts, unmasking
+from rounds import World, change, masked_signatures, released, small_plan, total_counts, unmasking
 
 from heterosag.errors import (
     AbandonedRoundError,
@@ -14,6 +14,7 @@ from heterosag.errors import (
     UsageError,
     WireError,
 )
+from heterosag.plan import Plan
 from heterosag.protocol import ServerPhase
 from heterosag.protocol import messages as wire
 
@@ -290,3 +291,25 @@ def test_refusals_say_who_and_why() -> None:
     assert (refusal.user, refusal.kind, refusal.problem) == (3, "WireError", str(caught.value))
     assert str(world.server.abandon()) == "the server gave the round up"
     assert str(World(small_plan()).server.abandon("power cut")) == "power cut"
+
+
+def test_each_user_gets_the_signatures_it_needs_and_no_more() -> None:
+    """On a sparse graph those of its own dealers that they masked; then those of a quorum on the survivor set."""
+    plan = Plan.build(
+        [40], [4], 60, value_range=1.0, subgroup_size=10, sharing="sparse", dropout=0.05, assignment_seed=3
+    )
+    world = World(plan, signed=True)
+    world.run("advertise", "share")
+    world.run("mask", without={4})
+    masked = masked_signatures(world)
+    for user, message in world.waiting.items():
+        shown = wire.decode(wire.SurvivorSet, message, plan=plan)
+        assert shown.survivors == [other for other in range(40) if other != 4]
+        assert shown.signatures == [masked[dealer] for dealer in plan.sharing.holders(user) if dealer != 4]
+    world.run("agree", without={0})
+    (message,) = set(world.waiting.values())
+    request = wire.decode(wire.UnmaskRequest, message, plan=plan)
+    assert [user for user, _ in request.signatures] == [1, 2, 3, *range(5, 24)]
+    assert len(request.signatures) == plan.agree_quorum
+    world.run("unmask", without={0})
+    assert len(world.server.decoded.survivors) == 39

@@ -6,7 +6,19 @@ from typing import Any
 import pytest
 from cases import each
 from msgspec.structs import replace
-from rounds import ROUND, World, agreeing, change, inbox_of, masking, refuses, roster_of, small_plan, unmasking
+from rounds import (
+    ROUND,
+    World,
+    agreeing,
+    change,
+    inbox_of,
+    masking,
+    refuses,
+    roster_of,
+    small_plan,
+    survivor_set,
+    unmasking,
+)
 
 from heterosag.errors import FaultyServerError, UsageError
 from heterosag.plan import Plan
@@ -291,10 +303,11 @@ def test_signatures_must_be_enough_distinct_members_valid() -> None:
 
     cases = [
         (lambda s: s[:6], "6 users signed the survivor set, the plan asks for 7"),
-        (lambda s: [s[0], s[0], *s[1:]], "one twice"),
+        (lambda s: [*s, (11, s[0][1])], "8 users signed the survivor set, the plan asks for 7"),
+        (lambda s: [s[0], s[0], *s[2:]], "one twice"),
         (lambda s: [(0, s[1][1]), *s[1:]], "user 0 did not sign"),
         (lambda s: [*s[:-1], (11, bytes(64))], "user 11 did not sign"),
-        (lambda s: [*s, (13, s[0][1])], "strangers"),
+        (lambda s: [*s[:-1], (13, s[0][1])], "strangers"),
     ]
     for tamper, match in cases:
         world = unmasking(signed=True)
@@ -351,18 +364,19 @@ def test_a_user_who_masked_under_another_list_is_no_survivor() -> None:
     vectors = {u: wire.decode(wire.MaskedVector, world.answer("mask", u), plan=plan) for u in range(1, 24)}
     context = vectors[1].context
     assert victim.context != context
-    forged = [(vectors[u] if u else victim).signature for u in survivors]
-    request = wire.encode(wire.SurvivorSet(wire.WIRE_VERSION, context, survivors, forged))
+    forged = {u: (vectors[u] if u else victim).signature for u in survivors}
     for user in survivors[1:]:
+        request = survivor_set(plan, user, context, survivors, forged)
         refuses(world, user, "agree", request, "user 0 did not mask under this list of sharers")
 
 
-def test_every_survivors_signature_is_asked_for() -> None:
+def test_every_surviving_dealers_signature_is_asked_for() -> None:
     cases: list[tuple[Callable[[list[bytes]], list[bytes]], str]] = [
         (lambda signatures: signatures[:-1], "one signature for each"),
+        (lambda signatures: [*signatures, signatures[0]], "one signature for each"),
         (lambda _: [], "one signature for each"),
         (lambda signatures: [*signatures[:-1], bytes(64)], "user 11 did not mask"),
-        (lambda signatures: [signatures[1], signatures[0], *signatures[2:]], "user 0 did not mask"),
+        (lambda signatures: [signatures[1], signatures[0], *signatures[2:]], "user 1 did not mask"),
     ]
     for tamper, match in cases:
         world = agreeing()

@@ -124,10 +124,11 @@ class Network:
     def _tamper(self, envelope: Envelope) -> bytes:
         """Another set of users in the server's message; what is signed keeps the signatures that fit."""
         message = wire.decode(_DOWN[envelope.phase], envelope.data, plan=self._script.plan)
-        return wire.encode(_change_set(message, self._script.plan, self._draw.random(), self._draw))
+        user = self._script.plan.index(envelope.user)
+        return wire.encode(_change_set(message, user, self._script.plan, self._draw.random(), self._draw))
 
 
-def _change_set(message: Any, plan: Plan, how: float, draw: Any) -> Any:
+def _change_set(message: Any, user: int, plan: Plan, how: float, draw: Any) -> Any:
     if isinstance(message, wire.Roster):
         if how < 0.7:
             return message  # another roster ends a client's round early: mostly spare it for the later phases
@@ -141,7 +142,8 @@ def _change_set(message: Any, plan: Plan, how: float, draw: Any) -> Any:
     survivors ^= {draw.randrange(len(plan.users))}
     listed = sorted(survivors)
     if isinstance(message, wire.SurvivorSet):
-        known = dict(zip(message.survivors, message.signatures, strict=True))
-        return changed(message, survivors=listed, signatures=[known[user] for user in listed if user in known])
-    signatures = [(user, signature) for user, signature in message.signatures if user in survivors]
+        dealers = [dealer for dealer in plan.sharing.holders(user) if dealer in message.survivors]
+        known = dict(zip(dealers, message.signatures, strict=True))
+        return changed(message, survivors=listed, signatures=[known[one] for one in listed if one in known])
+    signatures = [(signer, signature) for signer, signature in message.signatures if signer in survivors]
     return changed(message, survivors=listed, signatures=signatures)

@@ -203,14 +203,17 @@ def _survivor_sets(case: Case) -> list[Document]:
     survivors, signatures = list(case.message.survivors), list(case.message.signatures)
     context = case.message.context
 
+    dealers = [user for user in survivors if user != case.user]
+
     def only(chosen: list[int]) -> bytes:
-        kept = dict(zip(survivors, signatures, strict=True))
+        kept = dict(zip(dealers, signatures, strict=True))
         filler = stream(64, "no signature")
-        return case.changed(survivors=chosen, signatures=[kept.get(user, filler) for user in chosen])
+        others = [user for user in chosen if user != case.user]
+        return case.changed(survivors=chosen, signatures=[kept.get(user, filler) for user in others])
 
     elsewhere = identity("signed", 3).sign("masked", hashed("another list of sharers"), hashing.index_bytes(3))
     agreed = identity("signed", 3).sign("survivors", context, hashing.index_bytes(3))
-    place = survivors.index(3)
+    place = dealers.index(3)
 
     def with_third(signature: bytes) -> bytes:
         return case.changed(signatures=[*signatures[:place], signature, *signatures[place + 1 :]])
@@ -225,6 +228,7 @@ def _survivor_sets(case: Case) -> list[Document]:
         case.refuses("survivor set with too few survivors of a subgroup", only(survivors[:5])),
         case.refuses("survivor set with one that did not mask", only([*range(8)])),
         case.refuses("a signature missing", case.changed(signatures=signatures[:-1])),
+        case.refuses("a signature too many", case.changed(signatures=[*signatures, signatures[0]])),
         case.refuses("one masked under another list of sharers", with_third(elsewhere)),
         case.refuses("a signature for another purpose", with_third(agreed)),
         case.refuses("a signature of another user", with_third(signatures[0])),
@@ -235,6 +239,7 @@ def _requests(plain: Case, signed: Case) -> list[Document]:
     survivors, votes = list(signed.message.survivors), list(signed.message.signatures)
     context = signed.message.context
     outsider = (7, identity("signed", 7).sign("survivors", context, hashing.index_bytes(*survivors)))
+    late = (2, identity("signed", 2).sign("survivors", context, hashing.index_bytes(*survivors)))
     fewer = hashing.index_bytes(*survivors[:-1])
     other = [(user, identity("signed", user).sign("survivors", context, fewer)) for user, _ in votes]
     plain_set = list(plain.message.survivors)
@@ -247,6 +252,7 @@ def _requests(plain: Case, signed: Case) -> list[Document]:
         plain.refuses("request with too few survivors of a block", plain.changed(survivors=[2, 3, 5, 6, 7])),
         signed.refuses("another set than the one signed", signed.changed(survivors=[0, 1, 2, 3, 4, 7])),
         signed.refuses("fewer signatures than the quorum", signed.changed(signatures=votes[:-1])),
+        signed.refuses("more signatures than the quorum", signed.changed(signatures=sorted([*votes, late]))),
         signed.refuses("one signature twice", signed.changed(signatures=[votes[0], *votes[:-1]])),
         signed.refuses("a signature of an outsider", signed.changed(signatures=[*votes[:-1], outsider])),
         signed.refuses("signatures on another set", signed.changed(signatures=other)),
@@ -261,7 +267,7 @@ def _second_messages() -> list[Document]:
     agree, unmask = Case("signed", "agree", 0), Case("plain", "unmask", 2)
     without = [entry for entry in inbox.message.shares if entry.user != 8]
     smaller = inbox.changed(sharers=[0, 2, 3, 5, 6, 7], shares=without)
-    less = agree.changed(survivors=[0, 1, 2, 3], signatures=agree.message.signatures[:4])
+    less = agree.changed(survivors=[0, 1, 2, 3], signatures=agree.message.signatures[:3])
     fewer = unmask.changed(survivors=[*unmask.message.survivors, 8])
     shorter = roster.changed(advertised=roster.message.advertised[:-1])
     everybody = agree.changed(survivors=list(range(8)), signatures=_masked_by_everybody(agree))
@@ -299,5 +305,5 @@ def _second_messages() -> list[Document]:
 
 def _masked_by_everybody(case: Case) -> list[bytes]:
     """Signatures as if the late vector had come in time: a set that a client would sign, had it not signed another."""
-    context = case.message.context
-    return [identity("signed", user).sign("masked", context, hashing.index_bytes(user)) for user in range(8)]
+    context, others = case.message.context, [user for user in range(8) if user != case.user]
+    return [identity("signed", user).sign("masked", context, hashing.index_bytes(user)) for user in others]

@@ -11,9 +11,9 @@ no message longer than its plan allows. Whatever is wrong is a `WireError` with 
 | Shares | user | c1 | a sealed pair of shares and their commitments for each holder |
 | Inbox | server | c1 | who shared, and what they sealed for this user |
 | MaskedVector | user | c2 | the masked, packed vector, signed as masked under c2; which dealers' shares were bad |
-| SurvivorSet | server | c2 | who survived, and their signatures that they masked under c2 |
+| SurvivorSet | server | c2 | who survived, and its surviving dealers' signatures that they masked under c2 |
 | Agreement | user | c2 | a signature on the survivor set |
-| UnmaskRequest | server | c2 | the survivor set, with its signatures |
+| UnmaskRequest | server | c2 | the survivor set, with a quorum of signatures on it |
 | Released | user | c2 | a share of one secret of every user whose shares the sender holds |
 | NonceCommitment | user | charter | a signed commitment to a nonce, in an enrolment |
 | NonceCommitments | server | charter | everybody's signed commitment, in roster order |
@@ -141,7 +141,10 @@ class MaskedVector(Message, frozen=True, tag=5):
 
 
 class SurvivorSet(Message, frozen=True, tag=6):
-    """Phase agree, server to user: who survived, and each one's signature that it masked under this context."""
+    """Phase agree, server to user: who survived, and proof that those whose shares the user holds masked under c2.
+
+    `signatures` has one for each of them, in roster order; the user's own is not among them.
+    """
 
     survivors: list[_Index]
     signatures: list[_Signature]
@@ -155,7 +158,10 @@ class Agreement(Message, frozen=True, tag=7):
 
 
 class UnmaskRequest(Message, frozen=True, tag=8):
-    """Phase unmask, server to user: the survivor set only; who dropped the client works out itself."""
+    """Phase unmask, server to user: the survivor set only; who dropped the client works out itself.
+
+    `signatures` are those of exactly `agree_quorum` survivors, whichever the server chose; none without identities.
+    """
 
     survivors: list[_Index]
     signatures: list[tuple[_Index, _Signature]]
@@ -274,9 +280,9 @@ def size_limit(plan: Plan, kind: type[Message]) -> int:
             Roster: index + users * advertised,
             Shares: 2 * index + 3 * (DIGEST_SIZE + 2) + users * sealed,
             Inbox: 2 * index + users * (index + sealed),
-            SurvivorSet: 2 * index + users * (index + SIGNATURE_SIZE + 2),
+            SurvivorSet: 2 * index + users * index + plan.sharing.neighbours * (SIGNATURE_SIZE + 2),
             Agreement: signed,
-            UnmaskRequest: 2 * index + users * (index + signed),
+            UnmaskRequest: 2 * index + users * index + plan.agree_quorum * signed,
             Released: 2 * index + users * (1 + index + 34),
             NonceCommitment: index + (DIGEST_SIZE + 2) + (SIGNATURE_SIZE + 2),
             NonceCommitments: index + users * (1 + (DIGEST_SIZE + 2) + (SIGNATURE_SIZE + 2)),

@@ -224,17 +224,21 @@ class _Masking(_State):
         self.disputes.update((dealer, index) for dealer in message.complaints)
 
     def close(self) -> _Closed:
-        survivors = sorted(make_admissible(self.plan, self.arrived, dealers=self.members))
+        alive = make_admissible(self.plan, self.arrived, dealers=self.members)
+        survivors = sorted(alive)
         if self.base.guard is not None:
-            self.base.guard.check(frozenset(survivors))
+            self.base.guard.check(alive)
         kept = {self.plan.assignment[index] for index in survivors}
         self.sums = {subgroup: sums for subgroup, sums in self.sums.items() if subgroup in kept}
         if self.base.directory is None:
             request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, survivors, [])
             return "close, without identities", _Unmasking(self, survivors), dict.fromkeys(survivors, request)
-        signatures = [self.signatures[index] for index in survivors]
-        asked = wire.SurvivorSet(wire.WIRE_VERSION, self.context, survivors, signatures)
-        return "close", _Agreeing(self, survivors), dict.fromkeys(survivors, asked)
+        asked: dict[int, wire.Message] = {}
+        for index in survivors:
+            dealers = [dealer for dealer in self.plan.sharing.holders(index) if dealer in alive]
+            signatures = [self.signatures[dealer] for dealer in dealers]
+            asked[index] = wire.SurvivorSet(wire.WIRE_VERSION, self.context, survivors, signatures)
+        return "close", _Agreeing(self, survivors), asked
 
 
 class _Agreeing(_State):
@@ -255,7 +259,7 @@ class _Agreeing(_State):
         if len(self.signatures) < self.plan.agree_quorum:
             problem = f"{len(self.signatures)} users signed the survivor set, {self.plan.agree_quorum} are needed"
             raise TooFewSurvivorsError("thresholds", problem)
-        signed = sorted(self.signatures.items())
+        signed = sorted(self.signatures.items())[: self.plan.agree_quorum]
         request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, self.survivors, signed)
         return "close", _Unmasking(self.masked, self.survivors), dict.fromkeys(self.survivors, request)
 

@@ -234,8 +234,14 @@ def mask(
 def sign_survivors(state: Masked, data: bytes, log: ReleaseLog, guard: Guard | None = None) -> tuple[Masked, bytes]:
     """Phase 3: sign the survivor set, once per context, claimed in the log before it is given out.
 
-    Every member of the set must have signed that it masked under this context. Otherwise a server could show one user
-    another list of sharers, have it masked with peers whom everybody else then takes for dropped, and strip its masks.
+    Every member of the set whose shares this user holds must have signed that it masked under this context. Otherwise a
+    server could show one user another list of sharers, have it masked with peers whom everybody else then takes for
+    dropped, and strip its masks.
+
+    Guarantees: of a member that did not mask under this context nobody honest releases a share of sigma_self (its
+    holders refuse here, others hold none) nor one of sigma_mask (it is named a survivor), so its vector stays masked;
+    and with it every block of its subgroup, where the others' masks with it do not cancel. That other members hold no
+    proof of it is therefore no loss: see "Which signatures a client checks" in docs/protocol.md.
     """
     base = state.base
     if base.identity is None:
@@ -399,11 +405,13 @@ def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Ma
 
 
 def _check_masked(state: Masked, request: wire.SurvivorSet) -> None:
-    """Each survivor signed that it masked under this very list of sharers."""
+    """Each survivor whose shares this user holds signed that it masked under this very list of sharers."""
     base = state.base
-    if len(request.signatures) != len(request.survivors):
-        raise FaultyServerError("the survivor set does not carry one signature for each survivor")
-    for user, signature in zip(request.survivors, request.signatures, strict=True):
+    survivors = frozenset(request.survivors)
+    dealers = [dealer for dealer in base.plan.sharing.holders(base.user) if dealer in survivors]
+    if len(request.signatures) != len(dealers):
+        raise FaultyServerError("the survivor set does not carry one signature for each survivor among the dealers")
+    for user, signature in zip(dealers, request.signatures, strict=True):
         try:
             verify((base.directory or {})[user], signature, "masked", state.context, hashing.index_bytes(user))
         except WireError:
@@ -412,12 +420,12 @@ def _check_masked(state: Masked, request: wire.SurvivorSet) -> None:
 
 
 def _check_quorum(state: Masked, request: wire.UnmaskRequest) -> None:
-    """Enough members of the survivor set, each once, signed exactly this set."""
+    """A quorum of members of the survivor set, each once, signed exactly this set."""
     base = state.base
     signers = [user for user, _ in request.signatures]
     if any(a >= b for a, b in pairwise(signers)) or not set(signers) <= set(request.survivors):
         raise FaultyServerError("the survivor set carries signatures of strangers, or one twice")
-    if len(signers) < base.plan.agree_quorum:
+    if len(signers) != base.plan.agree_quorum:
         raise FaultyServerError(
             f"{len(signers)} users signed the survivor set, the plan asks for {base.plan.agree_quorum}"
         )
