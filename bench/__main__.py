@@ -19,6 +19,7 @@ from rich.table import Table
 
 from bench import (
     against_peer,
+    convolutions,
     flower,
     identities,
     large,
@@ -45,6 +46,7 @@ SHORT: dict[str, Suite] = {
     "sharing": sharing.rows,
     "identities": identities.rows,
     "training": training.rows,
+    "convolutions": convolutions.rows,
     "planning": planning.rows,
     "peer": against_peer.rows,
     "flower": flower.rows,

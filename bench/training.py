@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from bench.rows import CPU, Row, in_turn, seconds
 from heterosag import Plan, Simulation, aggregate
@@ -16,20 +14,9 @@ from heterosag.choices import SharingName
 from heterosag.training.data import DataSet, partition
 from heterosag.training.local import LocalTraining, train_loop, train_together
 from heterosag.training.models import build
+from heterosag.training.processes import one_thread
 
 SAMPLES = 60_000
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for both sides: threads that wait for each other spin, which made small batches look ten times slower
-    whenever something else ran, and the ratio anything from 2 to 25."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def mnist_like() -> DataSet:
@@ -51,6 +38,8 @@ def rows() -> Iterator[Row]:
         def rngs(users: int = users) -> list[np.random.Generator]:
             return [np.random.default_rng([0, user]) for user in range(users)]
 
+        # Threads that wait for each other spin, which made small batches look ten times slower whenever something else
+        # ran, and the ratio anything from 2 to 25.
         with one_thread():
             times = in_turn(
                 lambda parts=parts, training=training, rngs=rngs: train_loop(model, data, parts, training, rngs()),  # type: ignore[misc]

@@ -1,8 +1,7 @@
-"""Configuration, data, models, users and attacks of training."""
+"""Configuration, data, attacks and runs of training."""
 
 import dataclasses
 import gzip
-import itertools
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-import torch
 
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan
 from heterosag.storage.run_log import read_run
-from heterosag.training import attacks, data, models
-from heterosag.training import local as users
+from heterosag.training import attacks, data
 from heterosag.training.config import TrainConfig, fields_of
-from heterosag.training.data import DataSet
-from heterosag.training.local import LocalTraining
 from heterosag.training.runs import Run
 
 
@@ -163,80 +158,6 @@ def test_partitions() -> None:
         data.partition(labels, 301, "iid", rng)
 
 
-# --- models and users -----------------------------------------------------------------------------------------------
-
-
-def test_the_papers_models_have_its_sizes_and_initialisation() -> None:
-    mnist = models.build("auto", "mnist", 0)
-    assert sum(p.numel() for p in mnist.parameters()) == 79_510
-    cifar = models.build("cifar10", "cifar10", 0)
-    shapes = [tuple(p.shape) for p in cifar.parameters() if p.ndim > 1]
-    assert shapes == [(16, 3, 3, 3), (64, 16, 4, 4), (384, 64), (192, 384), (10, 192)]
-    assert cifar(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-    for model in (mnist, cifar):
-        assert all(not p.any() for name, p in model.named_parameters() if name.endswith("bias"))
-    bound = (6 / (3 * 9 + 16 * 9)) ** 0.5
-    first = next(cifar.parameters())
-    assert 0.9 * bound < float(first.detach().abs().max()) <= bound
-    again = models.build("auto", "mnist", 0)
-    assert np.array_equal(users.flatten(mnist), users.flatten(again))
-    assert not np.array_equal(users.flatten(mnist), users.flatten(models.build("auto", "mnist", 1)))
-
-
-def test_a_model_of_ones_own() -> None:
-    assert sum(p.numel() for p in models.build("own_models:make_conv", "digits", 0).parameters()) == 30 + 1090
-    for name, match in (
-        ("nothing", "no model is called"),
-        ("no.such.module:x", "cannot make"),
-        ("own_models:nothing", "cannot make"),
-        ("own_models:not_a_model", "made a int"),
-    ):
-        with pytest.raises(UsageError, match=match):
-            models.build(name, "digits", 0)
-
-
-@pytest.mark.parametrize("model", ["digits", "own_models:make_conv"])
-@pytest.mark.parametrize("batch", [7.0, 0.25, 500.0])
-def test_many_users_at_once_equal_one_after_another(model: str, batch: float) -> None:
-    """Unequal users too: some have no more samples when others go on."""
-    found = data.load("digits")
-    parts = [np.arange(10), np.arange(10, 45), np.arange(50, 51), np.arange(60, 100)]
-    training = LocalTraining(epochs=2, batch_size=batch, learning_rate=0.2)
-    built = models.build(model, "digits", 0)
-    before = users.flatten(built)
-
-    def rngs() -> list[np.random.Generator]:
-        return [np.random.default_rng([5, user]) for user in range(4)]
-
-    together = users.train_together(built, found, parts, training, rngs())
-    alone = users.train_loop(built, found, parts, training, rngs())
-    assert together.shape == (4, before.size)
-    assert np.abs(together - alone).max() < 1e-5
-    assert np.array_equal(users.flatten(built), before)
-
-
-def test_labels_can_be_replaced_for_some_users() -> None:
-    found = data.load("digits")
-    parts = [np.arange(20), np.arange(20)]
-    training = LocalTraining(epochs=1, batch_size=20, learning_rate=0.1)
-    for name in ("digits", "own_models:make_conv"):
-        model = models.build(name, "digits", 0)
-        flipped = attacks.flip_labels(found.train_y, 10)
-        rngs = [np.random.default_rng(0), np.random.default_rng(0)]
-        updates = users.train_together(model, found, parts, training, rngs, labels=[found.train_y, flipped])
-        changed = DataSet(name="x", train_x=found.train_x, train_y=flipped, test_x=found.test_x, test_y=found.test_y)
-        expected = users.train_loop(model, changed, parts[:1], training, [np.random.default_rng(0)])
-        assert np.abs(updates[1] - expected[0]).max() < 1e-6
-        assert np.abs(updates[0] - updates[1]).max() > 1e-3
-
-
-def test_vectors_go_in_and_out_of_models() -> None:
-    model = models.build("digits", "digits", 0)
-    vector = np.random.default_rng(0).normal(size=users.flatten(model).size).astype(np.float32)
-    users.load_vector(model, vector)
-    assert np.array_equal(users.flatten(model), vector)
-
-
 # --- attacks --------------------------------------------------------------------------------------------------------
 
 
@@ -262,23 +183,6 @@ def test_what_attackers_send() -> None:
     assert np.allclose(hidden[0], honest.mean(axis=0) - honest.std(axis=0))
     assert np.array_equal(hidden[0], hidden[4])
     assert attacks.flip_labels(np.array([0, 3, 9]), 10).tolist() == [9, 6, 0]
-
-
-def test_users_of_unlike_sizes_train_as_each_alone() -> None:
-    """Groups of like size are only a matter of speed."""
-    found = data.load("digits")
-    sizes = [3, 100, 5, 90, 40, 7, 60, 2, 80, 11, 30, 4]
-    edges = np.cumsum([0, *sizes])
-    parts = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
-    training = LocalTraining(epochs=2, batch_size=0.3, learning_rate=0.1)
-    model = models.build("digits", "digits", 0)
-
-    def rngs() -> list[np.random.Generator]:
-        return [np.random.default_rng([0, user]) for user in range(len(parts))]
-
-    together = users.train_together(model, found, parts, training, rngs())
-    loop = users.train_loop(model, found, parts, training, rngs())
-    assert np.allclose(together, loop, atol=1e-5)
 
 
 def test_a_thinner_data_set(tmp_path: Path) -> None:

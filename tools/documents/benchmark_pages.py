@@ -65,7 +65,9 @@ def flower() -> str:
 def rest() -> str:
     """The suites that need no words."""
     found = load()["rows"]
-    return _table([row for name in ("startup", "sharing", "training", "planning") for row in found[name]])
+    return _table(
+        [row for name in ("startup", "sharing", "training", "convolutions", "planning") for row in found[name]]
+    )
 
 
 def secagg() -> str:

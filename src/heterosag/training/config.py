@@ -54,7 +54,9 @@ class TrainConfig:
     partition: Partition = _data("iid", "how data is split over users; sorted: by label")
     train_samples: int | None = _data(None, "train on only so many samples, drawn from all (default: all of them)")
     alpha: float = _data(1.0, "concentration of the Dirichlet partition; small means unlike users")
-    model: str = _data("auto", "auto, digits, mnist, cifar10, or package.module:factory of a torch.nn.Module")
+    model: str = _data(
+        "auto", "auto, digits, mnist, cifar10, cifar10-padded, or package.module:factory of a torch.nn.Module"
+    )
 
     classes: tuple[int, ...] = _plan((24, 24, 24, 24), "users per class, slowest link first")
     levels: tuple[int, ...] = _plan((2, 6, 8, 12), "quantizer levels per class")

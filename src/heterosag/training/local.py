@@ -1,13 +1,15 @@
-"""Local training of many users at once.
+"""Local training of a round's users, who all start from the same model.
 
-All users start from the same model, so their parameters are stacked and every step is one batched computation
-(torch.func, or batched matrices for plain chains of linear layers) instead of a Python loop over users. Users with
-fewer samples take part in fewer steps: a step's missing samples have weight zero. `train_loop` is the plain loop, one
-user after another, for comparison and tests.
+`train` chooses how. Small dense models train together: parameters are stacked and every step is one batched computation
+(batched matrices for plain chains of linear layers, torch.func for others) instead of a Python loop over users. Users
+with fewer samples take part in fewer steps: a step's missing samples have weight zero. Models with convolutions train
+user by user, in processes of one thread each: batching over users makes convolutions several times slower, and nobody
+is padded. `train_loop` is the plain loop, one user after another, for comparison and tests.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from heterosag.training.data import DataSet
+from heterosag.training.processes import run_each, shared_zeros
 
 __all__ = [
     "Evaluation",
@@ -28,6 +31,8 @@ __all__ = [
     "evaluate",
     "flatten",
     "load_vector",
+    "train",
+    "train_each",
     "train_loop",
     "train_together",
 ]
@@ -95,6 +100,90 @@ def _batch(samples: int, batch_size: float) -> int:
     return max(1, int(batch_size * samples)) if batch_size < 1 else int(batch_size)
 
 
+def train(
+    model: nn.Module,
+    data: DataSet,
+    parts: Sequence[npt.NDArray[np.int64]],
+    training: LocalTraining,
+    rngs: Sequence[np.random.Generator],
+    *,
+    labels: Sequence[npt.NDArray[np.int64]] | None = None,
+) -> Vectors:
+    """Every user's update (a row each) after training on its own samples, in the way that is fastest for the model.
+
+    `labels`, where given, replace the users' own (an array as long as the training labels for each user).
+    """
+    how = train_each if _has_convolutions(model) else train_together
+    return how(model, data, parts, training, rngs, labels=labels)
+
+
+def _has_convolutions(model: nn.Module) -> bool:
+    return any(isinstance(layer, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) for layer in model.modules())
+
+
+def train_each(
+    model: nn.Module,
+    data: DataSet,
+    parts: Sequence[npt.NDArray[np.int64]],
+    training: LocalTraining,
+    rngs: Sequence[np.random.Generator],
+    *,
+    labels: Sequence[npt.NDArray[np.int64]] | None = None,
+    processes: int | None = None,
+) -> Vectors:
+    """The same user by user, in processes of one thread each (default: as many as torch has threads).
+
+    The updates do not depend on how many processes there are, bit for bit.
+    """
+    start = flatten(model)
+    updates: Vectors = shared_zeros((len(parts), start.size))
+    own = _channels_last(model)
+    samples = torch.from_numpy(data.train_x)
+
+    def work(user: int) -> None:
+        load_vector(own, start)
+        truth = torch.from_numpy(data.train_y if labels is None else labels[user])
+        with torch.random.fork_rng(devices=[]):  # a model that draws something, as dropout does
+            torch.manual_seed(int(rngs[user].spawn(1)[0].integers(2**63)))
+            _descend(own, samples, truth, parts[user], training, rngs[user])
+        updates[user] = flatten(own) - start
+
+    run_each(work, len(parts), processes=processes)
+    return updates
+
+
+def _descend(
+    model: nn.Module,
+    samples: torch.Tensor,
+    truth: torch.Tensor,
+    part: npt.NDArray[np.int64],
+    training: LocalTraining,
+    rng: np.random.Generator,
+) -> None:
+    """One user's steps, in place."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for indices, weights in batches([part], training, [rng]):
+        chosen = torch.from_numpy(indices[0][weights[0] > 0])
+        loss = functional.cross_entropy(model(_as_channels_last(samples[chosen])), truth[chosen])
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter.sub_(gradient, alpha=training.learning_rate)
+
+
+def _channels_last(model: nn.Module) -> nn.Module:
+    """A copy whose convolutions have their channels last in memory, which is faster on processors."""
+    own = copy.deepcopy(model)
+    for parameter in own.parameters():
+        parameter.data = _as_channels_last(parameter.data)
+    return own
+
+
+def _as_channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+
+
 def train_together(
     model: nn.Module,
     data: DataSet,
@@ -104,10 +193,7 @@ def train_together(
     *,
     labels: Sequence[npt.NDArray[np.int64]] | None = None,
 ) -> Vectors:
-    """Every user's update (a row each) after training on its own samples, all users at once.
-
-    `labels`, where given, replace the users' own (an array as long as the training labels for each user).
-    """
+    """The same, all users at once."""
     layers = _linear_layers(model)
 
     def train(group: list[int]) -> Vectors:
@@ -247,13 +333,25 @@ def _labels(
     return np.stack([own[row] for own, row in zip(labels, indices, strict=True)])
 
 
-def evaluate(model: nn.Module, data: DataSet, *, batch: int = 2000) -> Evaluation:
-    """Loss and accuracy on the test part."""
-    correct, total = 0, 0.0
-    with torch.no_grad():
-        for start in range(0, len(data.test_y), batch):
-            y = torch.from_numpy(data.test_y[start : start + batch])
-            logits = model(torch.from_numpy(data.test_x[start : start + batch]))
-            total += float(functional.cross_entropy(logits, y, reduction="sum"))
-            correct += int((logits.argmax(dim=1) == y).sum())
-    return Evaluation(loss=total / len(data.test_y), accuracy=correct / len(data.test_y))
+def evaluate(model: nn.Module, data: DataSet, *, batch: int = 500) -> Evaluation:
+    """Loss and accuracy on the test part; of models with convolutions in processes of one thread each."""
+    starts = range(0, len(data.test_y), batch)
+    found = shared_zeros((len(starts), 2), np.float64)
+    convolutions = _has_convolutions(model)
+    own = _channels_last(model) if convolutions else model
+
+    def work(place: int) -> None:
+        here = slice(starts[place], starts[place] + batch)
+        y = torch.from_numpy(data.test_y[here])
+        with torch.no_grad():
+            logits = own(_as_channels_last(torch.from_numpy(data.test_x[here])))
+            found[place, 0] = float(functional.cross_entropy(logits, y, reduction="sum"))
+            found[place, 1] = int((logits.argmax(dim=1) == y).sum())
+
+    if convolutions:
+        run_each(work, len(starts))
+    else:
+        for place in range(len(starts)):
+            work(place)
+    loss, correct = (float(total) / len(data.test_y) for total in found.sum(axis=0))
+    return Evaluation(loss=loss, accuracy=correct)

@@ -1,9 +1,13 @@
-"""Models in PyTorch: the paper's two, a small one for digits, and any that a user brings."""
+"""Models in PyTorch: the paper's, a small one for digits, and any that a user brings.
+
+For CIFAR-10 there are two: `cifar10` is the paper's table, `cifar10-padded` the network of its authors' code.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,20 +20,29 @@ __all__ = ["MODELS", "build"]
 
 
 class Cifar10Net(nn.Module):
-    """The network of the paper's table 6: two convolutions, three fully connected layers."""
+    """The paper's network for CIFAR-10: two convolutions, three fully connected layers.
 
-    def __init__(self) -> None:
+    As its table 6 prints the shapes, the second convolution has no padding and 64 features come out of it; the authors'
+    code has a padding of 1 there, which makes 256 of them (and 191,434 parameters instead of 117,706).
+
+    Pooling before the ReLU gives the same values and gradients, at a ninth or a sixteenth of the ReLU's work. Without
+    padding the pools leave out what is beyond the first 23 rows and columns of a picture, and so does the network.
+    """
+
+    def __init__(self, *, padding: int = 0) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 16, 3)
-        self.conv2 = nn.Conv2d(16, 64, 4)
-        self.fc1 = nn.Linear(64, 384)
+        self.conv2 = nn.Conv2d(16, 64, 4, padding=padding)
+        self.fc1 = nn.Linear(256 if padding else 64, 384)
         self.fc2 = nn.Linear(384, 192)
         self.fc3 = nn.Linear(192, 10)
+        self._seen = 32 if padding else 23
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of a batch of pictures (3 x 32 x 32)."""
-        x = functional.max_pool2d(torch.relu(self.conv1(x)), 3, 3)
-        x = functional.max_pool2d(torch.relu(self.conv2(x)), 4, 4).flatten(1)
+        x = x[:, :, : self._seen, : self._seen]
+        x = torch.relu(functional.max_pool2d(self.conv1(x), 3, 3))
+        x = torch.relu(functional.max_pool2d(self.conv2(x), 4, 4)).flatten(1)
         x = torch.relu(self.fc1(x))
         x = torch.relu(self.fc2(x))
         logits: torch.Tensor = self.fc3(x)
@@ -44,7 +57,12 @@ def _digits() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"mnist": _mnist, "digits": _digits, "cifar10": Cifar10Net}
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "mnist": _mnist,
+    "digits": _digits,
+    "cifar10": Cifar10Net,
+    "cifar10-padded": partial(Cifar10Net, padding=1),
+}
 """The models that come along, by name."""
 
 _FOR_DATA = {"digits": "digits", "mnist": "mnist", "fashion-mnist": "mnist", "cifar10": "cifar10"}

@@ -274,7 +274,7 @@ class Run:
         if config.attack == "label-flip" and hostile:
             flipped = attacks.flip_labels(self.data.train_y, self.data.labels)
             labels = [flipped if place in set(hostile) else self.data.train_y for place in range(len(members))]
-        updates = users.train_together(
+        updates = users.train(
             self.model,
             self.data,
             [self.parts[user] for user in members],

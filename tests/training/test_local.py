@@ -1,0 +1,173 @@
+"""Local training: every way of it gives every user the update of the plain loop."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import torch
+
+from heterosag.storage.run_log import read_run
+from heterosag.training import attacks, data, models
+from heterosag.training import local as users
+from heterosag.training.config import TrainConfig
+from heterosag.training.data import DataSet
+from heterosag.training.local import LocalTraining
+from heterosag.training.runs import Run
+
+
+@pytest.mark.parametrize("way", [users.train_together, users.train_each])
+@pytest.mark.parametrize("model", ["digits", "own_models:make_conv"])
+@pytest.mark.parametrize("batch", [7.0, 0.25, 500.0])
+def test_both_ways_equal_the_plain_loop(way: Callable[..., users.Vectors], model: str, batch: float) -> None:
+    """Unequal users too: some have no more samples when others go on."""
+    found = data.load("digits")
+    parts = [np.arange(10), np.arange(10, 45), np.arange(50, 51), np.arange(60, 100)]
+    training = LocalTraining(epochs=2, batch_size=batch, learning_rate=0.2)
+    built = models.build(model, "digits", 0)
+    before = users.flatten(built)
+
+    def rngs() -> list[np.random.Generator]:
+        return [np.random.default_rng([5, user]) for user in range(4)]
+
+    updates = way(built, found, parts, training, rngs())
+    alone = users.train_loop(built, found, parts, training, rngs())
+    assert updates.shape == (4, before.size)
+    assert np.abs(updates - alone).max() < 1e-5
+    assert np.array_equal(users.flatten(built), before)
+
+
+@pytest.mark.parametrize("way", [users.train_together, users.train_each])
+def test_labels_can_be_replaced_for_some_users(way: Callable[..., users.Vectors]) -> None:
+    found = data.load("digits")
+    parts = [np.arange(20), np.arange(20)]
+    training = LocalTraining(epochs=1, batch_size=20, learning_rate=0.1)
+    for name in ("digits", "own_models:make_conv"):
+        model = models.build(name, "digits", 0)
+        flipped = attacks.flip_labels(found.train_y, 10)
+        rngs = [np.random.default_rng(0), np.random.default_rng(0)]
+        updates = way(model, found, parts, training, rngs, labels=[found.train_y, flipped])
+        changed = DataSet(name="x", train_x=found.train_x, train_y=flipped, test_x=found.test_x, test_y=found.test_y)
+        expected = users.train_loop(model, changed, parts[:1], training, [np.random.default_rng(0)])
+        assert np.abs(updates[1] - expected[0]).max() < 1e-6
+        assert np.abs(updates[0] - updates[1]).max() > 1e-3
+
+
+def test_users_of_unlike_sizes_train_as_each_alone() -> None:
+    """Groups of like size are only a matter of speed."""
+    found = data.load("digits")
+    sizes = [3, 100, 5, 90, 40, 7, 60, 2, 80, 11, 30, 4]
+    edges = np.cumsum([0, *sizes])
+    parts = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
+    training = LocalTraining(epochs=2, batch_size=0.3, learning_rate=0.1)
+    model = models.build("digits", "digits", 0)
+
+    def rngs() -> list[np.random.Generator]:
+        return [np.random.default_rng([0, user]) for user in range(len(parts))]
+
+    together = users.train_together(model, found, parts, training, rngs())
+    loop = users.train_loop(model, found, parts, training, rngs())
+    assert np.allclose(together, loop, atol=1e-5)
+
+
+def test_vectors_go_in_and_out_of_models() -> None:
+    model = models.build("digits", "digits", 0)
+    vector = np.random.default_rng(0).normal(size=users.flatten(model).size).astype(np.float32)
+    users.load_vector(model, vector)
+    assert np.array_equal(users.flatten(model), vector)
+
+
+@pytest.mark.parametrize(
+    ("model", "way"),
+    [("digits", "train_together"), ("own_models:make_dense", "train_together"), ("own_models:make_conv", "train_each")],
+)
+def test_the_way_follows_the_model(model: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = []
+    for name in ("train_together", "train_each"):
+        monkeypatch.setattr(users, name, lambda *_, name=name, **__: chosen.append(name))
+    training = LocalTraining(epochs=1, batch_size=1, learning_rate=0.1)
+    users.train(models.build(model, "digits", 0), data.load("digits"), [np.arange(3)], training, [])
+    assert chosen == [way]
+
+
+def pictures(count: int) -> DataSet:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(count, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, count)
+    return DataSet(name="noise", train_x=x, train_y=y, test_x=x, test_y=y)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10-padded"])
+def test_the_papers_networks_train_user_by_user_as_in_the_plain_loop(name: str) -> None:
+    found = pictures(60)
+    parts = [np.arange(5), np.arange(5, 40), np.arange(40, 60)]
+    training = LocalTraining(epochs=2, batch_size=0.4, learning_rate=0.02)
+    model = models.build(name, "cifar10", 0)
+
+    def rngs() -> list[np.random.Generator]:
+        return [np.random.default_rng([0, user]) for user in range(3)]
+
+    expected = users.train_loop(model, found, parts, training, rngs())
+    updates = users.train_each(model, found, parts, training, rngs())
+    apart, size = (np.linalg.norm(rows, axis=1) for rows in (updates - expected, expected))
+    assert size.min() > 1e-3
+    assert (apart / size).max() < 1e-3  # a pool that finds two values equal but for the last digit may choose either
+
+
+@pytest.mark.parametrize("model", ["own_models:make_conv", "own_models:make_conv_with_dropout"])
+def test_updates_do_not_depend_on_the_number_of_processes(model: str) -> None:
+    """Nor does what a model draws: it comes from the user's own generator."""
+    found = data.load("digits")
+    parts = [np.arange(20), np.arange(20, 27), np.arange(20), np.arange(30, 90), np.arange(90, 95)]
+    training = LocalTraining(epochs=2, batch_size=8, learning_rate=0.1)
+    built = models.build(model, "digits", 0)
+    before = torch.random.get_rng_state()
+    once, again, other = (
+        users.train_each(
+            built,
+            found,
+            parts,
+            training,
+            [np.random.default_rng([seed, user]) for user in range(len(parts))],
+            processes=processes,
+        )
+        for seed, processes in ((1, 1), (1, 3), (2, 3))
+    )
+    assert np.array_equal(once, again)
+    assert not np.array_equal(once, other)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_evaluation_is_the_same_in_processes_and_in_one_piece() -> None:
+    found = pictures(70)
+    model = models.build("cifar10", "cifar10", 0)
+    with torch.no_grad():
+        logits = model(torch.from_numpy(found.test_x))
+        y = torch.from_numpy(found.test_y)
+        loss = float(torch.nn.functional.cross_entropy(logits, y))
+    judged = users.evaluate(model, found, batch=16)
+    assert judged.loss == pytest.approx(loss, rel=1e-5)
+    assert judged.accuracy == pytest.approx(float((logits.argmax(dim=1) == y).float().mean()))
+
+
+def test_a_resumed_run_of_a_convolutional_model_is_the_same_run(tmp_path: Path) -> None:
+    config = TrainConfig(
+        classes=(8,), levels=(16,), subgroup_size=4, rounds=3, secure=False, model="own_models:make_conv_with_dropout",
+        partition="dirichlet", train_samples=120, checkpoint_every=1,
+    )  # fmt: skip
+    Run(config, tmp_path / "whole").train()
+
+    def stop(line: dict[str, object]) -> None:
+        if line["round"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Run(config, tmp_path / "cut").train(stop)
+    Run.resume(tmp_path / "cut").train()
+    whole, cut = ([line["model"] for line in read_run(tmp_path / name).rounds] for name in ("whole", "cut"))
+    assert len(whole) == 3
+    assert whole == cut
