@@ -1,6 +1,7 @@
-"""A round over a transport of your own: here a queue a user, one process; yours may be HTTP, MQTT or pigeons.
+"""Rounds over a transport of your own: here a queue a user, one process; yours may be HTTP, MQTT or pigeons.
 
-The machines do no I/O. Whatever carries bytes between them will do, as long as the server knows who sent what.
+The machines do no I/O. Whatever carries bytes between them will do, as long as the server knows who sent what. Each
+round's keys and shares ride on the messages of the round before, so all rounds but the first take two trips.
 Run it: python examples/own_transport.py
 """
 
@@ -11,34 +12,50 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from heterosag import Plan
+from heterosag import Client, Plan
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import RULES
-from heterosag.protocol import Client, RoundId, Server
+from heterosag.protocol import RoundId
+from heterosag.protocol.pipeline import Answer, ClientPipeline, Part, ServerPipeline
 
 plan = Plan.build(classes=[12, 12], levels=[4, 16], dimension=1000, value_range=1.0, subgroup_size=4)
-round_id = RoundId(session=secrets.token_bytes(16), number=1)
+session = secrets.token_bytes(16)
 updates = np.random.default_rng(0).normal(0.1, 0.2, (24, 1000))
 
-to_user = {user: SimpleQueue[bytes]() for user in plan.users}
-to_server = SimpleQueue[tuple[int, bytes]]()
+to_user = {user: SimpleQueue[list[Part]]() for user in plan.users}
+to_server = SimpleQueue[tuple[int, list[Answer]]]()
 
 # Everybody's own side. A client over a network takes identity= and directory=; here the server is ours, so trusted.
-clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}
-server = Server(plan, round_id)
+clients = {user: ClientPipeline(plan, user, session, trust_server=True) for user in plan.users}
+server = ServerPipeline(session)
 
-for phase in ("advertise", "share", "mask", "unmask"):
-    for user, client in clients.items():
-        if user == 5 and phase in ("mask", "unmask"):
-            continue  # this user dropped out
-        message = b"" if phase == "advertise" else to_user[user].get()
-        to_server.put((user, client.answer(phase, message, updates[user])))
-    while not to_server.empty():
-        server.receive(*to_server.get())
-    for user, message in server.close().items():
-        to_user[user].put(message)
 
-result = combine(plan, server.decoded, RULES["mean"])
-alive = [user for user in plan.users if user != 5]
-error = float(np.abs(result.vector - np.clip(updates[alive], -1, 1).mean(axis=0)).max())
-print(f"{len(result.survivors)} survivors, largest distance to their mean {error:.3f}")
+def train_and_mask(client: Client, part: Part) -> bytes:
+    """A user's answer in the mask phase: the model has come, so the round is settled, and the update is masked."""
+    client.settle(plan, RoundId(session=session, number=part.number, model=model))
+    return client.mask(part.message, updates[plan.index(client.user)])
+
+
+for number in (1, 2, 3):
+    model = secrets.token_bytes(32)  # in training: a digest of the model that everybody trains from
+    server.begin(plan)
+    server.settle(plan, model=model)
+    while not server.done:
+        phase = server.phase
+        for user, parts in server.send().items():
+            to_user[user].put(parts)
+        for user, client in clients.items():
+            while not to_user[user].empty():
+                parts = to_user[user].get()
+                if (number, phase.value, user) != (2, "mask", 5):  # there this user dropped out
+                    to_server.put((user, client.answer(parts, train_and_mask)))
+        while not to_server.empty():
+            user, answers = to_server.get()
+            for answer in answers:
+                if answer.error is None:
+                    server.receive(user, answer.number, answer.message)
+        server.close()
+    result = combine(plan, server.decoded, RULES["mean"])
+    alive = [plan.index(user) for user in result.survivors]
+    error = float(np.abs(result.vector - np.clip(updates[alive], -1, 1).mean(axis=0)).max())
+    print(f"round {number}: {server.trips} trips, {len(alive)} survivors, largest distance to their mean {error:.3f}")

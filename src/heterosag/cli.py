@@ -311,6 +311,7 @@ def run_round(
     identities: Annotated[bool, typer.Option("--identities", help="Sign keys and agree on the survivor set.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.")] = 0,
     plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.")] = False,
+    rounds: Annotated[int, typer.Option(help="Rounds in a row, each set up on the messages of the last.")] = 1,
     as_json: _Json = False,
 ) -> None:
     """Run one round in memory with real keys, masks and bytes, and check its result against the plain sum."""
@@ -325,6 +326,7 @@ def run_round(
         identities=identities,
         seed=seed,
         secure=not plain,
+        rounds=rounds,
     )
     if as_json:
         print(json.dumps(summary, indent=2))

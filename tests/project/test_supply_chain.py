@@ -127,6 +127,7 @@ RUNS_BYTES_ALLOWED = {
         "simulation/workers.py",
         "multiprocessing",
     ): "pipes between the engine and its own forks; nothing from outside",
+    ("training/processes.py", "multiprocessing"): "forks that share memory with this process; nothing is pickled",
     ("__init__.py", "importlib.import_module"): "public names are imported on first use, from a fixed table",
     ("flower/__init__.py", "importlib.import_module"): "public names are imported on first use, from a fixed table",
     ("training/models.py", "importlib.import_module"): "the user's own model, named on the user's own command line",

@@ -403,3 +403,60 @@ def make_committed() -> Enrolling:
     user = make_user(1)
     user.commit()
     return user
+
+
+def test_an_enrolment_goes_on_in_another_program() -> None:
+    """Saved and restored between any two messages, it arrives at the same plan."""
+    party, log = Party(), MemoryReleaseLog()
+    options: dict[str, Any] = {
+        "identity": IDENTITIES[0], "directory": DIRECTORY, "policy": Policy.any_plan(), "release_log": log,
+    }  # fmt: skip
+    party.users[0] = Enrolling.restore(Enrolling(CHARTER, 0, **options).save(), CHARTER, 0, **options)
+    party.commit()
+    party.users[0] = Enrolling.restore(party.users[0].save(), CHARTER, 0, **options)
+    commitments = party.waiting[0]
+    party.reveal()
+    saved = party.users[0].save()
+    again = Enrolling.restore(saved, CHARTER, 0, **options)
+    assert again.reveal(commitments)  # the same message, the same answer
+    assert again.finish(party.waiting[0]).digest == party.server.plan.digest
+
+
+def test_a_saved_enrolment_is_refused_where_it_does_not_belong() -> None:
+    options: dict[str, Any] = {"identity": IDENTITIES[0], "directory": DIRECTORY, "policy": Policy.any_plan()}
+    one = Enrolling(CHARTER, 0, **options)
+    one.commit()
+    saved = one.save()
+    with pytest.raises(UsageError, match="another charter or user"):
+        Enrolling.restore(saved, Charter(epoch=b"second", plan=small_plan()), 0, **options)
+    with pytest.raises(UsageError, match="another charter or user"):
+        make_user(1).restore(saved, CHARTER, 1, **options | {"identity": IDENTITIES[1]})
+    for damaged in (saved[:-1], b"", saved + b"x"):
+        with pytest.raises(UsageError, match="not a saved enrolment"):
+            Enrolling.restore(damaged, CHARTER, 0, **options)
+
+
+def test_a_saved_enrolment_does_not_print_its_nonce() -> None:
+    from heterosag.protocol.enrolment import _Saved
+
+    saved = _Saved(context=b"c", user=0, expected="reveal", nonce=b"secret-nonce", commitments=[], answered=None)
+    assert "secret" not in repr(saved)
+
+
+def test_a_rolled_back_enrolment_does_not_reveal_to_other_commitments() -> None:
+    log = MemoryReleaseLog()
+    options: dict[str, Any] = {
+        "identity": IDENTITIES[0], "directory": DIRECTORY, "policy": Policy.any_plan(), "release_log": log,
+    }  # fmt: skip
+    party = Party()
+    party.users[0] = Enrolling(CHARTER, 0, **options)
+    party.commit()
+    saved, commitments = party.users[0].save(), party.waiting[0]
+    party.users[0].reveal(commitments)
+    listed = wire.decode(wire.NonceCommitments, commitments, plan=CHARTER.plan)
+    other = make_user(1)
+    changed = wire.decode(wire.NonceCommitment, other.commit(), plan=CHARTER.plan)
+    pairs = [*listed.commitments[:1], (changed.commitment, changed.signature), *listed.commitments[2:]]
+    shown = wire.encode(wire.NonceCommitments(listed.version, listed.context, pairs))
+    with pytest.raises(FaultyServerError, match="a second time"):
+        Enrolling.restore(saved, CHARTER, 0, **options).reveal(shown)

@@ -520,5 +520,18 @@ def test_the_ledger_counts_block_sums_and_no_round_of_metrics_alone() -> None:
     federation = Federation(small_plan(metrics=["loss"]))
     ledger = Ledger(federation.plan)
     federation.run(guard=ledger)
-    federation.run(guard=ledger, metrics_only=True)
+    federation.run(misses(2, Phase.MASK, 0), guard=ledger, metrics_only=True)
     assert ledger.summary()["rounds"] == 1
+    federation.run(misses(3, Phase.MASK, 0), guard=ledger)
+    assert ledger.summary()["rounds"] == 2
+
+
+def test_a_clients_guard_counts_no_round_of_metrics_alone() -> None:
+    """Everybody but one in the first, everybody in the second: the difference of metrics is not what a ledger keeps."""
+    federation = Federation(small_plan(metrics=["loss"], min_robustness=0.0))
+    ledgers = {user: Ledger(federation.plan, sets_below=2) for user in federation.plan.users}
+    federation.users = {user: federation.make_user(user, guard=ledgers[user]) for user in federation.plan.users}
+    federation.run()
+    federation.run(misses(2, Phase.MASK, 0), metrics_only=True)
+    with pytest.raises(TooFewSurvivorsError):
+        federation.run(misses(3, Phase.MASK, 0))

@@ -56,6 +56,8 @@ JSON: dict[str, dict[str, str]] = {
         "dropped": "by phase, who dropped out before it",
         "malicious": "who lied",
         "error": "null, or `{kind, message}` of the error that ended the round; the keys below are then missing",
+        "trips": "how often messages went to the users and back, round by round; null with `--plain`",
+        "total_trips": "their sum",
         "survivors": "how many users are in the sums",
         "faulty_blocks": "a list of `{segment, subgroups, fault}`: blocks that the rule left out",
         "inference_robustness": "of these survivors",

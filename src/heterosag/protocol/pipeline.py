@@ -5,12 +5,14 @@ the model nor the update, so they can ride ahead: a steady round then takes two 
 identities). Each round keeps a client and a server of its own, with fresh secrets and everything bound to its number; a
 trip carries up to three *parts*, each a message of one round.
 
-| trip of round r | with identities | without |
-|---|---|---|
-| share (of a round that was not prepared) | | advertise r+1 |
-| mask | advertise r+1 | advertise r+1, where it is missing |
-| agree | advertise r+1, where it is missing | |
-| unmask | share r+1 | share r+1, advertise r+2 |
+==================================== ================================ ==================================
+trip of round r                      with identities                  without
+==================================== ================================ ==================================
+share, of a round not prepared                                        advertise r+1
+mask                                 advertise r+1                    advertise r+1, where it is missing
+agree                                advertise r+1, where missing
+unmask                               share r+1                        share r+1, advertise r+2
+==================================== ================================ ==================================
 
 A set-up is used if it is of the same frame and ready: everybody has shared, or those who have would still be admissible
 if as many of them dropped out as the plan expects. Otherwise it is thrown away, its numbers are never used again, and

@@ -1,4 +1,4 @@
-"""One round for people to look at: what `heterosag round` runs, checks and shows."""
+"""Rounds for people to look at: what `heterosag round` runs, checks and shows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from rich.text import Text
 from heterosag.choices import RuleName
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
+from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
 from heterosag.simulation.engine import Result, Simulation, aggregate
+from heterosag.simulation.session import Session
 
 __all__ = ["run", "show"]
 
@@ -32,26 +34,20 @@ def run(
     identities: bool = False,
     seed: int = 0,
     secure: bool = True,
+    rounds: int = 1,
 ) -> dict[str, Any]:
-    """Run a round on random updates and say, in JSON types, what crossed, how long it took and whether it is exact.
+    """Run rounds on random updates and say, in JSON types, what crossed, how long it took and whether they are exact.
 
     The updates of all users lie around a common vector, as those of federated training do, and fill the plan's range:
-    its half width is three standard deviations of their elements.
+    its half width is three standard deviations of their elements. With several rounds the same users drop out in each,
+    what is measured is the last one, and it is exact if all are.
     """
+    if rounds < 1 or (rounds > 1 and not secure):
+        raise UsageError(f"rounds in a row are one or more, with the cryptography, not {rounds}")
     rng = np.random.default_rng(seed)
     dropped, cheating = _cast(plan, drop or {}, malicious, rng)
-    low, high = plan.value_range
-    common = rng.normal(0.0, _COMMON, plan.dimension)
-    shape = (len(plan.users), plan.dimension)
-    updates = ((low + high) / 2 + (common + rng.normal(0.0, _OWN, shape)) * (high - low) / 2).astype(np.float32)
-    honest = updates.copy()
-    for user in cheating:
-        updates[plan.index(user)] *= _ATTACK
-    options: dict[str, Any] = {
-        "rule": rule,
-        "identities": identities,
-    }
     simulation = Simulation(dropped=dropped, malicious=cheating, rounding_seed=seed, secure=secure)
+    session = Session(plan, identities=identities, prepare=rounds > 1)
     summary: dict[str, Any] = {
         "design": plan.design.name,
         "plan": plan.digest.hex(),
@@ -65,23 +61,51 @@ def run(
         "malicious": cheating,
         "error": None,
     }
+    exact = True
     try:
-        result = aggregate(plan, updates, simulate=simulation, **options)
+        for number in range(rounds):
+            honest = _updates(plan, rng)
+            updates = honest.copy()
+            for user in cheating:
+                updates[plan.index(user)] *= _ATTACK
+            if secure:
+                result = session.aggregate(updates, rule=rule, simulate=simulation)
+            else:
+                result = aggregate(plan, updates, rule=rule, identities=identities, simulate=simulation)
+            exact &= _is_exact(plan, result, updates, rule, simulation, number)
     except UsageError:
         raise
     except HeteroSagError as error:
         return summary | {"error": {"kind": type(error).__name__, "message": str(error)}}
-    plain = aggregate(plan, updates, simulate=replace(simulation, secure=False), **options)
     truth = honest[[plan.index(user) for user in result.survivors if user not in cheating]].mean(axis=0)
+    trips = session.trips if secure else None
     return (
         summary
+        | {"trips": trips, "total_trips": None if trips is None else sum(trips)}
         | _measure(result)
         | {
-            "exact": _same_sums(result, plain) and bool(np.array_equal(result.vector, plain.vector)),
+            "exact": exact,
             "error_rms": float(np.sqrt(np.mean((result.vector - truth) ** 2))),
             "error_max": float(np.abs(result.vector - truth).max()),
         }
     )
+
+
+def _updates(plan: Plan, rng: np.random.Generator) -> Any:
+    """Every user's update: around a common vector, filling the range."""
+    low, high = plan.value_range
+    common = rng.normal(0.0, _COMMON, plan.dimension)
+    own = rng.normal(0.0, _OWN, (len(plan.users), plan.dimension))
+    return ((low + high) / 2 + (common + own) * (high - low) / 2).astype(np.float32)
+
+
+def _is_exact(plan: Plan, result: Result, updates: Any, rule: RuleName, simulation: Simulation, number: int) -> bool:
+    """Whether every block's sum, and the aggregate, are those of the survivors' plain quantized vectors."""
+    missing = {user: "mask" for user in plan.users if user not in set(result.survivors)}
+    alone = replace(simulation, secure=False, dropped=missing)
+    round_id = RoundId(session=b"plain", number=number)
+    plain = aggregate(plan, updates, rule=rule, simulate=alone, round_id=round_id)
+    return _same_sums(result, plain) and bool(np.array_equal(result.vector, plain.vector))
 
 
 def _cast(
@@ -123,7 +147,7 @@ def _measure(result: Result) -> dict[str, Any]:
             "sent_bytes": {"mean": sum(sent.values()) / max(len(sent), 1), "max": max(sent.values(), default=0)},
             "received_bytes": {"max": max(traffic.received[phase].values(), default=0)},
             "user_seconds": traffic.user_seconds.get(phase, 0.0) / max(len(sent), 1),
-            "server_seconds": traffic.server_seconds[phase],
+            "server_seconds": traffic.server_seconds.get(phase, 0.0),
         }
         for phase, sent in traffic.sent.items()
     ]
@@ -169,6 +193,9 @@ def show(summary: dict[str, Any]) -> RenderableType:
             f"tolerates {summary['byzantine_tolerance']} faulty users"
         )
     )
+    if summary["trips"] is not None and len(summary["trips"]) > 1:
+        listed = ", ".join(map(str, summary["trips"]))
+        parts.append(Text(f"trips of each round: {listed}; {summary['total_trips']} in all; above is the last round"))
     if summary["faulty_blocks"]:
         parts.append(Text(f"{len(summary['faulty_blocks'])} faulty blocks left out, among them {_first(summary)}"))
     check = "equal" if summary["exact"] else "DIFFERENT"

@@ -38,12 +38,13 @@ from heterosag.protocol.update import Update
 from heterosag.simulation.workers import Workers, WorkerSettings, assemble
 from heterosag.vector.arrays import Layout
 
-__all__ = ["Result", "Simulation", "Traffic", "aggregate"]
+__all__ = ["Result", "Simulation", "Traffic", "Updates", "aggregate", "collect", "identities_of"]
 
 logger = logging.getLogger("heterosag")
 logger.addHandler(logging.NullHandler())
 
 Updates = Mapping[User, Any] | npt.NDArray[np.floating[Any]]
+"""Every user's update by name, or a 2-D array with a row a user."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,7 +192,7 @@ def aggregate(
     simulate = simulate or Simulation()
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
     absent = {user: Phase(phase) for user, phase in simulate.dropped.items()}
-    layout, inputs = _collect(plan, updates, weights, metrics, absent)
+    layout, inputs = collect(plan, updates, weights, metrics, absent)
     malicious = {plan.users[plan.index(user)] for user in simulate.malicious}
     seed = simulate.rounding_seed
     rounding = {
@@ -200,7 +201,7 @@ def aggregate(
     traffic = Traffic()
     refusals: tuple[Refusal, ...] = ()
     if simulate.secure:
-        keys = _identities(plan, identities)
+        keys = identities_of(plan, identities)
         directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
         settings = WorkerSettings(
             plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, malicious=malicious
@@ -221,7 +222,7 @@ def aggregate(
     return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
 
 
-def _collect(
+def collect(
     plan: Plan,
     updates: Updates,
     weights: Mapping[User, int] | Sequence[int] | None,
@@ -274,7 +275,8 @@ def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> 
         raise UsageError(f"weights are integers: {error}") from None
 
 
-def _identities(plan: Plan, identities: Mapping[User, Identity] | bool | None) -> dict[User, Identity] | None:
+def identities_of(plan: Plan, identities: Mapping[User, Identity] | bool | None) -> dict[User, Identity] | None:
+    """Everybody's identity: as given, fresh ones, or none."""
     if identities is None or identities is False:
         return None
     if identities is True:
