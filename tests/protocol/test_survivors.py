@@ -150,3 +150,11 @@ def test_exactly_what_is_asked_for_is_enough() -> None:
     assert len(plan.subgroups) == 7
     assert plan.design.tolerated_losses(4 / 7) < 2
     check_admissible(plan, frozenset(user for user in range(28) if plan.assignment[user] not in {0, 1}))
+
+
+def test_the_oracle_says_that_thresholds_were_not_reached() -> None:
+    plan = small_plan()
+    for dropped, identities in ((dict.fromkeys(range(6), "agree"), True), (dict.fromkeys(range(6), "unmask"), False)):
+        found = outcome(plan, dropped, identities=identities)
+        assert found.error is not None
+        assert found.error.reason == "thresholds"
