@@ -53,6 +53,7 @@ _Range = Annotated[
     str,
     typer.Option(
         "--range",
+        "--value-range",
         help="Largest magnitude of a value, or least and largest: 0.1 or -1,1. What lies outside is clipped.",
         rich_help_panel=_USERS,
     ),
@@ -402,6 +403,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
         option = typer.Option(
             f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+            *(["--range"] if setting.name == "value_range" else []),  # as the other commands call it
             help=setting.metadata["help"] + ("" if default in (None, "", ()) else f" [{shown}]"),
             rich_help_panel=setting.metadata["group"],
         )

@@ -31,6 +31,13 @@ def test_plan_prints_a_table_and_the_matrix() -> None:
     assert ["0", "0", "0", "2", "*", "2"] in lines
 
 
+@pytest.mark.parametrize("flag", ["--range", "--value-range"])
+def test_a_range_has_one_name_for_every_command(flag: str) -> None:
+    assert json.loads(run("plan", flag, "0.1", "--json").stdout)["value_range"] == [-0.1, 0.1]
+    for command in ("optimize", "round", "train"):
+        assert flag in run(command, "--help").stdout.replace(",", "").split()
+
+
 def test_plan_in_json_has_every_key() -> None:
     summary = json.loads(run("plan", "--json").stdout)
     assert summary.keys() >= KEYS

@@ -49,7 +49,7 @@ def test_configuration_comes_back_from_toml_and_dict() -> None:
         ({"dropout": -0.1}, "cannot be negative"),
         ({"participation": 0}, "above 0 and at most 1"),
         ({"quantile": 1.0}, "between 0 and 1"),
-        ({"batch_size": 2.5}, "integer, or a share"),
+        ({"batch_size": 2.5}, "integer, or a fraction"),
         ({"learning_rate": 0}, "above 0"),
         ({"levels": [2]}, "4 classes need 4 levels"),
         ({"rates": [1.0, 2.0]}, "one for each of the 4 classes"),

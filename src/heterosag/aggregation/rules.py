@@ -49,24 +49,26 @@ def _median(means: _Means, weights: Sequence[int]) -> npt.NDArray[np.float64]:
     return middle
 
 
-def trimmed_mean(share: float = 0.25) -> Rule:
-    """The mean, coordinate by coordinate, of what is left when `share` of the blocks is cut off at either end.
+def trimmed_mean(fraction: float = 0.25) -> Rule:
+    """The mean, coordinate by coordinate, of what is left when `fraction` of the blocks is cut off at either end.
 
     With three blocks or more at least one is cut off at either end.
     """
-    if not 0 <= share < 0.5:
-        raise UsageError(f"a trimmed mean cuts off a share from 0 to below one half at either end, not {share!r}")
+    if not 0 <= fraction < 0.5:
+        raise UsageError(f"a trimmed mean cuts off a fraction from 0 to below one half at either end, not {fraction!r}")
 
     def combine(means: _Means, weights: Sequence[int]) -> npt.NDArray[np.float64]:
         del weights
         count = len(means)
-        cut = max(math.floor(share * count), int(share > 0 and count >= 3))
+        cut = max(math.floor(fraction * count), int(fraction > 0 and count >= 3))
         ordered = np.sort(np.stack(means), axis=0)
         left: npt.NDArray[np.float64] = ordered[cut : count - cut].mean(axis=0)
         return left
 
     return Rule(
-        name="trimmed_mean" if share == 0.25 else f"trimmed_mean({share:g})", leaves_out_faulty=True, combine=combine
+        name="trimmed_mean" if fraction == 0.25 else f"trimmed_mean({fraction:g})",
+        leaves_out_faulty=True,
+        combine=combine,
     )
 
 

@@ -26,7 +26,7 @@ User = int | str
 """How the application calls a user."""
 
 LEAST_CORRUPT = 0.05
-"""The share of users that a sparse sharing graph always provides for, whether colluders were planned or not."""
+"""The fraction of users that a sparse sharing graph always provides for, whether colluders were planned or not."""
 
 MOST_USERS_WITH_METRICS = 2**14
 """A metric lane of 64 bits holds the sum of so many users' values at their limit, with space to tell a false one."""
@@ -116,7 +116,7 @@ def check_numbers(
     _whole("min_survivors", min_survivors, 2)
     _whole("colluders", colluders, 0, users - 1)
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-        raise PlanError("dropout", f"the share of users expected to drop out lies in 0 <= p < 1, not {dropout!r}")
+        raise PlanError("dropout", f"the fraction of users expected to drop out lies in 0 <= p < 1, not {dropout!r}")
     try:
         checked = check_range(value_range)
     except UsageError as error:

@@ -79,7 +79,7 @@ class Design:
         """Inference robustness once the subgroups in `lost` are wholly gone.
 
         Guarantees: computed from the blocks, never from a formula; a proper set of surviving subgroups is decodable
-        in at most the share 1 - value of the segments. Where the exact value costs too much, a proven lower bound.
+        in at most the fraction 1 - value of the segments. Where the exact value costs too much, a proven lower bound.
         """
         key = frozenset(lost)
         if not key <= set(range(self.subgroups)):

@@ -365,7 +365,7 @@ class Plan:
         return self.design.robustness(() if survivors is None else self.lost_subgroups(survivors))
 
     def inference_robustness(self, survivors: Collection[User] | None = None) -> float:
-        """The smallest share of segments in which the sum of any proper set of subgroups stays hidden."""
+        """The smallest fraction of segments in which the sum of any proper set of subgroups stays hidden."""
         return float(self.robustness(survivors))
 
     def byzantine_tolerance(self, survivors: Collection[User] | None = None) -> int:

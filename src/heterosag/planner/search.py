@@ -35,7 +35,7 @@ from heterosag.planner.requirements import Requirements
 __all__ = ["MOST_SIZES", "THRIFT", "Model", "Solved", "sizes_for", "solve", "solve_size"]
 
 THRIFT = 0.001
-"""Bits that would lower the error by less than this share of it are not spent."""
+"""Bits that would lower the error by less than this fraction of it are not spent."""
 
 MOST_SIZES = 6
 """Subgroup sizes that are tried."""

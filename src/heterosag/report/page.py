@@ -58,7 +58,7 @@ def _figures(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
         _figure("Bytes a user sends in a round", "By class, slowest link first, all phases together.", _bytes(runs)),
         _figure(
             "Seconds of protocol in a round, by phase",
-            "Cryptography on this machine: one user's share (all users' divided by their number), and the server's.",
+            "Cryptography on this machine: one user's part (all users' divided by their number), and the server's.",
             _seconds(runs),
         ),
         _figure("Survivors", "Users whose update is in the aggregate of each round.", _survivors(runs)),

@@ -22,7 +22,7 @@ from heterosag.simulation.session import Session
 __all__ = ["run", "show"]
 
 _ATTACK = -30.0
-_COMMON, _OWN = 0.24, 0.24  # standard deviations of what users share and of what each adds, in half widths
+_COMMON, _OWN = 0.24, 0.24  # standard deviations of what users have in common and of what each adds, in half widths
 
 
 def run(

@@ -138,8 +138,8 @@ def compare_runs(runs: Sequence[RunRecord]) -> Table:
     return table
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
+def _percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{fraction:.1%}"
 
 
 def _number(value: float | None) -> str:

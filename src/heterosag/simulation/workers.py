@@ -185,7 +185,7 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 def assemble(settings: WorkerSettings, workers: int) -> Workers:
-    """A workers in this process, or spread over so many."""
+    """Workers in this process, or in so many."""
     if workers < 1:
         raise UsageError(f"a round needs at least one worker, not {workers}")
     if workers == 1:

@@ -79,11 +79,11 @@ class TrainConfig:
 
     rounds: int = _training(20, "rounds of training")
     local_epochs: int = _training(1, "passes over a user's data in a round")
-    batch_size: float = _training(16.0, "samples a step, or below 1 the share of a user's data")
+    batch_size: float = _training(16.0, "samples a step, or below 1 the fraction of a user's data")
     learning_rate: float = _training(0.1, "step size of local training")
     decay_start: int = _training(0, "round after which the learning rate falls")
     decay: float = _training(0.0, "the learning rate falls as 1 / (1 + decay * round)")
-    participation: float = _training(1.0, "share of the users, class by class, that takes part in a round")
+    participation: float = _training(1.0, "fraction of the users, class by class, that takes part in a round")
     dropout: float = _training(0.0, "probability that a user drops out in a round")
     dropout_phases: tuple[PhaseName, ...] = _training(("mask",), "phases before which users drop out, equally likely")
 
@@ -96,7 +96,7 @@ class TrainConfig:
     value_range: float | ValueRange | None = _ranges(
         None, "half width, or least and largest value, of the (first) range (default: automatic)"
     )
-    quantile: float = _ranges(0.999, "share of elements that the adaptive range should hold")
+    quantile: float = _ranges(0.999, "fraction of elements that the adaptive range should hold")
 
     rotate: bool = _ranges(False, "spread segments by a randomised Hadamard rotation before quantizing")
 
@@ -133,13 +133,13 @@ class TrainConfig:
 
     def _check_relations(self) -> None:
         if not 0 < self.participation <= 1:
-            raise UsageError(f"participation is a share above 0 and at most 1, not {self.participation!r}")
+            raise UsageError(f"participation is a fraction above 0 and at most 1, not {self.participation!r}")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout is a probability below 1, not {self.dropout!r}")
         if not 0 < self.quantile < 1:
-            raise UsageError(f"quantile is a share between 0 and 1, not {self.quantile!r}")
+            raise UsageError(f"quantile is a fraction between 0 and 1, not {self.quantile!r}")
         if self.batch_size > 1 and self.batch_size != int(self.batch_size):
-            raise UsageError(f"batch_size is an integer, or a share below 1, not {self.batch_size!r}")
+            raise UsageError(f"batch_size is an integer, or a fraction below 1, not {self.batch_size!r}")
         if len(self.levels) != len(self.classes):
             raise PlanError(
                 "levels", f"{len(self.classes)} classes need {len(self.classes)} levels, not {len(self.levels)}"

@@ -40,7 +40,7 @@ __all__ = [
 Vectors = npt.NDArray[np.float32]
 
 _LEAST_TOGETHER = 8  # users that are trained together even if they are unlike
-_ALIKE = 0.75  # share of the largest user's samples that makes another one like it
+_ALIKE = 0.75  # fraction of the largest user's samples that makes another one like it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

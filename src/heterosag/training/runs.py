@@ -299,7 +299,7 @@ class Run:
         return (-self._state.half_width, self._state.half_width)
 
     def _follow(self, clipped: float) -> float:
-        """The next half width: the adaptive range moves until the share of clipped elements is 1 - quantile."""
+        """The next half width: the adaptive range moves until the fraction of clipped elements is 1 - quantile."""
         if self.config.range_rule != "adaptive":
             return self._state.half_width
         return follow(self._state.half_width, clipped, self.config.quantile)

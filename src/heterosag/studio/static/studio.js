@@ -53,8 +53,8 @@ const FIELDS = [
   { group: "Upload", name: "limit", label: "Limit", kind: "select", value: "deadline", options: { deadline: "a deadline", bits: "a number of bits" } },
   { group: "Upload", name: "deadline", label: "Deadline", unit: "s", value: 0.8, least: 0.05, most: 100, log: true, when: (form) => form.limit === "deadline" },
   { group: "Upload", name: "bits", label: "Bits of an upload", value: 800000, least: 1000, most: 1e10, log: true, whole: true, when: (form) => form.limit === "bits" },
-  { group: "What may go wrong", name: "dropout", label: "Dropout", unit: "share of users", value: 0.1, least: 0, most: 0.49 },
-  { group: "What may go wrong", name: "corrupt", label: "Corrupt users", unit: "share of users", value: 0, least: 0, most: 0.49, when: required },
+  { group: "What may go wrong", name: "dropout", label: "Dropout", unit: "fraction of users", value: 0.1, least: 0, most: 0.49 },
+  { group: "What may go wrong", name: "corrupt", label: "Corrupt users", unit: "fraction of users", value: 0, least: 0, most: 0.49, when: required },
   { group: "What may go wrong", name: "attackers", label: "Attackers to tolerate", value: 2, least: 0, most: 15, whole: true },
   { group: "What may go wrong", name: "colluders", label: "Colluders with the server", value: 1, least: 0, most: 50, whole: true, when: byHand },
   { group: "What may go wrong", name: "min_survivors", label: "Least survivors", unit: "survivors of a block", value: 3, least: 2, most: 50, whole: true },
@@ -71,8 +71,8 @@ const toSlider = (field, value) => field.log
   : (1000 * (value - field.least)) / (field.most - field.least);
 
 function fromSlider(field, place) {
-  const share = place / 1000;
-  const value = field.log ? field.least * (field.most / field.least) ** share : field.least + share * (field.most - field.least);
+  const fraction = place / 1000;
+  const value = field.log ? field.least * (field.most / field.least) ** fraction : field.least + fraction * (field.most - field.least);
   return field.whole ? Math.round(value) : Number(value.toPrecision(3));
 }
 
