@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from msgspec.structs import replace
 
+from bench.round import inbox_of
 from bench.rows import CPU, Row, seconds
 from heterosag.crypto.hashing import index_bytes
 from heterosag.crypto.identity import Identity, verify
@@ -97,8 +97,7 @@ class _Sampled:
         plan, everybody = self.plan, list(range(len(self.plan.users)))
         c1 = dealt[index].context
         dealers = plan.sharing.holders(index)
-        entries = [replace(entry, user=one) for one in dealers for entry in dealt[one].shares if entry.user == index]
-        inbox = wire.encode(wire.Inbox(wire.WIRE_VERSION, c1, everybody, entries))
+        inbox = inbox_of(plan, index, dealt)
         update = np.zeros(plan.dimension, dtype=np.float32)
         self._timed(index, lambda: client.mask(inbox, update))
         c2 = sharers_context(c1, plan, self.round_id.model, everybody)

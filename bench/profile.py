@@ -62,7 +62,7 @@ def rows() -> Iterator[Row]:
             {
                 "key agreements (X25519)": (2 * others, "agree"),
                 "keys of seals": (others, "seal"),
-                "sealing": (2 * others, "close"),
+                "sealing": (others, "close"),
                 "commitments": (2 * USERS + 1, "commit"),
                 "both secrets' shares": (1, "split"),
             },
@@ -75,7 +75,8 @@ def rows() -> Iterator[Row]:
                 "keys of masks": (USERS, "derive"),
                 "opening their streams": (USERS, "stream"),
                 "keys of seals": (others, "seal"),
-                "opening shares": (2 * others, "open"),
+                "opening shares": (others, "open"),
+                "commitments": (2 * others, "commit"),
                 "quantizing, words drawn": (1, "fill"),
                 "packing": (1, "pack"),
                 "checking the update": (1, "check"),
@@ -121,7 +122,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
     theirs, context = public_bytes(other.mask_key), bytes(32)
     agreed = agree(one.mask_key, theirs)
     seal = Seal.of(agreed, context, 0, 1)
-    sealed, element = seal.close("mask", one.mask_secret), element_to_bytes(one.mask_secret)
+    sealed, element = seal.close(one.mask_secret, one.self_secret), element_to_bytes(one.mask_secret)
     places = list(range(1, USERS + 1))
     chosen = tuple(places[: plan.share_threshold])
     weights, shares = shamir.coefficients(chosen), [one.mask_secret] * len(chosen)
@@ -146,8 +147,8 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
     many: dict[str, tuple[int, Callable[[], object]]] = {
         "agree": (200, lambda: agree(one.mask_key, theirs)),
         "seal": (200, lambda: Seal.of(agreed, context, 0, 1)),
-        "close": (200, lambda: seal.close("mask", one.mask_secret)),
-        "open": (200, lambda: (seal.open("mask", sealed), hashing.commit("mask", context, 0, 1, element))),
+        "close": (200, lambda: seal.close(one.mask_secret, one.self_secret)),
+        "open": (200, lambda: seal.open(sealed)),
         "commit": (200, lambda: hashing.commit("mask", context, 0, 1, element)),
         "split": (1, shared),
         "derive": (200, lambda: pair_mask_key(agreed, context, 0, 1)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -13,8 +14,10 @@ from bench.rows import CPU, Clock
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
 from heterosag.crypto.identity import Identity
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, Policy, RoundId, Server
+from heterosag.protocol import messages as wire
 
 PHASES = ("advertise", "share", "mask", "agree", "unmask")
 
@@ -61,6 +64,17 @@ class _Lap:
 
     def __exit__(self, *_: object) -> None:
         self.watch.times.setdefault(self.name, []).append(self.watch.clock() - self.start)
+
+
+def inbox_of(plan: Plan, user: int, dealt: Mapping[int, wire.Shares]) -> bytes:
+    """What the server sends a user to mask if everybody has shared; its dealers' messages are given."""
+    dealers = plan.sharing.holders(user)
+    places = {dealer: plan.sharing.holders(dealer).index(user) for dealer in dealers}
+    pairs = [wire.cut_rows(dealt[dealer].commitments, wire.PAIR_SIZE)[places[dealer] + 1] for dealer in dealers]
+    boxes = [wire.cut_rows(dealt[dealer].sealed, SEALED_SIZE)[places[dealer]] for dealer in dealers]
+    everybody = list(range(len(plan.users)))
+    context = dealt[dealers[0]].context
+    return wire.encode(wire.Inbox(wire.WIRE_VERSION, context, everybody, b"".join(pairs), b"".join(boxes)))
 
 
 def play(

@@ -13,10 +13,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from bench.masking import keystream_alone, stream_size
-from bench.round import play
+from bench.round import inbox_of, play
 from bench.rows import CPU, Row, in_turn, log_slope, seconds
 from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
 from heterosag.plan import Plan
@@ -116,12 +115,8 @@ def _sampled_user(plan: Plan) -> dict[str, float]:
         spent["share"].append(CPU() - start)
         dealt[dealer] = wire.decode(wire.Shares, reply, plan=plan)
     update = np.random.default_rng(0).uniform(-1, 1, plan.dimension).astype(np.float32)
-    everybody = list(range(len(plan.users)))
     for user in chosen:
-        entries = [
-            replace(entry, user=dealer) for dealer in dealers for entry in dealt[dealer].shares if entry.user == user
-        ]
-        inbox = wire.encode(wire.Inbox(wire.WIRE_VERSION, dealt[user].context, everybody, entries))
+        inbox = inbox_of(plan, user, dealt)
         client = clients[plan.users[user]]
         spent["mask"].append(seconds(lambda client=client, inbox=inbox: client.mask(inbox, update), CPU))  # type: ignore[misc]
     return {name: median(times[1:]) for name, times in spent.items()}

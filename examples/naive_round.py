@@ -42,17 +42,16 @@ CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 # Messages in the order of their kinds. A number is that many bytes, "sig?" at most 64, a list is an array of any length
 ADVERTISED = ("index", 32, 32, "sig?")
-SEALED = ("index", 48, 48, 32, 32)
 SHAPES: dict[str, tuple[Any, ...]] = {
     "Advertisement": (ADVERTISED,),
     "Roster": ([ADVERTISED],),
-    "Shares": ("index", 32, 32, 32, [SEALED]),
-    "Inbox": (["index"], [SEALED]),
+    "Shares": ("index", 16, "bytes", "bytes"),
+    "Inbox": (["index"], "bytes", "bytes"),
     "MaskedVector": ("index", "sig?", ["index"], "bytes"),
     "SurvivorSet": (["index"], [64]),
     "Agreement": ("index", 64),
     "UnmaskRequest": (["index"], [("index", 64)]),
-    "Released": ("index", [("index", 32)]),
+    "Released": ("index", "bytes"),
     "NonceCommitment": ("index", 32, 64),
     "NonceCommitments": ([(32, 64)],),
     "NonceReveal": ("index", 32),
@@ -208,21 +207,36 @@ def verify(public: bytes | None, signature: bytes, purpose: str, *parts: bytes) 
 
 def commit(kind: str, c1: bytes, dealer: int, holder: int, value: bytes) -> bytes:
     """Commit to a share, or to a whole secret."""
-    return digest("commit/" + kind, c1, u64(dealer, holder), value)
+    return digest("commit/" + kind, c1, u64(dealer, holder), value)[:16]
 
 
-def seal(agreed: bytes, kind: str, c1: bytes, dealer: int, holder: int, data: bytes, opens: bool = False) -> bytes:
-    """Seal a share for its holder, or open it; what is no field element inside does not open."""
+def commit_pair(c1: bytes, dealer: int, holder: int, pair: list[bytes]) -> bytes:
+    """Commit to the two shares of a holder."""
+    return b"".join(commit(kind, c1, dealer, holder, share) for kind, share in zip(KINDS, pair, strict=True))
+
+
+def seal(agreed: bytes, c1: bytes, dealer: int, holder: int, pair: list[bytes]) -> bytes:
+    """Seal two shares for their holder."""
     cipher = ChaCha20Poly1305(derive("seal", agreed, c1, u64(dealer, holder)))
-    nonce, about = bytes(11) + bytes([kind == "self"]), c1 + u64(dealer, holder) + kind.encode()
-    if not opens:
-        return cipher.encrypt(nonce, data, about)
+    return cipher.encrypt(bytes(12), pair[0] + pair[1], c1 + u64(dealer, holder))
+
+
+def unseal(agreed: bytes, c1: bytes, dealer: int, holder: int, box: bytes) -> list[bytes]:
+    """Open what was sealed for a holder; what is no two field elements inside does not open."""
+    cipher = ChaCha20Poly1305(derive("seal", agreed, c1, u64(dealer, holder)))
     try:
-        share = cipher.decrypt(nonce, data, about)
+        opened = cipher.decrypt(bytes(12), box, c1 + u64(dealer, holder))
     except InvalidTag as error:
-        raise ValueError("a sealed share does not open") from error
-    element(share)
-    return share
+        raise ValueError("a sealed pair does not open") from error
+    pair = [opened[:32], opened[32:]]
+    require(all(element(share) >= 0 for share in pair), "no shares")
+    return pair
+
+
+def rows(data: bytes, size: int) -> list[bytes]:
+    """Cut bytes into rows of one size."""
+    require(len(data) % size == 0, "a row cut short")
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def element(data: bytes) -> int:
@@ -461,25 +475,24 @@ class User:
             verify(self.directory.get(user), signature, "advertise", self.c0, u64(user), *keys)
         self.c1 = roster_context(self.c0, roster)
         secret = commit("secret", self.c1, self.me, self.me, self.given["self_secret"])
-        own = self.dealt(self.me)
-        self.held = {self.me: {kind: share for kind, *_, share in own}}
-        sealed = []
+        self.held = {self.me: self.dealt(self.me)}
+        sealed, commitments = b"", commit_pair(self.c1, self.me, self.me, self.dealt(self.me))
         for holder in (holder for holder in self.plan.holders(self.me) if holder in self.roster):
-            agreed, dealt = agreement(self.given["seal_private"], self.roster[holder][1]), self.dealt(holder)
-            sealed.append([holder, *(seal(agreed, *share) for share in dealt), *(commit(*share) for share in dealt)])
-        return encode("Shares", self.c1, self.me, secret, *(commit(*share) for share in own), sealed)
+            agreed, pair = agreement(self.given["seal_private"], self.roster[holder][1]), self.dealt(holder)
+            sealed += seal(agreed, self.c1, self.me, holder, pair)
+            commitments += commit_pair(self.c1, self.me, holder, pair)
+        return encode("Shares", self.c1, self.me, secret, commitments, sealed)
 
-    def dealt(self, holder: int) -> list[tuple[str, bytes, int, int, bytes]]:
-        """Compute a holder's two shares, each with what it is bound to."""
-        polynomials = [(kind, self.given[kind + "_polynomial"]) for kind in KINDS]
-        return [(kind, self.c1, self.me, holder, share_at(some, holder + 1)) for kind, some in polynomials]
+    def dealt(self, holder: int) -> list[bytes]:
+        """Compute a holder's two shares."""
+        return [share_at(self.given[kind + "_polynomial"], holder + 1) for kind in KINDS]
 
     def mask(self, message: bytes) -> bytes:
         """Take the sharers and what they sealed, send the masked vector."""
-        self.sharers, inbox = decode("Inbox", message, self.c1)
+        self.sharers, commitments, sealed = decode("Inbox", message, self.c1)
         self.check(self.sharers, self.roster)
         self.c2 = sharers_context(self.c1, self.plan.digest, self.model, self.sharers)
-        complaints = self.open_all(inbox, [dealer for dealer in self.plan.holders(self.me) if dealer in self.sharers])
+        complaints = self.open_all(rows(commitments, 32), rows(sealed, 80))
         cells, content = self.plan.cells(self.subgroup), self.content()
         key = derive("self-mask", self.given["self_secret"], self.c2, u64(self.me))
         add_mask(content, cells, self.plan.shared(self.subgroup, self.subgroup), key, 1)
@@ -490,18 +503,16 @@ class User:
         signature = sign(self.identity, "masked", self.c2, u64(self.me))
         return encode("MaskedVector", self.c2, self.me, signature, complaints, pack_vector(content, cells))
 
-    def open_all(self, inbox: list[list[Any]], dealers: list[int]) -> list[int]:
+    def open_all(self, commitments: list[bytes], sealed: list[bytes]) -> list[int]:
         """Keep every pair of shares that opens and matches its commitments; list the other dealers."""
-        found, complaints = {dealer: sealed for dealer, *sealed in inbox}, []
-        require([entry[0] for entry in inbox] == sorted(found) and set(found) <= set(dealers), "not mine to hold")
-        for dealer in dealers:
-            agreed, pair = agreement(self.given["seal_private"], self.roster[dealer][1]), {}
+        dealers, complaints = [dealer for dealer in self.plan.holders(self.me) if dealer in self.sharers], []
+        for dealer, committed, box in zip(dealers, commitments, sealed, strict=True):
+            agreed = agreement(self.given["seal_private"], self.roster[dealer][1])
             try:
-                for kind, sealed, commitment in zip(KINDS, found[dealer][:2], found[dealer][2:], strict=True):
-                    pair[kind] = seal(agreed, kind, self.c1, dealer, self.me, sealed, opens=True)
-                    require(commit(kind, self.c1, dealer, self.me, pair[kind]) == commitment, "does not match")
+                pair = unseal(agreed, self.c1, dealer, self.me, box)
+                require(commit_pair(self.c1, dealer, self.me, pair) == committed, "does not match")
                 self.held[dealer] = pair
-            except (KeyError, ValueError):
+            except ValueError:
                 complaints.append(dealer)
         return complaints
 
@@ -544,8 +555,8 @@ class User:
             require(set(signers) <= set(survivors) and len(signers) == self.plan.quorum, "no quorum")
             for user, signature in signed:
                 verify(self.directory[user], signature, "survivors", self.c2, u64(*survivors))
-        shares = [[d, self.held[d]["self" if d in survivors else "mask"]] for d in sorted(self.held)]
-        return encode("Released", self.c2, self.me, shares)
+        shares = [self.held[dealer][dealer in survivors] for dealer in sorted(self.held)]
+        return encode("Released", self.c2, self.me, b"".join(shares))
 
 
 class Server:
@@ -582,19 +593,22 @@ class Server:
         self.sharers = self.admissible(taken)
         self.c2 = sharers_context(self.c1, self.plan.digest, self.model, self.sharers)
         self.secret_digests, self.digests = {}, {}
-        boxes: dict[int, list[Any]] = {user: [] for user in self.roster}
+        boxes: dict[int, list[bytes]] = {user: [b"", b""] for user in self.roster}
         for dealer in self.sharers:
-            _, self.secret_digests[dealer], *self.digests[dealer, dealer], sealed = taken[dealer]
-            for holder, *shares_and_digests in sealed:
-                self.digests[dealer, holder] = shares_and_digests[2:]
-                boxes[holder].append([dealer, *shares_and_digests])
-        return [([user], encode("Inbox", self.c1, self.sharers, boxes[user])) for user in self.sharers]
+            _, self.secret_digests[dealer], commitments, sealed = taken[dealer]
+            holders = [holder for holder in self.plan.holders(dealer) if holder in self.roster]
+            self.digests[dealer] = dict(zip([dealer, *holders], rows(commitments, 32), strict=True))
+            for holder, box in zip(holders, rows(sealed, 80), strict=True):
+                boxes[holder][0] += self.digests[dealer][holder]
+                boxes[holder][1] += box
+        return [([user], encode("Inbox", self.c1, self.sharers, *boxes[user])) for user in self.sharers]
 
     def agree(self) -> list[tuple[list[int], bytes]]:
         """Fix the survivors; send them, each with its dealers' signatures for this context."""
         taken = self.take("MaskedVector", self.c2)
         for user, (_, signature, _, _) in taken.items():
             verify(self.directory.get(user), signature, "masked", self.c2, u64(user))
+        self.complaints = {user: complaints for user, (_, _, complaints, _) in taken.items()}
         self.survivors = self.admissible(taken)
         self.cells = {user: self.plan.cells(self.plan.subgroup[user]) for user in self.survivors}
         self.contents = {user: unpack_vector(taken[user][3], self.cells[user]) for user in self.survivors}
@@ -617,9 +631,12 @@ class Server:
         """Rebuild sigma_self of every survivor and sigma_mask of every other sharer."""
         found: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self.sharers}
         for user, (_, shares) in self.take("Released", self.c2).items():
-            for dealer, share in shares:
+            dealers = [dealer for dealer in self.sharers if dealer in [user, *self.plan.holders(user)]]
+            held = [dealer for dealer in dealers if dealer not in self.complaints[user]]
+            for dealer, share in zip(held, rows(shares, 32), strict=True):
                 kind = KINDS[dealer in self.survivors]
-                matches = commit(kind, self.c1, dealer, user, share) == self.digests[dealer, user][KINDS.index(kind)]
+                digests = rows(self.digests[dealer][user], 16)
+                matches = commit(kind, self.c1, dealer, user, share) == digests[KINDS.index(kind)]
                 if matches and len(found[dealer]) < self.plan.threshold:
                     found[dealer][user + 1] = share
         require(all(len(shares) == self.plan.threshold for shares in found.values()), "too few shares")
@@ -725,9 +742,8 @@ def load(value: Any, key: str = "") -> Any:
 
 def in_order(value: Any) -> Any:
     """Put the named fields of a message in the order of the wire."""
-    order = """user seal_key mask_key commitment signature secret_commitment own_mask_commitment own_self_commitment
-        sharers survivors signatures mask_share self_share mask_commitment self_commitment shares complaints vector
-        commitments nonce nonces advertised"""
+    order = """user seal_key mask_key commitment signature secret_commitment sharers survivors signatures complaints
+        vector commitments sealed shares nonce nonces advertised"""
     if isinstance(value, dict):
         return [in_order(value[name]) for name in order.split() if name in value]
     return [in_order(one) for one in value] if isinstance(value, list) else value
@@ -772,8 +788,8 @@ CASES: dict[str, Check] = {  # for a file and function: what is computed for a c
         [c["shares"], c["secret"]],
     ),
     "seal": lambda c: (
-        [seal(*(c[k] for k in SEAL), c["share"]), seal(*(c[k] for k in SEAL), c["sealed"], opens=True)],
-        [c["sealed"], c["share"]],
+        [seal(*(c[k] for k in SEAL), [c[k] for k in SHARES]), unseal(*(c[k] for k in SEAL), c["sealed"])],
+        [c["sealed"], [c[k] for k in SHARES]],
     ),
     "signatures": lambda c: (sign(c["private"], c["label"], *c["parts"]), c["signature"]),
     "contexts": lambda c: (
@@ -803,13 +819,13 @@ REFUSALS: dict[str, Check] = {  # for a file and step: what must refuse a must-f
     "quantize": lambda c: quantize(list(map(float, c["values"])), c["words"], c["level"], c["range"]),
     "masks": lambda c: unpack_vector(c["bytes"], [Cell(*cell) for cell in c["cells"]]),
     "shamir element": lambda c: element(c["bytes"]),
-    "seal": lambda c: seal(*(c[k] for k in SEAL), c["sealed"], opens=True),
+    "seal": lambda c: unseal(*(c[k] for k in SEAL), c["sealed"]),
     "signatures": lambda c: verify(c["public"], c["signature"], c["label"], *c["parts"]),
     "contexts": lambda c: round_context(bytes(32), c["session"], c["number"], c["model"]),
     "messages": lambda c: decode(c["kind"], c["bytes"]),
 }
 PAIR, QUANTIZER = ("private", "public", "context", "user", "other"), ("values", "words", "level", "range")
-SEAL = ("shared", "kind", "context", "dealer", "holder")
+SEAL, SHARES = ("shared", "context", "dealer", "holder"), ("mask_share", "self_share")
 
 
 def check_file(path: Path) -> None:

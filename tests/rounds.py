@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heterosag.crypto.field import ELEMENT_SIZE
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import FaultyServerError, HeteroSagError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, ClientPhase, Decoded, Identity, Policy, RoundId, Server
@@ -110,9 +112,27 @@ def unmasking(*, signed: bool = False, without: Collection[int] = (), **changes:
     return world
 
 
-def released(world: World, user: int) -> tuple[bytes, list[tuple[int, bytes]]]:
+def show_sharers(plan: Plan, user: int, data: bytes, shown: Collection[int]) -> bytes:
+    """A user's inbox with another list of sharers, and the rows of those dealers only."""
+    inbox = wire.decode(wire.Inbox, data, plan=plan)
+    dealers = [dealer for dealer in plan.sharing.holders(user) if dealer in inbox.sharers]
+    places = [place for place, dealer in enumerate(dealers) if dealer in shown]
+    boxes, pairs = wire.cut_rows(inbox.sealed, SEALED_SIZE), wire.cut_rows(inbox.commitments, wire.PAIR_SIZE)
+    kept = {"sealed": b"".join(boxes[p] for p in places), "commitments": b"".join(pairs[p] for p in places)}
+    return change(wire.Inbox, data, plan, sharers=sorted(shown), **kept)
+
+
+def change_rows(data: bytes, size: int, rows: Mapping[int, bytes]) -> bytes:
+    """Rows of one size with some of them replaced, by place."""
+    return b"".join(rows.get(place, row) for place, row in enumerate(wire.cut_rows(data, size)))
+
+
+def released(world: World, user: int) -> tuple[bytes, dict[int, bytes]]:
+    """A user's answer to the unmask request, and the share in it of each dealer."""
+    state: Any = world.clients[user]._state
     message = world.answer("unmask", user)
-    return message, wire.decode(wire.Released, message, plan=world.plan).shares
+    rows = wire.cut_rows(wire.decode(wire.Released, message, plan=world.plan).shares, ELEMENT_SIZE)
+    return message, dict(zip(sorted(state.held), rows, strict=True))
 
 
 def masked_signatures(world: World) -> dict[int, bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rounds import ROUND, World, change, masked_signatures, small_plan, survivor_set
+from rounds import ROUND, World, change, masked_signatures, released, small_plan, survivor_set
 
 from heterosag import Plan, Policy, Simulation, aggregate
 from heterosag.aggregation.combine import combine
@@ -76,8 +76,8 @@ def two_sets(world: World, victim: int, colluders: set[int]) -> dict[str, dict[i
         quorum = sorted(signed.items())[: plan.agree_quorum]
         request = wire.encode(wire.UnmaskRequest(wire.WIRE_VERSION, asked.context, survivors, quorum))
         for user in members:
-            released = wire.decode(wire.Released, world.clients[user].unmask(request), plan=plan)
-            found[kind][user] = dict(released.shares)[victim]
+            world.waiting[user] = request
+            found[kind][user] = released(world, user)[1][victim]
         for user in colluders:
             state: Any = world.clients[user]._state
             found[kind][user] = state.held[victim][kind == "self"].to_bytes(32, "little")

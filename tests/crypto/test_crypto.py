@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from heterosag.crypto.field import PRIME, element_from_bytes, element_to_bytes, random_element
-from heterosag.crypto.hashing import commit, derive, digest, shuffle
+from heterosag.crypto.hashing import COMMITMENT_SIZE, commit, derive, digest, shuffle
 from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import (
     RoundSecrets,
@@ -168,24 +168,24 @@ def test_a_signature_is_for_one_purpose_and_one_list_of_parts() -> None:
         verify(b"short", signature, "survivors", b"c", b"set")
 
 
-def test_a_seal_opens_for_its_direction_context_and_kind_only() -> None:
+def test_a_seal_opens_for_its_direction_and_context_only() -> None:
     shared = bytes(range(32))
     seal = Seal.of(shared, b"c" * 32, 1, 2)
-    sealed = seal.close("mask", 12345)
+    sealed = seal.close(12345, 678)
     assert len(sealed) == SEALED_SIZE
-    assert Seal.of(shared, b"c" * 32, 1, 2).open("mask", sealed) == 12345
+    assert Seal.of(shared, b"c" * 32, 1, 2).open(sealed) == (12345, 678)
     wrong = [
-        (Seal.of(shared, b"c" * 32, 2, 1), "mask", sealed),  # reflected
-        (Seal.of(shared, b"c" * 32, 1, 3), "mask", sealed),  # moved
-        (Seal.of(shared, b"d" * 32, 1, 2), "mask", sealed),  # of another round
-        (Seal.of(bytes(32), b"c" * 32, 1, 2), "mask", sealed),  # of another pair of keys
-        (seal, "self", sealed),  # of the other kind
-        (seal, "mask", sealed[:-1] + bytes([sealed[-1] ^ 1])),  # changed
-        (seal, "mask", b""),
+        (Seal.of(shared, b"c" * 32, 2, 1), sealed),  # reflected
+        (Seal.of(shared, b"c" * 32, 1, 3), sealed),  # moved
+        (Seal.of(shared, b"d" * 32, 1, 2), sealed),  # of another round
+        (Seal.of(bytes(32), b"c" * 32, 1, 2), sealed),  # of another pair of keys
+        (seal, sealed[32:64] + sealed[:32] + sealed[64:]),  # its halves swapped
+        (seal, sealed[:-1] + bytes([sealed[-1] ^ 1])),  # changed
+        (seal, b""),
     ]
-    for other, kind, data in wrong:
+    for other, data in wrong:
         with pytest.raises(WireError, match="does not open"):
-            other.open(kind, data)
+            other.open(data)
 
 
 def test_field_elements_have_one_encoding() -> None:
@@ -247,6 +247,7 @@ def test_commitments_are_bound_to_their_place() -> None:
         ("mask", b"c" * 32, 1, 2, b"w" * 32),
     ]
     assert commit(*base) not in {commit(*other) for other in others}
+    assert len(commit(*base)) == COMMITMENT_SIZE == 16
 
 
 def test_secrets_do_not_show() -> None:

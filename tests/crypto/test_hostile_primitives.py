@@ -25,7 +25,7 @@ from heterosag.crypto.hashing import derive, digest, index_bytes
 from heterosag.crypto.identity import Identity, check_identity, verify
 from heterosag.crypto.keys import agree, check_public_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer, keystream
-from heterosag.crypto.seal import KINDS, SEALED_SIZE, Seal
+from heterosag.crypto.seal import SEALED_SIZE, Seal
 from heterosag.crypto.shamir import coefficients, combine, random_polynomial, split, split_two
 from heterosag.errors import FaultyUserError, UsageError, WireError
 from heterosag.protocol import messages as wire
@@ -232,8 +232,8 @@ def test_two_encodings_of_one_key_give_no_equal_mask() -> None:
     shared, again = agree(other, public_bytes(victim)), agree(other, copied)
     assert shared == again
     assert pair_mask_key(shared, b"c", 0, 1) != pair_mask_key(again, b"c", 0, 2)
-    sealed = Seal.of(shared, b"c", 0, 1).close("mask", 5)
-    refuses(WireError, Seal.of(again, b"c", 0, 2).open, "mask", sealed)
+    sealed = Seal.of(shared, b"c", 0, 1).close(5, 6)
+    refuses(WireError, Seal.of(again, b"c", 0, 2).open, sealed)
 
 
 def test_a_key_advertised_twice_is_noticed_in_any_encoding() -> None:
@@ -250,48 +250,45 @@ def test_a_key_advertised_twice_is_noticed_in_any_encoding() -> None:
 
 # --- ChaCha20-Poly1305, as it seals shares ------------------------------------------------------------------------
 
-SHARED, CONTEXT, SHARE = bytes(range(32)), b"c" * 32, PRIME - 12345
+SHARED, CONTEXT, PAIR = bytes(range(32)), b"c" * 32, (PRIME - 12345, PRIME // 3)
+PLAINTEXT = b"".join(map(element_to_bytes, PAIR))
 
 
 def make_seal() -> Seal:
     return Seal.of(SHARED, CONTEXT, 1, 2)
 
 
-def seal_raw(plaintext: bytes, kind: str = "mask") -> bytes:
+def seal_raw(plaintext: bytes) -> bytes:
     """What a dealer seals who has the right key and ignores what a share is."""
-    nonce = {"mask": bytes(12), "self": bytes(11) + b"\x01"}[kind]
     key = derive("seal", SHARED, CONTEXT, index_bytes(1, 2))
-    return ChaCha20Poly1305(key).encrypt(nonce, plaintext, CONTEXT + index_bytes(1, 2) + kind.encode())
+    return ChaCha20Poly1305(key).encrypt(bytes(12), plaintext, CONTEXT + index_bytes(1, 2))
 
 
-@each("kind", KINDS)
-def test_a_seal_is_the_construction_of_rfc_8439(kind: str) -> None:
+def test_a_seal_is_the_construction_of_rfc_8439() -> None:
     """Section 2.8 put together from the stream cipher and the authenticator alone."""
-    nonce = {"mask": bytes(12), "self": bytes(11) + b"\x01"}[kind]
     key = derive("seal", SHARED, CONTEXT, index_bytes(1, 2))
-    stream = Cipher(algorithms.ChaCha20(key, bytes(4) + nonce), None).encryptor()
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
     one_time = stream.update(bytes(64))[:32]
-    hidden = stream.update(element_to_bytes(SHARE))
-    bound = CONTEXT + index_bytes(1, 2) + kind.encode()
+    hidden = stream.update(PLAINTEXT)
+    bound = CONTEXT + index_bytes(1, 2)
     padded = bound + bytes(-len(bound) % 16) + hidden + bytes(-len(hidden) % 16)
     tag = Poly1305.generate_tag(one_time, padded + index_bytes(len(bound), len(hidden)))
-    assert make_seal().close(kind, SHARE) == hidden + tag
-    assert make_seal().open(kind, hidden + tag) == SHARE
+    assert make_seal().close(*PAIR) == hidden + tag
+    assert make_seal().open(hidden + tag) == PAIR
 
 
-@each("kind", KINDS)
 @each("place", range(SEALED_SIZE))
-def test_a_flipped_byte_of_ciphertext_or_tag_does_not_open(place: int, kind: str) -> None:
-    sealed = make_seal().close(kind, SHARE)
+def test_a_flipped_byte_of_ciphertext_or_tag_does_not_open(place: int) -> None:
+    sealed = make_seal().close(*PAIR)
     for bit in range(8):
-        refuses(WireError, make_seal().open, kind, flipped(sealed, place, bit))
+        refuses(WireError, make_seal().open, flipped(sealed, place, bit))
 
 
 @each("size", range(SEALED_SIZE))
 def test_a_truncated_seal_does_not_open(size: int) -> None:
-    sealed = make_seal().close("mask", SHARE)
-    refuses(WireError, make_seal().open, "mask", sealed[:size])
-    refuses(WireError, make_seal().open, "mask", sealed[SEALED_SIZE - size :])
+    sealed = make_seal().close(*PAIR)
+    refuses(WireError, make_seal().open, sealed[:size])
+    refuses(WireError, make_seal().open, sealed[SEALED_SIZE - size :])
 
 
 CHANGED: dict[str, Callable[[bytes], bytes]] = {
@@ -307,40 +304,38 @@ CHANGED: dict[str, Callable[[bytes], bytes]] = {
     "tag inverted": lambda sealed: sealed[:-16] + bytes(byte ^ 0xFF for byte in sealed[-16:]),
     "tag with every highest bit flipped": lambda sealed: sealed[:-16] + bytes(byte ^ 0x80 for byte in sealed[-16:]),
     "tag in reverse order": lambda sealed: sealed[:-16] + sealed[:-17:-1],
-    "the tag of the other kind": lambda sealed: sealed[:-16] + make_seal().close("self", SHARE)[-16:],
-    "ciphertext of the other kind": lambda sealed: make_seal().close("self", SHARE)[:-16] + sealed[-16:],
-    "ciphertext all zero": lambda sealed: bytes(32) + sealed[-16:],
-    "ciphertext halves swapped": lambda sealed: sealed[16:32] + sealed[:16] + sealed[32:],
+    "the tag of the shares swapped": lambda sealed: sealed[:-16] + make_seal().close(*PAIR[::-1])[-16:],
+    "ciphertext of the shares swapped": lambda sealed: make_seal().close(*PAIR[::-1])[:-16] + sealed[-16:],
+    "ciphertext all zero": lambda sealed: bytes(64) + sealed[-16:],
+    "ciphertext halves swapped": lambda sealed: sealed[32:64] + sealed[:32] + sealed[64:],
     "all zero": lambda sealed: bytes(len(sealed)),
-    "the share in the clear": lambda sealed: element_to_bytes(SHARE) + sealed[-16:],
+    "the shares in plaintext": lambda sealed: PLAINTEXT + sealed[-16:],
 }
 
 
 @cases(CHANGED)
 def test_a_changed_seal_does_not_open(case: Callable[[bytes], bytes]) -> None:
-    refuses(WireError, make_seal().open, "mask", case(make_seal().close("mask", SHARE)))
+    refuses(WireError, make_seal().open, case(make_seal().close(*PAIR)))
 
 
-ELSEWHERE: dict[str, tuple[Seal, str]] = {
-    "the other kind": (make_seal(), "self"),
-    "reflected to its dealer": (Seal.of(SHARED, CONTEXT, 2, 1), "mask"),
-    "another holder": (Seal.of(SHARED, CONTEXT, 1, 3), "mask"),
-    "another dealer": (Seal.of(SHARED, CONTEXT, 3, 2), "mask"),
-    "dealer and holder with the bytes of their indices shifted": (Seal.of(SHARED, CONTEXT, 1 << 8, 2), "mask"),
-    "another context": (Seal.of(SHARED, b"d" * 32, 1, 2), "mask"),
-    "a context with one bit flipped": (Seal.of(SHARED, flipped(CONTEXT, 31), 1, 2), "mask"),
-    "a shorter context": (Seal.of(SHARED, CONTEXT[:-1], 1, 2), "mask"),
-    "a context that takes bytes of the dealer's index": (Seal.of(SHARED, CONTEXT + b"\x01", 0, 2), "mask"),
-    "no context": (Seal.of(SHARED, b"", 1, 2), "mask"),
-    "another secret of the pair": (Seal.of(flipped(SHARED, 0), CONTEXT, 1, 2), "mask"),
-    "the zero secret of a low-order key": (Seal.of(bytes(32), CONTEXT, 1, 2), "mask"),
+ELSEWHERE: dict[str, Seal] = {
+    "reflected to its dealer": Seal.of(SHARED, CONTEXT, 2, 1),
+    "another holder": Seal.of(SHARED, CONTEXT, 1, 3),
+    "another dealer": Seal.of(SHARED, CONTEXT, 3, 2),
+    "dealer and holder with the bytes of their indices shifted": Seal.of(SHARED, CONTEXT, 1 << 8, 2),
+    "another context": Seal.of(SHARED, b"d" * 32, 1, 2),
+    "a context with one bit flipped": Seal.of(SHARED, flipped(CONTEXT, 31), 1, 2),
+    "a shorter context": Seal.of(SHARED, CONTEXT[:-1], 1, 2),
+    "a context that takes bytes of the dealer's index": Seal.of(SHARED, CONTEXT + b"\x01", 0, 2),
+    "no context": Seal.of(SHARED, b"", 1, 2),
+    "another secret of the pair": Seal.of(flipped(SHARED, 0), CONTEXT, 1, 2),
+    "the zero secret of a low-order key": Seal.of(bytes(32), CONTEXT, 1, 2),
 }
 
 
 @cases(ELSEWHERE)
-def test_a_seal_does_not_open_elsewhere(case: tuple[Seal, str]) -> None:
-    other, kind = case
-    refuses(WireError, other.open, kind, make_seal().close("mask", SHARE))
+def test_a_seal_does_not_open_elsewhere(case: Seal) -> None:
+    refuses(WireError, case.open, make_seal().close(*PAIR))
 
 
 NOT_ELEMENTS = {f"p + {rest}": little(PRIME + rest) for rest in range(19)} | {
@@ -359,18 +354,20 @@ def test_what_is_no_field_element_is_refused(case: bytes) -> None:
     refuses(WireError, element_from_bytes, case)
 
 
-@each("kind", KINDS)
 @cases(NOT_ELEMENTS)
-def test_a_well_sealed_plaintext_that_is_no_share_is_refused(case: bytes, kind: str) -> None:
+def test_a_well_sealed_plaintext_that_is_no_pair_of_shares_is_refused(case: bytes) -> None:
     """A malicious dealer has the key and can seal anything."""
-    refuses(WireError, make_seal().open, kind, seal_raw(case, kind))
+    for plaintext in (case + little(5), little(5) + case, case[:32]):
+        if len(case) == 32 or len(plaintext) != 64:
+            refuses(WireError, make_seal().open, seal_raw(plaintext))
 
 
-@each("kind", KINDS)
 @cases({"0": 0, "1": 1, "p - 1": PRIME - 1, "2^254": 1 << 254})
-def test_the_elements_at_the_edges_are_sealed_and_opened(case: int, kind: str) -> None:
-    assert make_seal().open(kind, seal_raw(little(case), kind)) == case
-    assert make_seal().close(kind, case) == seal_raw(little(case), kind)
+def test_the_elements_at_the_edges_are_sealed_and_opened(case: int) -> None:
+    for pair in ((case, 7), (7, case)):
+        plaintext = b"".join(map(little, pair))
+        assert make_seal().open(seal_raw(plaintext)) == pair
+        assert make_seal().close(*pair) == seal_raw(plaintext)
 
 
 NO_ELEMENTS = {"-1": -1, "p": PRIME, "p + 1": PRIME + 1, "2^255": 1 << 255, "2^256": 1 << 256, "-p": -PRIME}
@@ -379,7 +376,8 @@ NO_ELEMENTS = {"-1": -1, "p": PRIME, "p + 1": PRIME + 1, "2^255": 1 << 255, "2^2
 @cases(NO_ELEMENTS)
 def test_a_number_that_is_no_element_is_not_encoded(case: int) -> None:
     refuses(UsageError, element_to_bytes, case)
-    refuses(UsageError, make_seal().close, "mask", case)
+    refuses(UsageError, make_seal().close, case, 7)
+    refuses(UsageError, make_seal().close, 7, case)
     refuses(UsageError, self_mask_key, case, CONTEXT, 1)
     refuses(UsageError, random_polynomial, case, 2)
 
@@ -822,8 +820,6 @@ MISUSE: dict[str, Callable[[], object]] = {
     "a stream over the last block starts again": lambda: keystream(STREAM_KEY, 32, start=((1 << 128) - 1) * BLOCK_SIZE),
     "an identity of 31 bytes": lambda: Identity.from_private_bytes(bytes(31)),
     "an identity of 33 bytes": lambda: Identity.from_private_bytes(bytes(33)),
-    "a seal of an unknown kind": lambda: make_seal().close("other", 1),
-    "opening an unknown kind": lambda: make_seal().open("other", bytes(SEALED_SIZE)),
     "a dealer with a negative index": lambda: Seal.of(SHARED, CONTEXT, -1, 2),
     "places that are alike modulo the prime": lambda: coefficients((1, PRIME + 1)),
     "a place that is 0 modulo the prime": lambda: coefficients((1, PRIME)),

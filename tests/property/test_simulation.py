@@ -76,9 +76,9 @@ class LeakyProgram(Program):
         if envelope.phase != "unmask" or not isinstance(state, Masked):
             return reply
         message = wire.decode(wire.Released, reply, plan=self.node.world.script.plan)
-        dealer, known = message.shares[0]
-        other = next(share for share in map(element_to_bytes, state.held[dealer]) if share != known)
-        return wire.encode(replace(message, shares=[(dealer, known), (dealer, other), *message.shares[1:]]))
+        known = message.shares[:32]
+        other = next(share for share in map(element_to_bytes, state.held[min(state.held)]) if share != known)
+        return wire.encode(replace(message, shares=known + other + message.shares[32:]))
 
 
 class LeakyNode(Node):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rounds import World, change, masked_signatures, survivor_set
+from rounds import World, masked_signatures, released, show_sharers, survivor_set
 
 from heterosag.crypto.field import element_from_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, self_mask_key
@@ -87,7 +87,8 @@ class SplitViews:
         for user, survivors in self.views().items():
             request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, survivors, [])
             reply = self.world.clients[user].unmask(wire.encode(request))
-            for dealer, share in wire.decode(wire.Released, reply, plan=self.plan).shares:
+            shares = wire.cut_rows(wire.decode(wire.Released, reply, plan=self.plan).shares, 32)
+            for dealer, share in enumerate(shares):  # everybody holds a share of everybody's
                 alive = dealer in survivors
                 if (dealer == VICTIM) == alive:  # the victim's self mask, the others' mask secrets
                     found.setdefault(dealer, {})[int(user)] = element_from_bytes(share)
@@ -234,7 +235,7 @@ class MaskedElsewhere:
     def _without(self, gone: int) -> bytes:
         """The victim's inbox with a list of sharers that lacks one user."""
         sharers = [user for user in range(40) if user != gone]
-        return change(wire.Inbox, self.world.waiting[VICTIM], self.plan, sharers=sharers)
+        return show_sharers(self.plan, VICTIM, self.world.waiting[VICTIM], sharers)
 
     def sign(self) -> dict[int, bytes]:
         """Who signs a set with the victim in it, shown the victim's signature for the other list."""
@@ -262,8 +263,8 @@ def test_on_a_sparse_graph_nothing_of_a_user_who_masked_elsewhere_is_released() 
     quorum = sorted(signed.items())[: attack.plan.agree_quorum]
     request = wire.encode(wire.UnmaskRequest(wire.WIRE_VERSION, attack.context, attack.survivors, quorum))
     for user in signed:
-        reply = wire.decode(wire.Released, attack.world.clients[user].unmask(request), plan=attack.plan)
-        assert VICTIM not in dict(reply.shares)
+        attack.world.waiting[user] = request
+        assert VICTIM not in released(attack.world, user)[1]
 
 
 def test_on_a_sparse_graph_blocks_with_a_user_who_masked_elsewhere_stay_masked() -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from rounds import World, change, small_plan
+from rounds import World, change, change_rows, small_plan
 
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import FaultyBlockError, FaultyUserError, WireError
 from heterosag.protocol import Phase
 from heterosag.protocol import messages as wire
@@ -96,8 +97,9 @@ def test_shares_for_the_wrong_holders_blame_the_dealer() -> None:
     def cheat(phase: str, data: bytes) -> list[bytes]:
         if phase != "share":
             return [data]
-        shares = wire.decode(wire.Shares, data, plan=world.plan).shares
-        return [change(wire.Shares, data, world.plan, shares=shares[:-1])]
+        message = wire.decode(wire.Shares, data, plan=world.plan)
+        fewer = {"sealed": message.sealed[:-SEALED_SIZE], "commitments": message.commitments[: -wire.PAIR_SIZE]}
+        return [change(wire.Shares, data, world.plan, **fewer)]
 
     refused = run(world, cheat)
     assert [named(error) for error in refused] == [CHEAT]
@@ -109,18 +111,19 @@ def test_a_few_bad_shares_of_a_dealer_are_disputed_and_borne(fault: str) -> None
     """Three holders complain; the nine others rebuild the dealer's secret."""
     world = world_of()
 
-    def spoil(one: wire.SealedShares) -> wire.SealedShares:
-        if fault == "garbled":
-            return replace(one, self_share=bytes(48), mask_share=bytes(48))
-        if fault == "swapped":
-            return replace(one, self_share=one.mask_share, mask_share=one.self_share)
-        return replace(one, self_commitment=bytes(32))
-
     def cheat(phase: str, data: bytes) -> list[bytes]:
         if phase != "share":
             return [data]
-        shares = wire.decode(wire.Shares, data, plan=world.plan).shares
-        return [change(wire.Shares, data, world.plan, shares=[*map(spoil, shares[:3]), *shares[3:]])]
+        message = wire.decode(wire.Shares, data, plan=world.plan)
+        first, second, third, *_ = boxes = wire.cut_rows(message.sealed, SEALED_SIZE)
+        if fault == "garbled":
+            return [change(wire.Shares, data, world.plan, sealed=bytes(3 * SEALED_SIZE) + b"".join(boxes[3:]))]
+        if fault == "swapped":
+            swapped = b"".join([second, third, first, *boxes[3:]])
+            return [change(wire.Shares, data, world.plan, sealed=swapped)]
+        pairs = wire.cut_rows(message.commitments, wire.PAIR_SIZE)  # the first is the dealer's own
+        false = {place: pairs[place][:16] + bytes(16) for place in (1, 2, 3)}
+        return [change(wire.Shares, data, world.plan, commitments=change_rows(message.commitments, 32, false))]
 
     assert run(world, cheat) == []
     check_exact(world, set(range(12)))
@@ -133,8 +136,8 @@ def test_a_dealer_whose_shares_nobody_can_use_is_disputed_with_every_holder() ->
     def cheat(phase: str, data: bytes) -> list[bytes]:
         if phase != "share":
             return [data]
-        shares = wire.decode(wire.Shares, data, plan=world.plan).shares
-        return [change(wire.Shares, data, world.plan, shares=[replace(one, self_share=bytes(48)) for one in shares])]
+        sealed = wire.decode(wire.Shares, data, plan=world.plan).sealed
+        return [change(wire.Shares, data, world.plan, sealed=bytes(len(sealed)))]
 
     run(world, cheat)
     decoded, mine = world.server.decoded, world.plan.assignment[CHEAT]
@@ -228,9 +231,9 @@ def test_bad_shares_at_the_end_count_as_missing(fault: str) -> None:
     def cheat(phase: str, data: bytes) -> list[bytes]:
         if phase != "unmask":
             return [data]
-        shares = wire.decode(wire.Released, data, plan=world.plan).shares
-        kept = [] if fault == "missing" else [(dealer, b"\x05" + bytes(31)) for dealer, _ in shares]
+        count = len(wire.decode(wire.Released, data, plan=world.plan).shares) // 32
+        kept = b"" if fault == "missing" else (b"\x05" + bytes(31)) * count
         return [change(wire.Released, data, world.plan, shares=kept)]
 
-    assert run(world, cheat) == []
+    assert [named(error) for error in run(world, cheat)] == ([CHEAT] if fault == "missing" else [])
     check_exact(world, set(range(12)))

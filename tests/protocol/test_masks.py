@@ -146,11 +146,11 @@ def test_seals_and_shares_of_two_rounds_pairs_and_kinds_never_coincide() -> None
         world.run("advertise")
         for user in range(12):
             message = wire.decode(wire.Shares, world.answer("share", user), plan=world.plan)
-            seen.update((message.secret_commitment, message.own_mask_commitment, message.own_self_commitment))
-            count += 3
-            for entry in message.shares:
-                seen.update((entry.mask_share, entry.self_share, entry.mask_commitment, entry.self_commitment))
-                count += 4
+            seen.add(message.secret_commitment)
+            seen.update(wire.cut_rows(message.commitments, 16))
+            for box in wire.cut_rows(message.sealed, 80):
+                seen.update((box[:32], box[32:64], box[64:]))
+            count += 1 + 2 * 12 + 3 * 11
     assert len(seen) == count
 
 

@@ -5,7 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from rounds import World, change, masked_signatures, released, small_plan, total_counts, unmasking
+from rounds import (
+    World,
+    change,
+    change_rows,
+    inbox_of,
+    masked_signatures,
+    masking,
+    released,
+    small_plan,
+    total_counts,
+    unmasking,
+)
 
 from heterosag.errors import (
     AbandonedRoundError,
@@ -137,10 +148,14 @@ def test_shares_go_to_exactly_the_holders() -> None:
     world = World(small_plan())
     world.run("advertise")
     message = world.answer("share", 0)
-    shares = wire.decode(wire.Shares, message, plan=world.plan).shares
-    for wrong in (shares[1:], shares[::-1], [*shares, shares[0]], [replace(shares[0], user=0), *shares[1:]]):
+    sealed = wire.decode(wire.Shares, message, plan=world.plan).sealed
+    commitments = wire.decode(wire.Shares, message, plan=world.plan).commitments
+    for wrong in (sealed[1:], sealed[80:], b"", sealed + b"\0"):
         with pytest.raises(FaultyUserError, match="exactly its holders"):
-            world.server.receive(0, change(wire.Shares, message, world.plan, shares=wrong))
+            world.server.receive(0, change(wire.Shares, message, world.plan, sealed=wrong))
+    for wrong in (commitments[1:], commitments[32:], b"", commitments + b"\0"):
+        with pytest.raises(FaultyUserError, match="exactly its holders"):
+            world.server.receive(0, change(wire.Shares, message, world.plan, commitments=wrong))
     assert world.server.receive(0, message)
 
 
@@ -195,20 +210,36 @@ def test_too_few_signatures_end_the_round() -> None:
 def test_released_shares_must_be_the_senders_to_release() -> None:
     world = unmasking()
     message, shares = released(world, 0)
-    for wrong, error in (
-        ([shares[0], shares[0]], WireError),
-        (shares[::-1], WireError),
-        ([(99, bytes(32))], WireError),
-    ):
-        with pytest.raises(error, match="from 0: released shares must name known users once each"):
+    joined = b"".join(shares.values())
+    assert len(joined) == 12 * 32
+    for wrong in (b"", joined[32:], joined[1:], joined + b"\0", bytes(32 * 12 + 1)):
+        with pytest.raises(FaultyUserError, match="one share of each user whose shares it holds"):
             world.server.receive(0, change(wire.Released, message, world.plan, shares=wrong))
     partial = World(small_plan())
     partial.run("advertise")
     partial.run("share", without={11})
     partial.run("mask")
     message, shares = released(partial, 0)
-    with pytest.raises(FaultyUserError, match="cannot hold"):
-        partial.server.receive(0, change(wire.Released, message, partial.plan, shares=[*shares, (11, bytes(32))]))
+    one_more = b"".join(shares.values()) + bytes(32)
+    with pytest.raises(FaultyUserError, match="one share of each user whose shares it holds"):
+        partial.server.receive(0, change(wire.Released, message, partial.plan, shares=one_more))
+
+
+def test_a_holder_releases_no_share_of_a_dealer_it_complained_about() -> None:
+    """The places of released shares follow from who complained about whom."""
+    world = masking()
+    sealed = inbox_of(world).sealed
+    spoiled = change(wire.Inbox, world.waiting[0], world.plan, sealed=change_rows(sealed, 80, {3: bytes(80)}))
+    world.waiting[0] = spoiled  # of its dealers 1, 2, 3, 4, ...: the fourth
+    world.run("mask")
+    message, shares = released(world, 0)
+    assert sorted(shares) == [0, 1, 2, 3, *range(5, 12)]
+    one_more = b"".join(shares.values()) + bytes(32)
+    with pytest.raises(FaultyUserError, match="one share of each user whose shares it holds"):
+        world.server.receive(0, change(wire.Released, message, world.plan, shares=one_more))
+    assert world.server.receive(0, message)
+    world.run("unmask")
+    assert world.server.decoded.survivors == tuple(range(12))
 
 
 def test_a_whole_subgroup_can_leave_after_its_vectors_arrived() -> None:

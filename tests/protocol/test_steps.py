@@ -11,10 +11,13 @@ from rounds import (
     World,
     agreeing,
     change,
+    change_rows,
     inbox_of,
     masking,
     refuses,
+    released,
     roster_of,
+    show_sharers,
     small_plan,
     survivor_set,
     unmasking,
@@ -134,33 +137,17 @@ def test_a_list_without_this_users_block_peers_is_refused_before_anything_is_enc
     plan = Plan.build([40], [4], 60, value_range=1.0, subgroup_size=4, min_survivors=2)
     world = World(plan)
     world.run("advertise", "share")
-    inbox = inbox_of(world)
     partners = {g for block in plan.blocks_of(0) for g in block.subgroups}
     assert partners == set(range(10))
     shown = [0, *range(4, 28)]
     assert len(shown) == 25
-    message = change(
-        wire.Inbox,
-        world.waiting[0],
-        plan,
-        sharers=shown,
-        shares=[shares for shares in inbox.shares if shares.user in shown],
-    )
-    refuses(world, 0, "mask", message, "not admissible")
+    refuses(world, 0, "mask", show_sharers(plan, 0, world.waiting[0], shown), "not admissible")
 
 
 def test_a_list_that_leaves_a_subgroup_alone_in_two_segments_is_refused() -> None:
     world = masking(subgroup_size=2, classes=[8, 8], min_survivors=2)  # eight subgroups of two
-    inbox = inbox_of(world)
     shown = [user for user in range(16) if world.plan.assignment[user] not in (1, 2)]
-    message = change(
-        wire.Inbox,
-        world.waiting[0],
-        world.plan,
-        sharers=shown,
-        shares=[shares for shares in inbox.shares if shares.user in shown],
-    )
-    refuses(world, 0, "mask", message, "inference robustness")
+    refuses(world, 0, "mask", show_sharers(world.plan, 0, world.waiting[0], shown), "inference robustness")
 
 
 @each(
@@ -185,35 +172,40 @@ def test_sharers_must_have_been_in_the_roster() -> None:
     refuses(world, 0, "mask", message, "did not take part")
 
 
-def test_shares_of_strangers_or_twice_are_refused() -> None:
-    world = masking()
-    shares = inbox_of(world).shares
-    for wrong in ([shares[0], *shares], [replace(shares[0], user=0), *shares[1:]], shares[::-1]):
+@each("field, row", [("sealed", 80), ("commitments", 32)])
+def test_an_inbox_has_one_row_from_each_dealer(field: str, row: int) -> None:
+    good = getattr(inbox_of(masking()), field)
+    assert len(good) == 11 * row
+    for wrong in (good[row:], good[:-1], good + good[:row], b""):
         world = masking()
-        message = change(wire.Inbox, world.waiting[0], world.plan, shares=wrong)
-        refuses(world, 0, "mask", message, "no dealers")
+        message = change(wire.Inbox, world.waiting[0], world.plan, **{field: wrong})
+        refuses(world, 0, "mask", message, "one pair of shares and its commitments from each dealer")
 
 
-@each("fault", ["missing", "garbled", "swapped", "reflected", "commitment", "old"])
+@each("fault", ["garbled", "swapped", "reflected", "moved", "mask commitment", "self commitment", "old"])
 def test_bad_shares_become_complaints_that_name_the_dealer(fault: str) -> None:
     world = masking()
-    shares = list(inbox_of(world).shares)
-    assert shares[0].user == 1
-    if fault == "missing":
-        shares = shares[1:]
-    elif fault == "garbled":
-        shares[0] = replace(shares[0], self_share=bytes(48))
+    inbox = inbox_of(world)
+    box, pair = inbox.sealed[:80], inbox.commitments[:32]  # of dealer 1
+    if fault == "garbled":
+        box = bytes(80)
     elif fault == "swapped":
-        shares[0] = replace(shares[0], mask_share=shares[0].self_share, self_share=shares[0].mask_share)
+        box = box[32:64] + box[:32] + box[64:]
     elif fault == "reflected":
-        mine = inbox_of(world, 1).shares[0]
-        assert mine.user == 0
-        shares[0] = replace(mine, user=1)
-    elif fault == "commitment":
-        shares[0] = replace(shares[0], mask_commitment=bytes(32))
+        box, pair = inbox_of(world, 1).sealed[:80], inbox_of(world, 1).commitments[:32]  # of dealer 0
+    elif fault == "moved":
+        box, pair = inbox_of(world, 2).sealed[80:160], inbox_of(world, 2).commitments[32:64]  # dealer 1's for user 2
+    elif fault == "mask commitment":
+        pair = bytes(16) + pair[16:]
+    elif fault == "self commitment":
+        pair = pair[:16] + bytes(16)
     else:
-        shares[0] = replace(inbox_of(masking()).shares[0], user=1)
-    message = change(wire.Inbox, world.waiting[0], world.plan, shares=shares)
+        box, pair = inbox_of(masking()).sealed[:80], inbox_of(masking()).commitments[:32]
+    spoiled = {
+        "sealed": change_rows(inbox.sealed, 80, {0: box}),
+        "commitments": change_rows(inbox.commitments, 32, {0: pair}),
+    }
+    message = change(wire.Inbox, world.waiting[0], world.plan, **spoiled)
     vector = wire.decode(wire.MaskedVector, world.answer("mask", 0, message), plan=world.plan)
     assert vector.complaints == [1]
 
@@ -321,9 +313,9 @@ def test_each_secret_is_released_for_one_side_only() -> None:
     world.run("advertise", "share")
     world.run("mask", without={4})
     held = world.clients[0]._state.held
-    released = dict(wire.decode(wire.Released, world.answer("unmask", 0), plan=world.plan).shares)
-    assert released.keys() == set(range(12))
-    for dealer, data in released.items():
+    _, shares = released(world, 0)
+    assert shares.keys() == set(range(12))
+    for dealer, data in shares.items():
         mask_share, self_share = held[dealer]
         assert int.from_bytes(data, "little") == (mask_share if dealer == 4 else self_share)
         assert mask_share != self_share
@@ -337,7 +329,7 @@ def test_a_client_without_identity_cannot_sign() -> None:
         world.clients[0].agree(wire.encode(message))
 
 
-def split_sharers() -> tuple[World, bytes, list[int], wire.Inbox]:
+def split_sharers() -> tuple[World, bytes, list[int]]:
     """The attack: the victim masks with peers whom everybody else will take for dropped.
 
     Twenty-four users, four subgroups of six. The victim (0) is shown an admissible list of other sharers than everybody
@@ -350,15 +342,11 @@ def split_sharers() -> tuple[World, bytes, list[int], wire.Inbox]:
     groups = [list(subgroup.members) for subgroup in plan.subgroups]
     shown = sorted({0, *groups[0][1:3], *groups[1][:3], *groups[2][:3], *groups[3][:5]})
     survivors = sorted(set(plan.users) - set(shown) | {0, *groups[3][:2]})
-    inbox = inbox_of(world)
-    split = change(
-        wire.Inbox, world.waiting[0], plan, sharers=shown, shares=[s for s in inbox.shares if s.user in shown]
-    )
-    return world, split, survivors, inbox
+    return world, show_sharers(plan, 0, world.waiting[0], shown), survivors
 
 
 def test_a_user_who_masked_under_another_list_is_no_survivor() -> None:
-    world, split, survivors, _ = split_sharers()
+    world, split, survivors = split_sharers()
     plan = world.plan
     victim = wire.decode(wire.MaskedVector, world.answer("mask", 0, split), plan=plan)
     vectors = {u: wire.decode(wire.MaskedVector, world.answer("mask", u), plan=plan) for u in range(1, 24)}

@@ -4,12 +4,11 @@ from collections.abc import Collection
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from rounds import World, change, released, small_plan, total_counts, unmasking
 
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import RULES
-from heterosag.errors import FaultyBlockError, TooFewSurvivorsError
+from heterosag.errors import FaultyBlockError, FaultyUserError, TooFewSurvivorsError
 from heterosag.plan import Plan
 from heterosag.protocol import messages as wire
 from heterosag.protocol import outcome
@@ -37,7 +36,7 @@ def test_false_shares_count_as_missing_while_enough_good_ones_exist(bad: bytes) 
     for user in world.waiting:
         message, shares = released(world, user)
         if user in (0, 1, 2, 3):
-            message = change(wire.Released, message, world.plan, shares=[(dealer, bad) for dealer, _ in shares])
+            message = change(wire.Released, message, world.plan, shares=bad * len(shares))
         world.server.receive(user, message)
     world.server.close()
     assert set(world.server.decoded.faulty) <= {0, 1, 2, 3}
@@ -50,7 +49,7 @@ def test_too_many_false_shares_name_the_pairs() -> None:
     for user in world.waiting:
         message, shares = released(world, user)
         if user < 6:
-            message = change(wire.Released, message, world.plan, shares=[(dealer, bytes(32)) for dealer, _ in shares])
+            message = change(wire.Released, message, world.plan, shares=bytes(32 * len(shares)))
         world.server.receive(user, message)
     world.server.close()
     decoded = world.server.decoded
@@ -94,9 +93,9 @@ def test_a_dealer_whose_shares_do_not_match_their_commitments_is_disputed_by_eve
     for user in range(12):
         message = world.answer("share", user)
         if user == 4:
-            shares = wire.decode(wire.Shares, message, plan=world.plan).shares
-            shares = [replace(entry, mask_commitment=bytes(32)) for entry in shares]
-            message = change(wire.Shares, message, world.plan, shares=shares)
+            pairs = wire.cut_rows(wire.decode(wire.Shares, message, plan=world.plan).commitments, wire.PAIR_SIZE)
+            false = b"".join([pairs[0], *(bytes(16) + pair[16:] for pair in pairs[1:])])
+            message = change(wire.Shares, message, world.plan, commitments=false)
         world.server.receive(user, message)
     world.waiting = world.server.close()
     world.run("mask", without={4})
@@ -132,7 +131,14 @@ def test_two_users_who_complain_about_everybody_frame_nobody() -> None:
             message = change(wire.MaskedVector, message, world.plan, complaints=everybody)
         world.server.receive(user, message)
     world.waiting = world.server.close()
-    world.run("unmask")
+    for user in world.waiting:
+        message, shares = released(world, user)
+        if user in (3, 7):
+            with pytest.raises(FaultyUserError, match="one share of each user whose shares it holds"):
+                world.server.receive(user, message)
+            message = change(wire.Released, message, world.plan, shares=shares[user])  # it keeps to what it said
+        world.server.receive(user, message)
+    world.server.close()
     assert world.server.decoded.faulty == (3, 7)
     combine(world.plan, world.server.decoded, RULES["mean"])
 

@@ -279,6 +279,47 @@ def summarise_subgroups() -> None:
     (SUMMARIES / "subgroups.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 
+def summarise_bytes() -> None:
+    """What a user sends of shares beside its vector: by formula now, and by what 0.1.0's messages took."""
+    from heterosag.plan import Plan
+    from heterosag.plan.costs import beside_vector
+
+    start, rows = time.perf_counter(), []
+    for users in (96, 1000):
+        plan = Plan.build([users], [12], 79_510, value_range=1.0, subgroup_size=8)
+        holders, sent = plan.sharing.holders(0), beside_vector(plan, 0)
+        indices = sum(1 if holder < 128 else 2 if holder < 256 else 3 for holder in holders)
+        # 0.1.0: a head, three digests and [holder, two sealed shares, two digests] each; a head and [dealer, share] each
+        before = {"share": 143 + 169 * len(holders) + indices, "unmask": 41 + 36 + 35 * len(holders) + indices}
+        rows.append(
+            {"users": users, "graph": "complete" if plan.sharing.complete else "sparse", "holders": len(holders)}
+            | {"before": before, "now": {phase: sent[phase] for phase in before}}
+        )
+    summary = {
+        "command": "python tools/documents/make_data.py",
+        "seed": None,
+        "duration_seconds": round(time.perf_counter() - start, 4),
+        "rows": rows,
+    }
+    (SUMMARIES / "bytes.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def share_bytes() -> str:
+    """Bytes of shares and unmasking, before and now."""
+    lines = [
+        "What user 0 sends beside its vector when everybody takes part (`heterosag.plan.costs.beside_vector`), in bytes:\n",
+        "| users | graph | holders | shares in 0.1.0 | now | unmasking in 0.1.0 | now | both, of 0.1.0's |",
+        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in load("bytes")["rows"]:
+        before, now = row["before"], row["now"]
+        lines.append(
+            f"| {row['users']:,} | {row['graph']} | {row['holders']} | {before['share']:,} | {now['share']:,} "
+            f"| {before['unmask']:,} | {now['unmask']:,} | {sum(now.values()) / sum(before.values()):.1%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def subgroups() -> str:
     """How large subgroups must be, by corruption and dropout."""
     found = load("subgroups")
@@ -450,6 +491,7 @@ BENCHMARKS = ("about", "goals", "peer", "readme", "secagg", "masking", "scaling"
 REGIONS = {
     "trials": trials,
     "subgroups": subgroups,
+    "bytes": share_bytes,
     "designs": designs_table,
     "claim": claim,
     "settings": settings,
@@ -526,6 +568,7 @@ def main() -> None:
         summarise_demo()
         summarise_rotation()
         summarise_subgroups()
+        summarise_bytes()
         summarise_coverage()
         draw()
     else:

@@ -14,6 +14,7 @@ from fault_simulation.network import Envelope
 from fault_simulation.schedule import PHASES
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import (
     AbandonedRoundError,
     FaultyBlockError,
@@ -23,7 +24,7 @@ from heterosag.errors import (
     WireError,
 )
 from heterosag.plan import User
-from heterosag.protocol import Decoded, DecodedBlock, Server, outcome
+from heterosag.protocol import Decoded, DecodedBlock, Server, ServerPhase, outcome
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import CellLanes, empty_cells, unpack_cells
 from heterosag.protocol.encoding import fill_cells
@@ -223,12 +224,13 @@ class Checks:
             for cell in empty_cells(plan.cells(subgroup))
         )
         users, holders = len(plan.users), plan.sharing.neighbours + 1
+        row = SEALED_SIZE if server.phase is ServerPhase.SHARE else wire.PAIR_SIZE
         found = measure(server)
         self._world.trace.counts["memory measured"] += 1
         limits = {
             "arrays": lanes,
-            "longest": 80,  # keys, digests, signatures, sealed shares; every message is longer
-            "bytes": users * (8 * 80 + holders * (2 * 48 + 4 * 32)),
+            "longest": max(80, holders * row),  # keys, digests, signatures; or what a dealer sent for all its holders
+            "bytes": users * (8 * 80 + holders * (SEALED_SIZE + wire.PAIR_SIZE)),
             "refusals": users * len(PHASES) * 8,
             "words": users * len(PHASES) * 8 * 500,
         }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fault_simulation.network import Envelope
 from heterosag.crypto import hashing, shamir
-from heterosag.crypto.field import element_to_bytes
+from heterosag.crypto.field import ELEMENT_SIZE, element_to_bytes
 from heterosag.protocol import Client
 from heterosag.protocol import messages as wire
 from heterosag.protocol.client import Polynomials
@@ -40,6 +40,7 @@ class Ledger:
         self._shares: dict[bytes, tuple[int, int, str]] = {}  # share -> dealer, number of its dealing, kind
         self._dealings = 0
         self._out: dict[tuple[int, int], dict[str, set[int]]] = defaultdict(lambda: {"mask": set(), "self": set()})
+        self._held: dict[tuple[int, bytes], list[int]] = {}
         self._requests: dict[bytes, bytes] = {}
         self.vectors: dict[tuple[int, bytes], tuple[bytes, Contribution]] = {}
 
@@ -72,11 +73,19 @@ class Ledger:
             self._sent_once(node, client, "share", "sealed-shares", reply)
         elif phase == "mask":
             self._sent_once(node, client, "mask", "masked-vector", reply)
+            self._hold(node, envelope, reply)
         elif phase == "agree":
             request = wire.decode(wire.SurvivorSet, envelope.data, plan=self._plan)
             self._chosen_once(node, "sign", request.context, survivors_bytes(request.survivors))
         elif phase == "unmask":
             self._released(node, envelope, reply)
+
+    def _hold(self, node: Node, envelope: Envelope, reply: bytes) -> None:
+        """Whose shares a user holds from here on: those of every dealer that it does not complain about."""
+        sharers = wire.decode(wire.Inbox, envelope.data, plan=self._plan).sharers
+        vector = wire.decode(wire.MaskedVector, reply, plan=self._plan)
+        dealers = {node.index, *self._plan.sharing.holders(node.index)}.intersection(sharers)
+        self._held[node.index, vector.context] = sorted(dealers.difference(vector.complaints))
 
     def _sent_once(self, node: Node, client: Client, kind: str, label: str, reply: bytes) -> None:
         context = client._base.context
@@ -105,7 +114,9 @@ class Ledger:
         self._chosen_once(node, "unmask", request.context, survivors_bytes(request.survivors))
         self._world.trace.counts["releases"] += 1
         survivors = frozenset(request.survivors)
-        for dealer, share in message.shares:
+        held = self._held[node.index, request.context]
+        shares = wire.cut_rows(message.shares, ELEMENT_SIZE)
+        for dealer, share in zip(held, shares, strict=False):
             owner, dealing, kind = self._shares.get(share, (dealer, 0, ""))
             if not kind:
                 continue  # a share that its dealer, a malicious user, made up
@@ -116,6 +127,8 @@ class Ledger:
             out = self._out[dealer, dealing]
             out[kind].add(node.index)
             self._check_secrets(dealer, out, envelope.round)
+        if len(shares) != len(held):
+            raise BrokenInvariantError(f"user {node.user!r} released {len(shares)} shares, and holds {len(held)}")
 
     def _check_secrets(self, dealer: int, out: dict[str, set[int]], number: int) -> None:
         """No holder gave shares of both secrets of a dealer, and the holders together not enough of both.

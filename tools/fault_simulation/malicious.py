@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from heterosag.crypto.field import PRIME
+from heterosag.crypto.field import ELEMENT_SIZE, PRIME
+from heterosag.crypto.hashing import COMMITMENT_SIZE
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan import Plan
 from heterosag.protocol import messages as wire
 from heterosag.protocol.client import Polynomials
@@ -68,35 +70,33 @@ def _send_two_vectors(message: wire.MaskedVector, draw: random.Random) -> list[A
     return [message, _another_vector(message, draw)]
 
 
-def _change_entries(message: wire.Shares, draw: random.Random, *fields: str) -> list[Any]:
-    """Other bytes in some fields of about half of the sealed shares."""
-    shares = [
-        replace(entry, **{name: draw.randbytes(len(getattr(entry, name))) for name in fields})
-        if draw.random() < 0.5
-        else entry
-        for entry in message.shares
-    ]
-    return [replace(message, shares=shares)]
+def _change_rows(data: bytes, size: int, draw: random.Random) -> bytes:
+    """Other bytes in about half of the rows."""
+    return b"".join(draw.randbytes(size) if draw.random() < 0.5 else row for row in wire.cut_rows(data, size))
 
 
 def _spoil_seals(message: wire.Shares, draw: random.Random) -> list[Any]:
-    return _change_entries(message, draw, "mask_share", "self_share")
+    return [replace(message, sealed=_change_rows(message.sealed, SEALED_SIZE, draw))]
 
 
 def _spoil_commitments(message: wire.Shares, draw: random.Random) -> list[Any]:
-    return _change_entries(message, draw, "mask_commitment", "self_commitment")
+    own, holders = message.commitments[: wire.PAIR_SIZE], message.commitments[wire.PAIR_SIZE :]
+    return [replace(message, commitments=own + _change_rows(holders, wire.PAIR_SIZE, draw))]
 
 
 def _spoil_secret(message: wire.Shares, draw: random.Random) -> list[Any]:
-    return [replace(message, secret_commitment=draw.randbytes(32), own_self_commitment=draw.randbytes(32))]
+    false = message.commitments[:COMMITMENT_SIZE] + draw.randbytes(COMMITMENT_SIZE)
+    commitments = false + message.commitments[wire.PAIR_SIZE :]
+    return [replace(message, secret_commitment=draw.randbytes(COMMITMENT_SIZE), commitments=commitments)]
 
 
 def _spoil_release(message: wire.Released, draw: random.Random) -> list[Any]:
-    return [replace(message, shares=[(dealer, draw.randbytes(32)) for dealer, _ in message.shares])]
+    return [replace(message, shares=draw.randbytes(len(message.shares)))]
 
 
 def _shorten_release(message: wire.Released, draw: random.Random) -> list[Any]:
-    return [replace(message, shares=[entry for entry in message.shares if draw.random() < 0.5])]
+    kept = [row for row in wire.cut_rows(message.shares, ELEMENT_SIZE) if draw.random() < 0.5]
+    return [replace(message, shares=b"".join(kept))]
 
 
 def _complain(message: wire.MaskedVector, draw: random.Random) -> list[Any]:

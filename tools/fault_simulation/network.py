@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from fault_simulation.schedule import Clock, Script, Trace
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan import Plan, User
 from heterosag.protocol import messages as wire
 
@@ -136,8 +137,16 @@ def _change_set(message: Any, user: int, plan: Plan, how: float, draw: Any) -> A
         return changed(message, advertised=message.advertised[:gone] + message.advertised[gone + 1 :])
     if isinstance(message, wire.Inbox):
         gone = draw.choice(message.sharers)
-        kept = [shares for shares in message.shares if shares.user != gone or how < 0.3]
-        return changed(message, sharers=[user for user in message.sharers if user != gone], shares=kept)
+        listed = [sharer for sharer in message.sharers if sharer != gone]
+        dealers = [dealer for dealer in plan.sharing.holders(user) if dealer in message.sharers]
+        if how < 0.3 or gone not in dealers:
+            return changed(message, sharers=listed)
+        place = dealers.index(gone)
+        rows = {
+            name: getattr(message, name)[: place * size] + getattr(message, name)[(place + 1) * size :]
+            for name, size in (("sealed", SEALED_SIZE), ("commitments", wire.PAIR_SIZE))
+        }
+        return changed(message, sharers=listed, **rows)
     survivors = set(message.survivors)
     survivors ^= {draw.randrange(len(plan.users))}
     listed = sorted(survivors)

@@ -646,8 +646,8 @@ def _check_released(tape: Round, message: bytes, released: wire.Released) -> Non
     client = tape.client(saved=tape.saved["unmask"])
     state: Any = client._state
     survivors = wire.decode(wire.UnmaskRequest, message, plan=PLAN).survivors
-    expected = [(dealer, element_to_bytes(pair[dealer in survivors])) for dealer, pair in sorted(state.held.items())]
-    assert released.shares == expected
+    expected = [element_to_bytes(pair[dealer in survivors]) for dealer, pair in sorted(state.held.items())]
+    assert released.shares == b"".join(expected)
 
 
 def _check_second_message(client: Client, phase: str, message: bytes) -> None:

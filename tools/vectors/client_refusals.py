@@ -11,7 +11,7 @@ from primitives import LOW_ORDER
 from whole_rounds import Played, play
 
 from heterosag.crypto import hashing, keys
-from heterosag.crypto.seal import Seal
+from heterosag.crypto.seal import SEALED_SIZE, Seal
 from heterosag.protocol import messages as wire
 
 Document = dict[str, Any]
@@ -131,10 +131,10 @@ def _signed_rosters(case: Case) -> list[Document]:
 
 
 def _inboxes(case: Case) -> list[Document]:
-    sharers, shares = list(case.message.sharers), list(case.message.shares)
+    sharers, sealed, commitments = list(case.message.sharers), case.message.sealed, case.message.commitments
 
     def only(chosen: list[int]) -> bytes:
-        return case.changed(sharers=chosen, shares=[entry for entry in shares if entry.user in chosen])
+        return _only(case, chosen)
 
     return [
         case.refuses("inbox of another context", case.changed(context=hashed("another context"))),
@@ -145,39 +145,52 @@ def _inboxes(case: Case) -> list[Document]:
         case.refuses("sharers below the thresholds", only(sharers[:4])),
         case.refuses("sharers with too few survivors of a block", only([0, *sharers[2:]])),
         case.refuses("sharers that leave this user's block peers out", only([0, 5, 6, 7, 8])),
-        case.refuses("shares of one dealer twice", case.changed(shares=[shares[0], *shares])),
-        case.refuses("shares out of order", case.changed(shares=shares[::-1])),
-        case.refuses("shares of this user itself", case.changed(shares=[replace(shares[0], user=0), *shares[1:]])),
-        case.refuses("shares of one who did not share", _with_dealer(case, 4)),
+        case.refuses("a sealed pair too many", case.changed(sealed=sealed + sealed[:SEALED_SIZE])),
+        case.refuses("a sealed pair too few", case.changed(sealed=sealed[SEALED_SIZE:])),
+        case.refuses("sealed pairs cut", case.changed(sealed=sealed[:-1])),
+        case.refuses("commitments too many", case.changed(commitments=commitments + commitments[: wire.PAIR_SIZE])),
+        case.refuses("commitments too few", case.changed(commitments=commitments[wire.PAIR_SIZE :])),
+        case.refuses("fewer sharers than sealed pairs", case.changed(sharers=[*sharers[:-1]])),
         case.refuses("an update that is not finite", case.good, error="UsageError", update="nan"),
     ]
 
 
-def _with_dealer(case: Case, dealer: int) -> bytes:
-    entries = sorted([*case.message.shares, replace(case.message.shares[0], user=dealer)], key=lambda one: one.user)
-    return case.changed(shares=entries)
+def _rows(case: Case) -> dict[int, tuple[bytes, bytes]]:
+    """What each dealer sent the user of an inbox: commitments and a sealed pair."""
+    pairs = wire.cut_rows(case.message.commitments, wire.PAIR_SIZE)
+    boxes = wire.cut_rows(case.message.sealed, SEALED_SIZE)
+    dealers = [user for user in case.message.sharers if user != case.user]
+    return dict(zip(dealers, zip(pairs, boxes, strict=True), strict=True))
+
+
+def _with_rows(case: Case, rows: dict[int, tuple[bytes, bytes]], **more: Any) -> bytes:
+    pairs, boxes = zip(*rows.values(), strict=True)
+    return case.changed(commitments=b"".join(pairs), sealed=b"".join(boxes), **more)
+
+
+def _only(case: Case, chosen: list[int]) -> bytes:
+    """An inbox of these sharers, with the rows of those among them who dealt."""
+    return _with_rows(case, {dealer: row for dealer, row in _rows(case).items() if dealer in chosen}, sharers=chosen)
 
 
 def _complaints(case: Case) -> list[Document]:
-    """Spoilt shares of dealer 2: no refusal, the client masks and names the dealer."""
-    shares = list(case.message.shares)
-    first, others = shares[0], shares[1:]
-    reflected = next(
-        entry
-        for entry in wire.decode(wire.Inbox, case.played.asked["mask"][2], plan=case.plan).shares
-        if entry.user == 0
-    )
-    flipped = bytes([first.self_share[0] ^ 1]) + first.self_share[1:]
-    spoilt: dict[str, list[wire.SealedShares]] = {
-        "missing": others,
-        "bad tag": [replace(first, self_share=flipped), *others],
-        "kinds swapped": [replace(first, mask_share=first.self_share, self_share=first.mask_share), *others],
-        "reflected": [replace(reflected, user=2), *others],
-        "wrong commitment": [replace(first, mask_commitment=hashed("wrong commitment")), *others],
-        "another share than committed": [replace(first, mask_share=_resealed(case)), *others],
+    """Spoilt shares of dealer 2, once of 3 too: no refusal, the client masks and names the dealer."""
+    rows = _rows(case)
+    pair, box = rows[2]
+    wrong = hashed("wrong commitment")[:16]
+    spoilt: dict[str, dict[int, tuple[bytes, bytes]]] = {
+        "bad tag": {2: (pair, box[:-1] + bytes([box[-1] ^ 1]))},
+        "bad ciphertext": {2: (pair, bytes([box[0] ^ 1]) + box[1:])},
+        "halves swapped": {2: (pair, box[32:64] + box[:32] + box[64:])},
+        "reflected": {2: _rows(Case(case.name, "mask", 2))[0]},
+        "for another holder": {2: _rows(Case(case.name, "mask", 3))[2]},
+        "wrong commitment to the mask share": {2: (wrong + pair[16:], box)},
+        "wrong commitment to the self share": {2: (pair[:16] + wrong, box)},
+        "commitments swapped": {2: (pair[16:] + pair[:16], box)},
+        "another share than committed": {2: (pair, _resealed(case, box))},
+        "two dealers in each other's place": {2: rows[3], 3: rows[2]},
     }
     good = wire.decode(wire.MaskedVector, case.played.sent["mask"][0], plan=case.plan)
-    answer = wire.encode(replace(good, complaints=[2])).hex()
     return [
         {
             "name": name,
@@ -185,18 +198,19 @@ def _complaints(case: Case) -> list[Document]:
             "user": case.user,
             "after": ["advertise", "share"],
             "step": "mask",
-            "messages": [case.changed(shares=entries).hex()],
-            "answer": answer,
+            "messages": [_with_rows(case, rows | changes).hex()],
+            "answer": wire.encode(replace(good, complaints=sorted(changes))).hex(),
         }
-        for name, entries in spoilt.items()
+        for name, changes in spoilt.items()
     ]
 
 
-def _resealed(case: Case) -> bytes:
-    """Dealer 2 seals another share for user 0 than it committed to."""
+def _resealed(case: Case, box: bytes) -> bytes:
+    """Dealer 2 seals another mask share for user 0 than it committed to."""
     mine, theirs = round_secrets("plain", 2), round_secrets("plain", 0)
     shared = keys.agree(mine.seal_key, keys.public_bytes(theirs.seal_key))
-    return Seal.of(shared, case.message.context, 2, 0).close("mask", 1)
+    seal = Seal.of(shared, case.message.context, 2, 0)
+    return seal.close(1, seal.open(box)[1])
 
 
 def _survivor_sets(case: Case) -> list[Document]:
@@ -265,8 +279,7 @@ def _second_messages() -> list[Document]:
     plain, signed = play("plain"), play("signed")
     roster, inbox = Case("plain", "share", 0), Case("plain", "mask", 0)
     agree, unmask = Case("signed", "agree", 0), Case("plain", "unmask", 2)
-    without = [entry for entry in inbox.message.shares if entry.user != 8]
-    smaller = inbox.changed(sharers=[0, 2, 3, 5, 6, 7], shares=without)
+    smaller = _only(inbox, [0, 2, 3, 5, 6, 7])
     less = agree.changed(survivors=[0, 1, 2, 3], signatures=agree.message.signatures[:3])
     fewer = unmask.changed(survivors=[*unmask.message.survivors, 8])
     shorter = roster.changed(advertised=roster.message.advertised[:-1])

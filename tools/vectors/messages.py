@@ -41,9 +41,10 @@ def _advertised(user: int, *, signed: bool = False) -> wire.Advertised:
     return wire.Advertised(user, hashed(user, "seal"), hashed(user, "mask"), signature)
 
 
-def _sealed(user: int) -> wire.SealedShares:
-    sealed = stream(48, "mask share", user), stream(48, "self share", user)
-    return wire.SealedShares(user, *sealed, hashed(user, "mask commitment"), hashed(user, "self commitment"))
+def _dealt(*holders: int) -> tuple[bytes, bytes]:
+    """Commitments and sealed pairs, a row a holder."""
+    pairs = (stream(32, "commitments", holder) for holder in holders)
+    return b"".join(pairs), b"".join(stream(80, "sealed pair", holder) for holder in holders)
 
 
 def _messages() -> dict[str, wire.Message]:
@@ -56,10 +57,10 @@ def _messages() -> dict[str, wire.Message]:
         "advertisement, signed": wire.Advertisement(*head, _advertised(128, signed=True)),
         "roster of two": wire.Roster(*head, [_advertised(0), _advertised(5)]),
         "roster, signed": wire.Roster(*head, [_advertised(19, signed=True)]),
-        "shares for two holders": wire.Shares(*head, 3, *digests, [_sealed(0), _sealed(19)]),
-        "shares for nobody": wire.Shares(*head, 2**32 - 1, *digests, []),
-        "inbox": wire.Inbox(*head, [0, 3, 7], [_sealed(0), _sealed(3)]),
-        "inbox of sixteen sharers, without shares": wire.Inbox(*head, list(range(16)), []),
+        "shares for two holders": wire.Shares(*head, 3, short[:16].tobytes(), _dealt(3, 0, 19)[0], _dealt(0, 19)[1]),
+        "shares for nobody": wire.Shares(*head, 2**32 - 1, short[:16].tobytes(), _dealt(3)[0], b""),
+        "inbox": wire.Inbox(*head, [0, 3, 7], *_dealt(0, 3)),
+        "inbox of sixteen sharers, without shares": wire.Inbox(*head, list(range(16)), b"", b""),
         "masked vector": wire.MaskedVector(*head, 4, b"", [], short),
         "masked vector, signed, with complaints": wire.MaskedVector(*head, 4, signature, [1, 19], short),
         "masked vector of 256 bytes": wire.MaskedVector(*head, 4, b"", [], memoryview(stream(256, "long vector"))),
@@ -68,7 +69,7 @@ def _messages() -> dict[str, wire.Message]:
         "agreement": wire.Agreement(*head, 65536, signature),
         "unmask request": wire.UnmaskRequest(*head, [0, 1, 2], []),
         "unmask request, signed": wire.UnmaskRequest(*head, [0, 1, 2], [(0, signature), (2, signature)]),
-        "released": wire.Released(*head, 9, [(0, hashed("a share")), (255, hashed("another share"))]),
+        "released": wire.Released(*head, 9, hashed("a share") + hashed("another share")),
         "nonce commitment": wire.NonceCommitment(*head, 1, digests[0], signature),
         "nonce commitments": wire.NonceCommitments(*head, [(digests[0], signature), (digests[1], signature)]),
         "nonce reveal": wire.NonceReveal(*head, 1, digests[2]),
@@ -167,8 +168,9 @@ def _bad_in_one_kind(found: dict[str, wire.Message]) -> list[Document]:
             "an entry without a signature",
             changed("roster of two", values("roster of two")[3][0][:3], 3, 0),
         ),
-        _bad(wire.Shares, "sealed share of 47 bytes", changed("shares for two holders", bytes(47), 7, 0, 1)),
-        _bad(wire.Shares, "commitment of 33 bytes", changed("shares for two holders", bytes(33), 7, 0, 3)),
+        _bad(wire.Shares, "commitment of 15 bytes", changed("shares for two holders", bytes(15), 4)),
+        _bad(wire.Shares, "commitment of 32 bytes", changed("shares for two holders", bytes(32), 4)),
+        _bad(wire.Shares, "sealed pairs as a list", changed("shares for two holders", [bytes(80)] * 2, 6)),
         _bad(wire.Inbox, "sharers as bytes", changed("inbox", b"\0\3\7", 3)),
         _bad(wire.MaskedVector, "user not at its shortest", vector[:place] + b"\xcc" + vector[place:]),
         _bad(wire.MaskedVector, "vector behind a longer header", _long_header(vector, 19)),
@@ -179,11 +181,11 @@ def _bad_in_one_kind(found: dict[str, wire.Message]) -> list[Document]:
         _bad(wire.Agreement, "an empty signature", changed("agreement", b"", 4)),
         _bad(wire.UnmaskRequest, "a signer without a signature", changed("unmask request, signed", [0], 4, 0)),
         _bad(wire.UnmaskRequest, "survivors as a map", changed("unmask request", {0: 1}, 3)),
-        _bad(wire.Released, "a share of 31 bytes", changed("released", bytes(31), 4, 0, 1)),
+        _bad(wire.Released, "shares as a list", changed("released", [bytes(32)] * 2, 4)),
         _bad(wire.NonceCommitment, "an empty signature", changed("nonce commitment", b"", 5)),
         _bad(wire.NonceCommitments, "a commitment alone", changed("nonce commitments", [hashed("alone")], 3, 0)),
         _bad(wire.NonceReveals, "a nonce of 33 bytes", changed("nonce reveals", bytes(33), 3, 0)),
-        _bad(wire.Released, "a list behind a longer header", released[:38] + b"\xdc\x00\x02" + released[39:]),
+        _bad(wire.Released, "shares behind a longer header", _long_header(released, 64)),
     ]
 
 

@@ -9,7 +9,7 @@ from material import document, element, elements_hex, hashed, identity, polynomi
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import PRIME, element_to_bytes
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
-from heterosag.crypto.seal import KINDS, Seal
+from heterosag.crypto.seal import Seal
 from heterosag.protocol.context import survivors_bytes
 
 Document = dict[str, Any]
@@ -181,48 +181,51 @@ def sealed() -> Document:
     shared = hashed("sealing agreement")
     cases = []
     for dealer, holder in ((2, 7), (7, 2)):
-        for kind in KINDS:
-            share = element("sealed share", kind)
-            cases.append(
-                {
-                    "shared": shared.hex(),
-                    "context": C1.hex(),
-                    "dealer": dealer,
-                    "holder": holder,
-                    "kind": kind,
-                    "key": hashing.derive("seal", shared, C1, hashing.index_bytes(dealer, holder)).hex(),
-                    "associated": (C1 + hashing.index_bytes(dealer, holder) + kind.encode()).hex(),
-                    "nonce": (bytes(11) + bytes([KINDS.index(kind)])).hex(),
-                    "share": element_to_bytes(share).hex(),
-                    "sealed": Seal.of(shared, C1, dealer, holder).close(kind, share).hex(),
-                }
-            )
-    base = {name: cases[0][name] for name in ("shared", "context", "dealer", "holder", "kind", "sealed")}
+        pair = element("sealed share", "mask"), element("sealed share", "self")
+        cases.append(
+            {
+                "shared": shared.hex(),
+                "context": C1.hex(),
+                "dealer": dealer,
+                "holder": holder,
+                "key": hashing.derive("seal", shared, C1, hashing.index_bytes(dealer, holder)).hex(),
+                "associated": (C1 + hashing.index_bytes(dealer, holder)).hex(),
+                "nonce": bytes(12).hex(),
+                "mask_share": element_to_bytes(pair[0]).hex(),
+                "self_share": element_to_bytes(pair[1]).hex(),
+                "sealed": Seal.of(shared, C1, dealer, holder).close(*pair).hex(),
+            }
+        )
+    base = {name: cases[0][name] for name in ("shared", "context", "dealer", "holder", "sealed")}
     good = bytes.fromhex(str(base["sealed"]))
+    no_element = PRIME.to_bytes(32, "little")
     changes: dict[str, Document] = {
         "bad tag": {"sealed": (good[:-1] + bytes([good[-1] ^ 1])).hex()},
         "bad ciphertext": {"sealed": (bytes([good[0] ^ 1]) + good[1:]).hex()},
         "cut": {"sealed": good[:-1].hex()},
         "empty": {"sealed": ""},
-        "the other kind": {"kind": "self"},
+        "halves of the ciphertext swapped": {"sealed": (good[32:64] + good[:32] + good[64:]).hex()},
         "the other direction": {"dealer": 7, "holder": 2},
         "another context": {"context": C2.hex()},
         "another agreement": {"shared": hashed("another agreement").hex()},
-        "not a field element": {"sealed": _seal_bytes(shared, PRIME.to_bytes(32, "little")).hex()},
-        "a share of 31 bytes": {"sealed": _seal_bytes(shared, bytes(31)).hex()},
+        "a mask share that is no field element": {"sealed": _seal_bytes(shared, no_element + bytes(32)).hex()},
+        "a self share that is no field element": {"sealed": _seal_bytes(shared, bytes(32) + no_element).hex()},
+        "one share alone": {"sealed": _seal_bytes(shared, bytes(32)).hex()},
+        "a self share of 31 bytes": {"sealed": _seal_bytes(shared, bytes(63)).hex()},
+        "a byte too many": {"sealed": _seal_bytes(shared, bytes(65)).hex()},
     }
     must_fail = [{"name": name, **base, **change, "error": "WireError"} for name, change in changes.items()]
     about = (
-        "A share sealed for its holder by ChaCha20-Poly1305 under a key of one dealer, holder and context. "
+        "A pair of shares sealed for its holder by ChaCha20-Poly1305 under a key of one dealer, holder and context. "
         "What was sealed for another place, or is no field element inside, must not open."
     )
     return document(about, cases, must_fail)
 
 
 def _seal_bytes(shared: bytes, plain: bytes) -> bytes:
-    """Bytes that are no share, sealed as user 2 would seal a mask share for user 7."""
+    """Bytes that are no pair of shares, sealed as user 2 would seal one for user 7."""
     seal = Seal.of(shared, C1, 2, 7)
-    return seal._cipher.encrypt(bytes(12), plain, C1 + hashing.index_bytes(2, 7) + b"mask")
+    return seal._cipher.encrypt(bytes(12), plain, C1 + hashing.index_bytes(2, 7))
 
 
 def shared() -> Document:

@@ -84,9 +84,14 @@ def _bad_keys() -> list[Document]:
 
 def _bad_members() -> list[Document]:
     message = _sent("plain", "share", 2)
+    sealed, commitments = message.sealed, message.commitments
+    few, many = replace(message, sealed=sealed[80:]), replace(message, sealed=sealed + sealed[:80])
+    fewer = replace(message, sealed=sealed[80:], commitments=commitments[32:])
     return [
-        _received("a holder left out", "plain", "share", 2, replace(message, shares=message.shares[1:])),
-        _received("holders out of order", "plain", "share", 2, replace(message, shares=message.shares[::-1])),
+        _received("a sealed pair too few", "plain", "share", 2, few),
+        _received("a sealed pair too many", "plain", "share", 2, many),
+        _received("a holder left out", "plain", "share", 2, fewer),
+        _received("commitments cut", "plain", "share", 2, replace(message, commitments=commitments[:-1])),
         _received("shares by one who did not advertise", "plain", "share", 1, replace(message, user=1)),
         _received("a vector by one who did not share", "plain", "mask", 4, replace(_sent("plain", "mask", 3), user=4)),
     ]
@@ -127,24 +132,21 @@ def _bad_signatures() -> list[Document]:
 
 def _bad_releases() -> list[Document]:
     message, dealt = _sent("plain", "unmask", 2), _sent("plain", "share", 3)
-    false = [(dealer, bytes(32) if dealer == 3 else share) for dealer, share in message.shares]
-    missing = [(dealer, share) for dealer, share in message.shares if dealer != 3]
-    no_element = [(dealer, b"\xff" * 32 if dealer == 3 else share) for dealer, share in message.shares]
-    order = message.shares[::-1]
-    stranger = [*message.shares, (9, bytes(32))]
-    not_dealt = sorted([*message.shares, (4, bytes(32))])
-    secret = replace(dealt, secret_commitment=hashed("wrong commitment"))
+    shares, place = message.shares, 32 * [0, 2, 3, 5, 6, 7, 8].index(3)
+    false = shares[:place] + bytes(32) + shares[place + 32 :]
+    no_element = shares[:place] + b"\xff" * 32 + shares[place + 32 :]
+    missing, cut, more = shares[:place] + shares[place + 32 :], shares[:-1], shares + bytes(32)
+    secret = replace(dealt, secret_commitment=hashed("wrong commitment")[:16])
 
     def release(name: str, shares: Any, error: str) -> Document:
         at = "combine" if error == "FaultyBlockError" else "close"
         return _fails(name, "plain", at, "unmask", error, [("unmask", 2, replace(message, shares=shares))])
 
     return [
-        _received("released out of order", "plain", "unmask", 2, replace(message, shares=order), "WireError"),
-        _received("released of a stranger", "plain", "unmask", 2, replace(message, shares=stranger), "WireError"),
-        _received("released of one who did not share", "plain", "unmask", 2, replace(message, shares=not_dealt)),
+        _received("a share too few", "plain", "unmask", 2, replace(message, shares=missing)),
+        _received("a share too many", "plain", "unmask", 2, replace(message, shares=more)),
+        _received("a share cut", "plain", "unmask", 2, replace(message, shares=cut)),
         release("a share that does not match its commitment", false, "FaultyBlockError"),
-        release("a share too few", missing, "TooFewSurvivorsError"),
         release("a share that is no field element counts as missing", no_element, "TooFewSurvivorsError"),
         _fails(
             "a secret that is not the one committed",

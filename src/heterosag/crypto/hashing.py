@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from heterosag.errors import UsageError
 
-__all__ = ["DIGEST_SIZE", "commit", "derive", "digest", "index_bytes", "shuffle"]
+__all__ = ["COMMITMENT_SIZE", "DIGEST_SIZE", "commit", "derive", "digest", "index_bytes", "shuffle"]
 
 DIGEST_SIZE = 32
+COMMITMENT_SIZE = 16
 
 _PREFIX = b"heterosag/1/"
 _WORD_SPAN = 1 << 64
@@ -61,9 +62,11 @@ def derive(label: str, secret: bytes, *parts: bytes) -> bytes:
 def commit(kind: str, context: bytes, dealer: int, holder: int, value: bytes) -> bytes:
     """A hash commitment to a share (or, holder = dealer, to a whole secret) bound to where it belongs.
 
-    Guarantees: binding by collision resistance; hiding because every value committed to is uniform on 2^255 elements.
+    Guarantees: whoever was dealt a value finds no other one for its commitment (a second preimage, 2^128 hashes);
+    hiding because every value committed to is uniform on 2^255 elements. The dealer itself could find two values with
+    one commitment (2^64 hashes, once the round's keys are known), and gains nothing by it: see docs/protocol.md.
     """
-    return digest(f"commit/{kind}", context, index_bytes(dealer, holder), value)
+    return digest(f"commit/{kind}", context, index_bytes(dealer, holder), value)[:COMMITMENT_SIZE]
 
 
 def _listed(*parts: bytes) -> bytes:

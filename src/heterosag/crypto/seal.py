@@ -1,8 +1,8 @@
-"""Sealing a share for its holder: ChaCha20-Poly1305 under a key of one direction.
+"""Sealing a pair of shares for its holder: ChaCha20-Poly1305 under a key of one direction.
 
 The key is derived from the sealing pairs' Diffie-Hellman secret, the context c1, and dealer and holder in that order,
-so that a seal reflected to its sender, moved to another pair or kept for another round does not open. The two kinds of
-share have their own nonce and associated data.
+so that a seal reflected to its sender, moved to another pair or kept for another round does not open. A key seals once:
+both shares together, the mask share first.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from heterosag.crypto.hashing import derive, index_bytes
 from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError, WireError
 
-__all__ = ["KINDS", "SEALED_SIZE", "Seal"]
+__all__ = ["SEALED_SIZE", "Seal"]
 
-KINDS = ("mask", "self")
-SEALED_SIZE = ELEMENT_SIZE + 16
-_NONCES = {"mask": bytes(12), "self": bytes(11) + b"\x01"}
+SEALED_SIZE = 2 * ELEMENT_SIZE + 16
+_NONCE = bytes(12)
 
 
 @dataclass(frozen=True, slots=True)
 class Seal(Secret):
-    """The sealing key of one dealer towards one holder in one context; each kind is sealed once."""
+    """The sealing key of one dealer towards one holder in one context, which seals one pair of shares."""
 
     _cipher: ChaCha20Poly1305 = field(repr=False)
     _bound: bytes = field(repr=False)
@@ -39,19 +38,14 @@ class Seal(Secret):
         pair = index_bytes(dealer, holder)
         return cls(ChaCha20Poly1305(derive("seal", shared, context, pair)), context + pair)
 
-    def close(self, kind: str, share: int) -> bytes:
-        """Seal a share of the given kind."""
-        return self._cipher.encrypt(_nonce(kind), element_to_bytes(share), self._bound + kind.encode())
+    def close(self, mask_share: int, self_share: int) -> bytes:
+        """Seal the shares of both secrets."""
+        return self._cipher.encrypt(_NONCE, element_to_bytes(mask_share) + element_to_bytes(self_share), self._bound)
 
-    def open(self, kind: str, sealed: bytes) -> int:
-        """The share; a `WireError` for anything that this dealer did not seal for this holder, context and kind."""
+    def open(self, sealed: bytes) -> tuple[int, int]:
+        """Both shares; a `WireError` for anything that this dealer did not seal for this holder and context."""
         try:
-            return element_from_bytes(self._cipher.decrypt(_nonce(kind), sealed, self._bound + kind.encode()))
+            pair = self._cipher.decrypt(_NONCE, sealed, self._bound)
         except InvalidTag:
-            raise WireError("a sealed share does not open") from None
-
-
-def _nonce(kind: str) -> bytes:
-    if kind not in _NONCES:
-        raise UsageError(f"shares are of the kinds {', '.join(KINDS)}, not {kind!r}")
-    return _NONCES[kind]
+            raise WireError("a sealed pair of shares does not open") from None
+        return element_from_bytes(pair[:ELEMENT_SIZE]), element_from_bytes(pair[ELEMENT_SIZE:])

@@ -2,8 +2,9 @@
 
 The paper's measure (Appendix F): a user sends, for every segment, its elements at the ring width of its block.
 *Expansion* compares that with sending the quantized values in plaintext, ceil(log2 K) bits each, and with what the same
-levels would take in one block of everybody (`secagg`). Auxiliary lanes are counted apart; keys and shares are not
-counted here. `summarise` puts a plan's structure, guarantees and costs into plain data.
+levels would take in one block of everybody (`secagg`). Auxiliary lanes are counted apart. What a user sends beside its
+vector (keys, shares, signatures) has a formula of its own, which tests compare with the messages. `summarise` puts a
+plan's structure, guarantees and costs into plain data.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from heterosag.crypto.field import ELEMENT_SIZE
+from heterosag.crypto.hashing import COMMITMENT_SIZE, DIGEST_SIZE
+from heterosag.crypto.identity import SIGNATURE_SIZE
+from heterosag.crypto.keys import PUBLIC_KEY_SIZE
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan.plan import Plan
 from heterosag.vector import ring
 
-__all__ = ["Costs", "of", "summarise"]
+__all__ = ["Costs", "beside_vector", "of", "summarise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,48 @@ def of(plan: Plan) -> Costs:
         auxiliary_bits=64 * len(plan.lanes) * len(plan.segments),
         classes=tuple(subgroup.user_class for subgroup in plan.subgroups),
     )
+
+
+def beside_vector(plan: Plan, user: int, *, identities: bool = False) -> dict[str, int]:
+    """Bytes that a user sends in each phase of a round in which everybody takes part, its packed vector not counted.
+
+    Args:
+        plan: The plan of the round.
+        user: The user's roster index.
+        identities: Whether messages are signed, and the survivor set agreed on.
+
+    Returns:
+        Bytes by phase: the whole message, in `mask` what stands around the vector.
+
+    Example:
+        >>> from heterosag import Plan
+        >>> from heterosag.plan.costs import beside_vector
+        >>> sent = beside_vector(Plan.build([96], [12], 79_510, value_range=1.0, subgroup_size=8), 0)
+        >>> sent["share"], sent["unmask"]
+        (10734, 3113)
+    """
+    holders = len(plan.sharing.holders(user))
+    signature = _bin(SIGNATURE_SIZE if identities else 0)
+    head = 3 + _bin(DIGEST_SIZE) + _index(user)  # the array, kind and version, the context, and who sends it
+    vector = plan.vector_sizes()[plan.assignment[user]]
+    found = {
+        "advertise": head + 1 + 2 * _bin(PUBLIC_KEY_SIZE) + signature,
+        "share": head + _bin(COMMITMENT_SIZE) + _bin(2 * COMMITMENT_SIZE * (holders + 1)) + _bin(SEALED_SIZE * holders),
+        "mask": head + signature + 1 + _bin(vector) - vector,
+        "agree": head + signature,
+        "unmask": head + _bin(ELEMENT_SIZE * (holders + 1)),
+    }
+    return {phase: size for phase, size in found.items() if identities or phase != "agree"}
+
+
+def _bin(size: int) -> int:
+    """Bytes that so many bytes take in a message, with their header."""
+    return size + next(header for header, above in ((2, 1 << 8), (3, 1 << 16), (5, 1 << 32)) if size < above)
+
+
+def _index(user: int) -> int:
+    """Bytes that a roster index takes in a message."""
+    return next(width for width, above in ((1, 1 << 7), (2, 1 << 8), (3, 1 << 16), (5, 1 << 32)) if user < above)
 
 
 def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ no message longer than its plan allows. Whatever is wrong is a `WireError` with 
 |---|---|---|---|
 | Advertisement | user | c0 | both public keys, signed where identities are in use |
 | Roster | server | c0 | everybody's advertisement |
-| Shares | user | c1 | a sealed pair of shares and their commitments for each holder |
-| Inbox | server | c1 | who shared, and what they sealed for this user |
+| Shares | user | c1 | for each holder a sealed pair of shares, and commitments to them |
+| Inbox | server | c1 | who shared, and what they sealed for and committed to towards this user |
 | MaskedVector | user | c2 | the masked, packed vector, signed as masked under c2; which dealers' shares were bad |
 | SurvivorSet | server | c2 | who survived, and its surviving dealers' signatures that they masked under c2 |
 | Agreement | user | c2 | a signature on the survivor set |
@@ -29,7 +29,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from heterosag.crypto.hashing import DIGEST_SIZE
+from heterosag.crypto.field import ELEMENT_SIZE
+from heterosag.crypto.hashing import COMMITMENT_SIZE, DIGEST_SIZE
 from heterosag.crypto.identity import SIGNATURE_SIZE
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE
 from heterosag.crypto.seal import SEALED_SIZE
@@ -37,6 +38,7 @@ from heterosag.errors import UsageError, WireError
 from heterosag.plan import Plan
 
 __all__ = [
+    "PAIR_SIZE",
     "WIRE_VERSION",
     "Advertised",
     "Advertisement",
@@ -50,10 +52,10 @@ __all__ = [
     "NonceReveals",
     "Released",
     "Roster",
-    "SealedShares",
     "Shares",
     "SurvivorSet",
     "UnmaskRequest",
+    "cut_rows",
     "decode",
     "encode",
     "size_limit",
@@ -62,11 +64,13 @@ __all__ = [
 
 WIRE_VERSION = 2
 
+PAIR_SIZE = 2 * COMMITMENT_SIZE
+"""Bytes of the commitments to a holder's pair of shares, the mask share's first."""
+
 _Index = Annotated[int, Meta(ge=0, lt=2**32)]
 _Digest = Annotated[bytes, Meta(min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
 _PublicKey = Annotated[bytes, Meta(min_length=PUBLIC_KEY_SIZE, max_length=PUBLIC_KEY_SIZE)]
-_Sealed = Annotated[bytes, Meta(min_length=SEALED_SIZE, max_length=SEALED_SIZE)]
-_Element = Annotated[bytes, Meta(min_length=32, max_length=32)]
+_Commitment = Annotated[bytes, Meta(min_length=COMMITMENT_SIZE, max_length=COMMITMENT_SIZE)]
 _Signature = Annotated[bytes, Meta(min_length=SIGNATURE_SIZE, max_length=SIGNATURE_SIZE)]
 _MaybeSignature = Annotated[bytes, Meta(max_length=SIGNATURE_SIZE)]
 _Version = Annotated[int, Meta(ge=WIRE_VERSION, le=WIRE_VERSION)]
@@ -100,31 +104,26 @@ class Roster(Message, frozen=True, tag=2):
     advertised: list[Advertised]
 
 
-class SealedShares(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A pair of sealed shares and their commitments. `user` is the holder on the way in, the dealer on the way out."""
-
-    user: _Index
-    mask_share: _Sealed
-    self_share: _Sealed
-    mask_commitment: _Digest
-    self_commitment: _Digest
-
-
 class Shares(Message, frozen=True, tag=3):
-    """Phase share, user to server. `own_*` commit to the dealer's own shares and to its whole sigma_self."""
+    """Phase share, user to server, everything in roster order: nobody is named twice.
+
+    `sealed` has a row of SEALED_SIZE for each holder in the roster. `commitments` has two of COMMITMENT_SIZE, to the
+    mask share and to the self share, first for the dealer's own and then for each holder's. `secret_commitment` is to
+    the whole sigma_self.
+    """
 
     user: _Index
-    secret_commitment: _Digest
-    own_mask_commitment: _Digest
-    own_self_commitment: _Digest
-    shares: list[SealedShares]
+    secret_commitment: _Commitment
+    commitments: bytes
+    sealed: bytes
 
 
 class Inbox(Message, frozen=True, tag=4):
-    """Phase mask, server to user: everybody who shared, and what they sealed for this user."""
+    """Phase mask, server to user: everybody who shared, and from each of its dealers among them a row of both."""
 
     sharers: list[_Index]
-    shares: list[SealedShares]
+    commitments: bytes
+    sealed: bytes
 
 
 class MaskedVector(Message, frozen=True, tag=5):
@@ -168,10 +167,13 @@ class UnmaskRequest(Message, frozen=True, tag=8):
 
 
 class Released(Message, frozen=True, tag=9):
-    """Phase unmask, user to server: for each dealer one share, of sigma_self if it survived, else of sigma_mask."""
+    """Phase unmask, user to server: for each dealer one share, of sigma_self if it survived, else of sigma_mask.
+
+    `shares` has 32 bytes for each sharer whose shares the user holds and did not complain about, itself among them.
+    """
 
     user: _Index
-    shares: list[tuple[_Index, _Element]]
+    shares: bytes
 
 
 class NonceCommitment(Message, frozen=True, tag=10):
@@ -260,6 +262,11 @@ def _bin_header(size: int) -> bytes:
     raise UsageError(f"a vector of {size} bytes is too long for one message")
 
 
+def cut_rows(data: bytes, size: int) -> list[bytes]:
+    """Rows of one size that a message has back to back."""
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
 def vector_size(plan: Plan, subgroup: int) -> int:
     """Bytes of a packed vector of this subgroup: every segment's elements, then its auxiliary lanes."""
     return plan.vector_sizes()[subgroup]
@@ -267,9 +274,9 @@ def vector_size(plan: Plan, subgroup: int) -> int:
 
 def size_limit(plan: Plan, kind: type[Message]) -> int:
     """The most bytes a message of this kind may have under a plan: its fields at their largest."""
-    index, head, users = 5, 64, len(plan.users)
+    index, head, users, neighbours = 5, 64, len(plan.users), plan.sharing.neighbours
     advertised = 1 + index + 2 * (PUBLIC_KEY_SIZE + 2) + SIGNATURE_SIZE + 2
-    sealed = 1 + index + 2 * (SEALED_SIZE + 2) + 2 * (DIGEST_SIZE + 2)
+    sealed = SEALED_SIZE + PAIR_SIZE
     signed = 1 + index + SIGNATURE_SIZE + 2
     if kind is MaskedVector:
         return head + 2 * index + SIGNATURE_SIZE + 2 + users * index + max(plan.vector_sizes()) + 5
@@ -278,12 +285,12 @@ def size_limit(plan: Plan, kind: type[Message]) -> int:
         + {
             Advertisement: advertised,
             Roster: index + users * advertised,
-            Shares: 2 * index + 3 * (DIGEST_SIZE + 2) + users * sealed,
-            Inbox: 2 * index + users * (index + sealed),
-            SurvivorSet: 2 * index + users * index + plan.sharing.neighbours * (SIGNATURE_SIZE + 2),
+            Shares: 3 * index + 3 * COMMITMENT_SIZE + 2 + neighbours * sealed,
+            Inbox: 3 * index + users * index + neighbours * sealed,
+            SurvivorSet: 2 * index + users * index + neighbours * (SIGNATURE_SIZE + 2),
             Agreement: signed,
             UnmaskRequest: 2 * index + users * index + plan.agree_quorum * signed,
-            Released: 2 * index + users * (1 + index + 34),
+            Released: 2 * index + (neighbours + 1) * ELEMENT_SIZE,
             NonceCommitment: index + (DIGEST_SIZE + 2) + (SIGNATURE_SIZE + 2),
             NonceCommitments: index + users * (1 + (DIGEST_SIZE + 2) + (SIGNATURE_SIZE + 2)),
             NonceReveal: index + DIGEST_SIZE + 2,

@@ -21,11 +21,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
-from msgspec.structs import replace
 
 from heterosag.crypto import hashing
+from heterosag.crypto.field import ELEMENT_SIZE
 from heterosag.crypto.identity import verify
 from heterosag.crypto.keys import check_public_key
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import (
     AbandonedRoundError,
     FaultyUserError,
@@ -41,6 +42,7 @@ from heterosag.protocol.blocks import DecodedBlock, join_blocks
 from heterosag.protocol.cells import ParallelMap, check_packed_cells, empty_cells, unpack_cells
 from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
 from heterosag.protocol.guard import Guard
+from heterosag.protocol.messages import cut_rows
 from heterosag.protocol.survivors import make_admissible
 from heterosag.protocol.transitions import SERVER_TRANSITIONS, ServerPhase, next_phase
 from heterosag.protocol.unmasking import Commitments
@@ -163,22 +165,32 @@ class _Sharing(_State):
         self.shares: dict[int, wire.Shares] = {}
 
     def take(self, user: User, index: int, message: wire.Shares) -> None:
-        wanted = [holder for holder in self.plan.sharing.holders(index) if holder in self.members]
-        if [shares.user for shares in message.shares] != wanted:
-            raise FaultyUserError(user, "did not share with exactly its holders, in roster order")
+        count = len(self._holders(index))
+        if len(message.sealed) != SEALED_SIZE * count or len(message.commitments) != wire.PAIR_SIZE * (count + 1):
+            raise FaultyUserError(user, "did not share with exactly its holders")
         self.shares[index] = message
+
+    def _holders(self, dealer: int) -> list[int]:
+        """Who in the roster holds a dealer's shares: a place in its message each."""
+        return [holder for holder in self.plan.sharing.holders(dealer) if holder in self.members]
 
     def close(self) -> _Closed:
         sharers = sorted(make_admissible(self.plan, self.shares))
-        inboxes: dict[int, list[wire.SealedShares]] = {index: [] for index in sharers}
+        sealed: dict[int, list[bytes]] = {index: [] for index in sharers}
+        pairs: dict[int, list[bytes]] = {index: [] for index in sharers}
+        commitments: dict[int, Commitments] = {}
         for dealer in sharers:
-            for shares in self.shares[dealer].shares:
-                if shares.user in inboxes:
-                    inboxes[shares.user].append(replace(shares, user=dealer))
+            message, holders = self.shares[dealer], self._holders(dealer)
+            commitments[dealer] = Commitments.of(message, holders)
+            boxes, committed = cut_rows(message.sealed, SEALED_SIZE), cut_rows(message.commitments, wire.PAIR_SIZE)
+            for holder, box, pair in zip(holders, boxes, committed[1:], strict=True):
+                if holder in sealed:
+                    sealed[holder].append(box)
+                    pairs[holder].append(pair)
         messages: dict[int, wire.Message] = {
-            index: wire.Inbox(wire.WIRE_VERSION, self.context, sharers, inbox) for index, inbox in inboxes.items()
+            index: wire.Inbox(wire.WIRE_VERSION, self.context, sharers, b"".join(pairs[index]), b"".join(boxes))
+            for index, boxes in sealed.items()
         }
-        commitments = {dealer: Commitments.of(self.shares[dealer]) for dealer in sharers}
         return "close", _Masking(self.base, self.context, self.mask_keys, commitments), messages
 
 
@@ -276,11 +288,12 @@ class _Unmasking(_State):
         self.released: dict[int, dict[int, bytes]] = {}
 
     def take(self, user: User, index: int, message: wire.Released) -> None:
-        dealers = [dealer for dealer, _ in message.shares]
-        check_indices(dealers, len(self.plan.users), "released shares", sender=user)
-        if not (self.masked.members & {*self.plan.sharing.holders(index), index}).issuperset(dealers):
-            raise FaultyUserError(user, "released shares that it cannot hold")
-        self.released[index] = dict(message.shares)
+        masked = self.masked
+        dealers = sorted(masked.members & {*self.plan.sharing.holders(index), index})
+        held = [dealer for dealer in dealers if (dealer, index) not in masked.disputes]
+        if len(message.shares) != ELEMENT_SIZE * len(held):
+            raise FaultyUserError(user, "did not release one share of each user whose shares it holds")
+        self.released[index] = dict(zip(held, cut_rows(message.shares, ELEMENT_SIZE), strict=True))
 
     def close(self) -> _Closed:
         masked = self.masked

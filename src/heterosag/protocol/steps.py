@@ -20,7 +20,7 @@ from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import RoundSecrets, agree, is_canonical, pair_mask_key, public_bytes, self_mask_key
-from heterosag.crypto.seal import Seal
+from heterosag.crypto.seal import SEALED_SIZE, Seal
 from heterosag.crypto.secret import Secret
 from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError, WireError
 from heterosag.plan import Plan
@@ -135,7 +135,7 @@ def advertise(state: Fresh, secrets: RoundSecrets) -> tuple[Advertised, bytes]:
 
 
 def share(state: Advertised, data: bytes, polynomials: Polynomials, log: ReleaseLog) -> tuple[Shared, bytes]:
-    """Phase 1: check the roster, then seal a pair of shares for every holder.
+    """Phase 1: check the roster, then seal a pair of shares for every holder, in roster order.
 
     A round is shared once, claimed in the log before it is given out: other shares under the same sealing keys would
     show the difference of the two.
@@ -149,27 +149,18 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials, log: Release
     holders = [holder for holder in base.plan.sharing.holders(base.user) if holder in present]
     places = [holder + 1 for holder in (base.user, *holders)]
     own, *dealt = shamir.split_two(polynomials.mask, polynomials.self, places)
-    seals, sealed = {}, []
-    for holder, (mask_share, self_share) in zip(holders, dealt, strict=True):
+    seals, sealed, commitments = {}, [], [_commit_pair(context, base.user, base.user, own)]
+    for holder, pair in zip(holders, dealt, strict=True):
         seals[holder] = _agree(base, state.secrets.seal_key, holder, present[holder].seal_key)
-        seal = Seal.of(seals[holder], context, base.user, holder)
-        sealed.append(
-            wire.SealedShares(
-                user=holder,
-                mask_share=seal.close("mask", mask_share),
-                self_share=seal.close("self", self_share),
-                mask_commitment=commit_share("mask", context, base.user, holder, mask_share),
-                self_commitment=commit_share("self", context, base.user, holder, self_share),
-            )
-        )
+        sealed.append(Seal.of(seals[holder], context, base.user, holder).close(*pair))
+        commitments.append(_commit_pair(context, base.user, holder, pair))
     message = wire.Shares(
         version=wire.WIRE_VERSION,
         context=context,
         user=base.user,
         secret_commitment=commit_share("secret", context, base.user, base.user, state.secrets.self_secret),
-        own_mask_commitment=commit_share("mask", context, base.user, base.user, own[0]),
-        own_self_commitment=commit_share("self", context, base.user, base.user, own[1]),
-        shares=sealed,
+        commitments=b"".join(commitments),
+        sealed=b"".join(sealed),
     )
     shared = Shared(
         base=base,
@@ -278,16 +269,22 @@ def release(state: Masked, data: bytes, log: ReleaseLog, guard: Guard | None = N
     log.claim(state.context, "unmask", survivors_bytes(request.survivors))
     if guard is not None:
         guard.note(survivors)
-    shares = [
-        (dealer, element_to_bytes(self_share if dealer in survivors else mask_share))
+    shares = b"".join(
+        element_to_bytes(self_share if dealer in survivors else mask_share)
         for dealer, (mask_share, self_share) in sorted(state.held.items())
-    ]
+    )
     return wire.encode(wire.Released(version=wire.WIRE_VERSION, context=state.context, user=base.user, shares=shares))
 
 
 def commit_share(kind: str, context: bytes, dealer: int, holder: int, share: int) -> bytes:
     """The published commitment of a share (kinds mask and self) or of a whole sigma_self (kind secret)."""
     return hashing.commit(kind, context, dealer, holder, element_to_bytes(share))
+
+
+def _commit_pair(context: bytes, dealer: int, holder: int, pair: tuple[int, int]) -> bytes:
+    return commit_share("mask", context, dealer, holder, pair[0]) + commit_share(
+        "self", context, dealer, holder, pair[1]
+    )
 
 
 # --- the checks ---------------------------------------------------------------------------------------------------
@@ -346,27 +343,22 @@ def _check_set(base: Fresh, indices: Sequence[int], known: frozenset[int], what:
 def _open_shares(
     state: Shared, inbox: wire.Inbox, sharers: frozenset[int]
 ) -> tuple[dict[int, tuple[int, int]], list[int]]:
-    """The shares held for each dealer, and the dealers whose shares are missing or do not match."""
+    """The shares held for each dealer, and the dealers whose shares do not open or do not match."""
     base = state.base
-    expected = sharers.intersection(base.plan.sharing.holders(base.user))
-    dealers = [shares.user for shares in inbox.shares]
-    if any(a >= b for a, b in pairwise(dealers)) or not expected.issuperset(dealers):
-        raise FaultyServerError("the inbox holds shares of users who are no dealers of this one, or out of order")
+    dealers = [dealer for dealer in base.plan.sharing.holders(base.user) if dealer in sharers]
+    count = len(dealers)
+    if len(inbox.sealed) != SEALED_SIZE * count or len(inbox.commitments) != wire.PAIR_SIZE * count:
+        raise FaultyServerError("the inbox does not hold one pair of shares and its commitments from each dealer")
+    boxes, committed = wire.cut_rows(inbox.sealed, SEALED_SIZE), wire.cut_rows(inbox.commitments, wire.PAIR_SIZE)
     held = {base.user: state.own}
-    for shares in inbox.shares:
-        seal = Seal.of(state.seals[shares.user], state.context, shares.user, base.user)
+    for dealer, box, commitments in zip(dealers, boxes, committed, strict=True):
         try:
-            pair = seal.open("mask", shares.mask_share), seal.open("self", shares.self_share)
+            pair = Seal.of(state.seals[dealer], state.context, dealer, base.user).open(box)
         except WireError:
             continue
-        published = shares.mask_commitment, shares.self_commitment
-        committed = tuple(
-            commit_share(kind, state.context, shares.user, base.user, value)
-            for kind, value in zip(("mask", "self"), pair, strict=True)
-        )
-        if committed == published:
-            held[shares.user] = pair
-    return held, sorted(expected - held.keys())
+        if _commit_pair(state.context, dealer, base.user, pair) == commitments:
+            held[dealer] = pair
+    return held, [dealer for dealer in dealers if dealer not in held]
 
 
 def _agree(base: Fresh, mine: X25519PrivateKey, other: int, theirs: bytes) -> bytes:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
+from heterosag.crypto.hashing import COMMITMENT_SIZE
 from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.secret import Secret
 from heterosag.errors import TooFewSurvivorsError, WireError
@@ -32,18 +33,22 @@ __all__ = ["Commitments", "Rebuilt", "rebuild", "remove_masks"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commitments:
-    """What a dealer published with its shares: by kind and holder, and for the whole of sigma_self."""
+    """What a dealer published: commitments to each holder's pair of shares, its own first, and to all of sigma_self."""
 
     secret: bytes
-    shares: dict[str, dict[int, bytes]]
+    pairs: bytes
+    places: dict[int, int]
 
     @classmethod
-    def of(cls, message: wire.Shares) -> Commitments:
-        """Collect them from a dealer's message; its own share is one of its holders'."""
-        mask = {entry.user: entry.mask_commitment for entry in message.shares}
-        own = {entry.user: entry.self_commitment for entry in message.shares}
-        mask[message.user], own[message.user] = message.own_mask_commitment, message.own_self_commitment
-        return cls(secret=message.secret_commitment, shares={"mask": mask, "self": own})
+    def of(cls, message: wire.Shares, holders: Sequence[int]) -> Commitments:
+        """Take them from a dealer's message, whose first pair is its own."""
+        places = {holder: place for place, holder in enumerate((message.user, *holders))}
+        return cls(secret=message.secret_commitment, pairs=message.commitments, places=places)
+
+    def of_share(self, kind: str, holder: int) -> bytes:
+        """The commitment to a holder's share of the given kind."""
+        start = wire.PAIR_SIZE * self.places[holder] + COMMITMENT_SIZE * (kind == "self")
+        return self.pairs[start : start + COMMITMENT_SIZE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +148,7 @@ class _SecretCheck:
 
     def share(self, holder: int, value: int) -> bool:
         committed = hashing.commit(self.kind, self.context, self.dealer, holder, element_to_bytes(value))
-        return committed == self.commitments.shares[self.kind].get(holder)
+        return committed == self.commitments.of_share(self.kind, holder)
 
 
 def _combine(shares: Mapping[int, int], threshold: int) -> int | None:

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import RULES
+from heterosag.crypto.field import ELEMENT_SIZE
+from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import HeteroSagError, PlanError
 from heterosag.plan import Plan
 from heterosag.protocol import Client, Identity, Policy, RoundId, Server
@@ -171,15 +173,12 @@ def _in_advertisement(told: _Told, data: bytes) -> list[_Row]:
 
 def _in_shares(told: _Told, data: bytes) -> list[_Row]:
     message = wire.decode(wire.Shares, data, plan=told.plan)
-    first = message.shares[0]
-    sealed = sum(len(share.mask_share) + len(share.self_share) for share in message.shares)
-    commitments = sum(len(share.mask_commitment) + len(share.self_commitment) for share in message.shares)
-    own = len(message.secret_commitment) + len(message.own_mask_commitment) + len(message.own_self_commitment)
+    holders = len(message.sealed) // SEALED_SIZE
     return [
         ("context c1", len(message.context), _hex(message.context)),
-        (f"sealed shares for {len(message.shares)} users", sealed, _hex(bytes(first.mask_share))),
-        ("commitments to them", commitments, _hex(first.mask_commitment)),
-        ("commitments to its own", own, _hex(message.secret_commitment)),
+        (f"sealed pairs of shares for {holders} users", len(message.sealed), _hex(message.sealed)),
+        ("commitments to them, and to its own", len(message.commitments), _hex(message.commitments)),
+        ("commitment to its self-mask secret", len(message.secret_commitment), _hex(message.secret_commitment)),
     ]
 
 
@@ -202,12 +201,11 @@ def _in_agreement(told: _Told, data: bytes) -> list[_Row]:
 
 def _in_release(told: _Told, data: bytes) -> list[_Row]:
     message = wire.decode(wire.Released, data, plan=told.plan)
-    alive = {told.plan.index(user) for user in told.waiting}
-    own = sum(len(share) for dealer, share in message.shares if dealer in alive)
-    pair = sum(len(share) for dealer, share in message.shares if dealer not in alive)
+    own = ELEMENT_SIZE * len(told.waiting)
+    pair = len(message.shares) - own
     return [
         ("context c2", len(message.context), _hex(message.context)),
-        ("shares of survivors' self-mask secrets", own, _hex(message.shares[0][1])),
+        ("shares of survivors' self-mask secrets", own, _hex(message.shares)),
         ("shares of dropped out users' mask secrets", pair, "none dropped out" if not pair else f"{pair} bytes"),
     ]
 
