@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from heterosag import flower as flower
     from heterosag import ledger as ledger
     from heterosag import planner as planner
+    from heterosag import privacy as privacy
     from heterosag.errors import AbandonedRoundError as AbandonedRoundError
     from heterosag.errors import ExposedUsersError as ExposedUsersError
     from heterosag.errors import FaultyBlockError as FaultyBlockError
@@ -72,6 +73,7 @@ _PACKAGES = (
     "ledger",
     "plan",
     "planner",
+    "privacy",
     "protocol",
     "report",
     "simulation",

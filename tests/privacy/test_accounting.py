@@ -1,0 +1,248 @@
+"""From bounds to epsilon: the published checks, both views, and the noise that a target needs."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cases import each
+
+from heterosag.errors import PlanError, UsageError
+from heterosag.privacy import accounting
+from heterosag.privacy.accounting import (
+    ORDERS,
+    NoisyRound,
+    NoisySegment,
+    View,
+    cheapest_order,
+    divergence,
+    epsilon,
+    noise_multiplier_for,
+    overhead,
+    rho,
+)
+
+DELTA = 1e-5
+
+
+def noisy(z: float = 3.0, honest: int = 9, trials: int = 1, size: int = 10_000, **more: Any) -> NoisyRound:
+    segment = NoisySegment(size=size, trials=trials, everywhere=more.pop("everywhere", honest))
+    return NoisyRound(noise_multiplier=z, honest=honest, segments=(segment,), **more)
+
+
+def least(price: Any) -> float:
+    return min(price(order) for order in ORDERS)
+
+
+# --- published figures --------------------------------------------------------------------------------------------
+
+
+@each(
+    "honest, trials, z, rounds, published",
+    [(9, 1, 2.99, 20, 8.270), (9, 1, 3.0, 1, 1.606), (32, 15, 0.68, 1, 7.778), (32, 15, 2.99, 20, 7.939)],
+)
+def test_epsilon_at_the_largest_theta_is_as_published(
+    honest: int, trials: int, z: float, rounds: int, published: float
+) -> None:
+    def price(order: float) -> float:
+        cost = float(rho(honest, trials, 0.125, [order])[0]) * honest / (4 * z**2 * trials)
+        return rounds * cost + overhead(order, DELTA)
+
+    guess = 1 + math.sqrt(-math.log(DELTA) * 2 * z**2 / rounds)
+    assert cheapest_order(price, guess)[0] == pytest.approx(published, abs=2e-3)
+
+
+def test_gaussian_noise_converts_as_published() -> None:
+    assert cheapest_order(lambda order: order / 2 + overhead(order, DELTA), 6.0)[0] == pytest.approx(4.753, abs=1e-3)
+
+
+@each("sigma, delta", [(0.7, 1e-5), (1.0, 1e-5), (3.0, 1e-6), (30.0, 1e-7)])
+def test_conversion_is_above_the_exact_epsilon_of_gaussian_noise(sigma: float, delta: float) -> None:
+    """The exact delta of the Gaussian mechanism (Balle, Wang 2018) at the converted epsilon is at most delta."""
+    found = least(lambda order: order / (2 * sigma**2) + overhead(order, delta))
+
+    def normal(x: float) -> float:
+        return math.erfc(-x / math.sqrt(2)) / 2
+
+    exact = normal(0.5 / sigma - found * sigma) - math.exp(found) * normal(-0.5 / sigma - found * sigma)
+    assert delta / 30 < exact <= delta
+
+
+# --- one round ----------------------------------------------------------------------------------------------------
+
+
+def test_a_round_costs_a_little_more_than_gaussian_noise_would() -> None:
+    for order in (2.0, 8.0):
+        ideal = order / (2 * 3.0**2)
+        assert ideal < divergence(noisy(), order) < 1.08 * ideal
+        assert ideal < divergence(noisy(honest=200, size=10**6), order) < 1.01 * ideal
+
+
+def test_the_worst_of_the_users_segments_counts() -> None:
+    short, long = NoisySegment(size=16, trials=16, everywhere=9), NoisySegment(size=10**6, trials=1, everywhere=9)
+    both = NoisyRound(noise_multiplier=3.0, honest=9, segments=(short, long))
+    costs = [divergence(replace(both, segments=(one,)), 4.0) for one in (short, long)]
+    assert costs[0] > 1.01 * costs[1]
+    assert divergence(both, 4.0) == max(costs)
+
+
+def test_the_model_hides_in_everybody() -> None:
+    found = divergence(noisy(everywhere=90), 4.0, "model")
+    assert found == pytest.approx(4.0 / (2 * 9.0 * 10), rel=0.02)
+    assert divergence(noisy(everywhere=90), 4.0, "server") == divergence(noisy(), 4.0, "model")
+
+
+def test_a_clip_bit_costs_what_its_coordinate_does() -> None:
+    extra = divergence(noisy(clip_bit=30), 4.0) - divergence(noisy(), 4.0)
+    assert extra == pytest.approx(float(rho(30, 16, 0.125, [4.0])[0]) / 64)
+
+
+@each(
+    "change, problem",
+    [
+        ({"segments": ()}, "at least one segment"),
+        ({"clip_bit": -1}, "clip_bit"),
+        ({"clip_bit": True}, "clip_bit"),
+        ({"failure_probability": 1.0}, "probability"),
+        ({"failure_probability": math.nan}, "probability"),
+        ({"honest": 0}, "honest"),
+        ({"segments": (NoisySegment(size=10_000, trials=1, everywhere=0),)}, "honest"),
+        ({"noise_multiplier": 0.0}, "noise multiplier"),
+    ],
+)
+def test_rounds_without_meaning_are_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        replace(noisy(), **change)
+
+
+def test_levels_that_are_too_few_are_refused_with_the_least() -> None:
+    with pytest.raises(PlanError, match="take at least 17, or more noise"):
+        noisy(z=3.0, size=1)
+
+
+@each(
+    "values, problem",
+    [
+        ((9, 1, 0.0, [2.0]), "theta"),
+        ((9, 1, 0.126, [2.0]), "theta"),
+        ((9, 1, math.nan, [2.0]), "theta"),
+        ((9, 1, 0.125, [1.0]), "orders"),
+        ((9, 1, 0.125, [2.0, 1025.0]), "orders"),
+        ((9, 1, 0.125, [math.nan]), "orders"),
+        ((0, 1, 0.125, [2.0]), "honest"),
+        ((9, 0, 0.125, [2.0]), "trials"),
+    ],
+)
+def test_bounds_without_meaning_are_refused(values: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        rho(*values)
+
+
+def test_theta_is_rounded_up_to_a_grid() -> None:
+    assert rho(9, 1, 0.1, [2.0]) == rho(9, 1, 103 / 1024, [2.0]) < rho(9, 1, 0.1007, [2.0])
+    assert rho(9, 1, 1e-9, [2.0]) == rho(9, 1, 1 / 64, [2.0])
+    assert rho(9, 1, 0.125, []).size == 0
+
+
+def test_a_view_that_nobody_has_is_refused() -> None:
+    with pytest.raises(UsageError, match="server or model"):
+        divergence(noisy(), 2.0, "both")  # type: ignore[arg-type]
+
+
+# --- epsilon ------------------------------------------------------------------------------------------------------
+
+
+@each("view", ["server", "model"])
+def test_epsilon_falls_with_noise_and_users_and_rises_with_rounds_and_theta(view: View) -> None:
+    def at(rounds: int = 20, **change: Any) -> float:
+        return epsilon(noisy(**change), rounds=rounds, delta=DELTA, view=view)
+
+    for values in (
+        [at(z=z) for z in (8.0, 5.0, 3.0, 2.0, 1.0, 0.5)],
+        [at(rounds=rounds) for rounds in (1, 2, 5, 20, 100)],
+        [at(honest=honest, z=1.0 * math.sqrt(honest)) for honest in (60, 20, 9, 4)],  # the same noise of one user
+        [at(size=size) for size in (10_000, 1000, 400, 260)],
+    ):
+        assert values == sorted(values)
+        assert values[0] < values[-1]
+
+
+def test_fewer_honest_survivors_than_the_noise_was_planned_for_cost_more() -> None:
+    """The variance of one user is z^2 c^2 / h: a plan that counts on more of them needs them."""
+    values = [epsilon(noisy(z=3.0, everywhere=n), rounds=20, delta=DELTA, view="model") for n in (200, 90, 30, 9, 3)]
+    assert values == sorted(values)
+
+
+def test_the_search_finds_the_least_of_all_orders() -> None:
+    for z, rounds in ((3.0, 20), (0.5, 1), (30.0, 1), (1.0, 500), (2.0, 3)):
+        one = noisy(z=z)
+        of_all = least(lambda order, one=one, n=rounds: n * divergence(one, order) + overhead(order, DELTA))
+        assert epsilon(one, rounds=rounds, delta=DELTA) == pytest.approx(of_all, rel=1e-9)
+
+
+def test_failures_are_part_of_delta() -> None:
+    half = noisy(failure_probability=DELTA / 2)
+    assert epsilon(half, rounds=20, delta=DELTA) == epsilon(noisy(), rounds=20, delta=DELTA / 2)
+    with pytest.raises(UsageError, match="must exceed"):
+        epsilon(half, rounds=20, delta=DELTA / 2)
+
+
+@each("change, problem", [({"rounds": 0}, "rounds"), ({"rounds": True}, "rounds"), ({"delta": 0.0}, "delta"),
+                          ({"delta": 1.0}, "delta")])  # fmt: skip
+def test_an_epsilon_of_nothing_is_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        epsilon(noisy(), **({"rounds": 1, "delta": DELTA} | change))
+
+
+# --- the noise for a target ---------------------------------------------------------------------------------------
+
+
+@each(
+    "target, rounds, view, change",
+    [
+        (8.0, 20, "server", {}),
+        (8.0, 20, "model", {"everywhere": 90}),
+        (1.0, 1, "server", {}),
+        (8.0, 20, "server", {"size": 160}),
+        (8.0, 20, "server", {"size": 100, "trials": 3, "honest": 12}),
+        (8.0, 20, "server", {"clip_bit": 300}),
+        (30.0, 1, "server", {"trials": 15, "honest": 6, "size": 16}),
+    ],
+)
+def test_the_noise_for_a_target_meets_it_and_is_hardly_more(
+    target: float, rounds: int, view: View, change: dict[str, Any]
+) -> None:
+    like = noisy(z=10.0, **change)
+    z = noise_multiplier_for(like, target_epsilon=target, target_delta=DELTA, rounds=rounds, view=view)
+    assert epsilon(replace(like, noise_multiplier=z), rounds=rounds, delta=DELTA, view=view) <= target
+    try:
+        less = replace(like, noise_multiplier=0.997 * z)
+    except PlanError:
+        return  # the levels need that much
+    assert epsilon(less, rounds=rounds, delta=DELTA, view=view) > target
+
+
+def test_levels_may_need_more_noise_than_the_target() -> None:
+    like = noisy(z=20.0, size=16)
+    z = noise_multiplier_for(like, target_epsilon=50.0, target_delta=DELTA, rounds=1)
+    assert z == pytest.approx(4 * math.sqrt(9))
+    assert epsilon(replace(like, noise_multiplier=z), rounds=1, delta=DELTA) < 50.0
+
+
+def test_a_target_that_no_noise_meets_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no noise keeps 500 rounds within epsilon 0\.5"):
+        noise_multiplier_for(noisy(clip_bit=3), target_epsilon=0.5, target_delta=DELTA, rounds=500)
+    with pytest.raises(UsageError, match="no noise"):
+        noise_multiplier_for(noisy(), target_epsilon=1e-3, target_delta=DELTA, rounds=1)
+    for wrong in (0.0, math.nan, math.inf):
+        with pytest.raises(UsageError, match="epsilon is a positive number"):
+            noise_multiplier_for(noisy(), target_epsilon=wrong, target_delta=DELTA, rounds=1)
+
+
+def test_examples_run() -> None:
+    result = doctest.testmod(accounting)
+    assert result.failed == 0
+    assert result.attempted > 8

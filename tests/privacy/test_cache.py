@@ -1,0 +1,132 @@
+"""Bounds on disk: found again, never believed when damaged, never needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from cases import each
+
+from heterosag.privacy import cache
+from heterosag.privacy.cache import folder, look_up
+
+INPUTS = (9, 1, 128)
+
+
+class Source:
+    """Computes, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[float]] = []
+
+    def __call__(self, orders: Sequence[float]) -> list[float]:
+        self.asked.append(list(orders))
+        return [order / 3 for order in orders]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "heterosag"
+
+
+def ask(*orders: float, restart: bool = True) -> list[list[float]]:
+    """What had to be computed for these orders, in a new process."""
+    if restart:
+        cache._memory.clear()
+    source = Source()
+    assert look_up(INPUTS, orders, source) == [order / 3 for order in orders]
+    return source.asked
+
+
+def test_what_was_computed_is_found_again(place: Path) -> None:
+    assert ask(2.0, 4.0, 2.0) == [[2.0, 4.0]]
+    assert ask(4.0, 2.0, restart=False) == []
+    assert ask(2.0) == []
+    assert ask(2.0, 8.0) == [[8.0]]
+    assert ask(2.0, 4.0, 8.0) == []
+    assert [path.name for path in place.iterdir()] == [f"rho-{cache.VERSION}-9-1-128.json"]
+
+
+def test_another_version_knows_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(2.0)
+    monkeypatch.setattr(cache, "VERSION", cache.VERSION + 1)
+    assert ask(2.0) == [[2.0]]
+    assert len(list(place.iterdir())) == 2
+
+
+def test_other_inputs_know_nothing(place: Path) -> None:
+    ask(2.0)
+    [file] = place.iterdir()
+    file.rename(place / f"rho-{cache.VERSION}-10-1-128.json")
+    source = Source()
+    look_up((10, 1, 128), [2.0], source)
+    assert source.asked == [[2.0]]
+
+
+def damaged(content: bytes) -> list[bytes]:
+    values = json.loads(content)
+    smaller = json.loads(content)
+    smaller["values"][(2.0).hex()] = (1e-9).hex()
+    return [
+        b"",
+        content[:-7],
+        content + b" {}",
+        b"[" * 100_000,
+        b"\xff\xfe\x00",
+        b"[1, 2]",
+        b"3",
+        json.dumps(values | {"values": [1]}).encode(),
+        json.dumps(values | {"checksum": 5}).encode(),
+        json.dumps({"values": values["values"]}).encode(),
+        json.dumps(smaller).encode(),
+    ]
+
+
+@each("kind", range(11))
+def test_a_damaged_file_is_ignored_and_written_anew(
+    kind: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("damaged")))
+    ask(2.0)
+    [file] = (folder() or Path()).iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(damaged(whole)[kind])
+    assert ask(2.0) == [[2.0]]
+    assert file.read_bytes() == whole
+    assert ask(2.0) == []
+
+
+def test_without_a_place_to_write_memory_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "heterosag").write_text("a file where the folder would be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert ask(2.0) == [[2.0]]
+    assert ask(2.0, restart=False) == []
+    assert ask(2.0) == [[2.0]]
+    assert [path.name for path in tmp_path.iterdir()] == ["heterosag"]
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(place: Path) -> None:
+    (place / f"rho-{cache.VERSION}-9-1-128.json").mkdir(parents=True)
+    assert ask(2.0) == [[2.0]]
+    assert len(list(place.iterdir())) == 1
+
+
+def test_without_a_home_memory_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert folder() is None
+    assert ask(2.0) == [[2.0]]
+    assert ask(2.0, restart=False) == []
+
+
+def test_the_folder_is_below_the_home_folder_unless_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for named in ("", "relative/path"):
+        monkeypatch.setenv("XDG_CACHE_HOME", named)
+        assert folder() == tmp_path / ".cache" / "heterosag"
