@@ -289,7 +289,7 @@ def summarise_bytes() -> None:
         plan = Plan.build([users], [12], 79_510, value_range=1.0, subgroup_size=8)
         holders, sent = plan.sharing.holders(0), beside_vector(plan, 0)
         indices = sum(1 if holder < 128 else 2 if holder < 256 else 3 for holder in holders)
-        # 0.1.0: a head, three digests and [holder, two sealed shares, two digests] each; a head and [dealer, share] each
+        # 0.1.0: a head, three digests, [holder, two sealed shares, two digests] each; a head, [dealer, share] each
         before = {"share": 143 + 169 * len(holders) + indices, "unmask": 41 + 36 + 35 * len(holders) + indices}
         rows.append(
             {"users": users, "graph": "complete" if plan.sharing.complete else "sparse", "holders": len(holders)}
@@ -307,7 +307,8 @@ def summarise_bytes() -> None:
 def share_bytes() -> str:
     """Bytes of shares and unmasking, before and now."""
     lines = [
-        "What user 0 sends beside its vector when everybody takes part (`heterosag.plan.costs.beside_vector`), in bytes:\n",
+        "What user 0 sends beside its vector when everybody takes part (`heterosag.plan.costs.beside_vector`), in "
+        "bytes:\n",
         "| users | graph | holders | shares in 0.1.0 | now | unmasking in 0.1.0 | now | both, of 0.1.0's |",
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
