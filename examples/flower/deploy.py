@@ -1,8 +1,8 @@
 """A real deployment on loopback: a SuperLink, SuperNodes in processes of their own, one killed, one malicious.
 
 `python deploy.py` signs the app, starts everything, runs the app, kills a node in the middle of the last round, prints
-accuracy and bytes, and leaves no process behind. Whoever may submit an app to a node reads its data, so these nodes run
-the signed app and no other (`hub.py`).
+accuracy, bytes, trips and seconds, and leaves no process behind. Whoever may submit an app to a node reads its data, so
+these nodes run the signed app and no other (`hub.py`). `--compare` first runs it with every round set up by itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 HUB = str(HERE / "hub.py")
 APP = "@heterosag/heterosag-digits"  # publisher and name in pyproject.toml
-STAGES = 4  # messages to a node in a round: advertise, share, mask, unmask
-SHARE = 3  # which of them asks for shares in the first round: hello and advertise come before
+FIRST = 5  # messages to a node in the first round: hello, advertise, share, mask, unmask
+STEADY = 2  # in a round that was set up ahead: mask, unmask
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -180,44 +180,64 @@ def start(deployment: Deployment) -> None:
         deployment.start_node(place, config + " malicious=true" * (place == nodes - 1), trusted)
 
 
-def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0) -> dict[str, object]:
-    result = home / "result.json"
+def run_app(deployment: Deployment, rounds: int, name: str, timeout: float, *, prepare: bool) -> dict[str, object]:
+    """Run the app once, and print what it logs."""
+    result = deployment.home / f"{name}.json"
+    settings = (
+        f'nodes={deployment.nodes} rounds={rounds} stage-timeout={timeout} result="{result}" '
+        f'record="{deployment.home / name}" prepare={str(prepare).lower()}'
+    )
+    words = [str(BIN / "flwr"), "run", APP, "loopback", "--run-config", settings, "--stream"]
+    before = loopback_bytes()
+    client = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=deployment.environment
+    )
+    with client:
+        assert client.stdout is not None
+        try:
+            for line in client.stdout:
+                print(line, end="", flush=True)
+        finally:
+            client.kill()
+    return wait_for(result, timeout) | {"loopback_bytes": loopback_bytes() - before}
+
+
+def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0, *, compare: bool = False) -> dict[str, object]:
+    """The app on a deployment of its own, a node killed when it is asked to mask in the last round."""
     deployment = Deployment(home, nodes)
     victim = f"node-{2 * nodes // 3}"
-    record = home / "record"
-    settings = f'nodes={nodes} rounds={rounds} stage-timeout={timeout} result="{result}" record="{record}"'
+    alone: dict[str, object] = {}
     try:
         start(deployment)
-        words = [str(BIN / "flwr"), "run", APP, "loopback", "--run-config", settings, "--stream"]
-        before = loopback_bytes()
-        murder = threading.Thread(target=deployment.kill_at, args=(victim, SHARE + STAGES * (rounds - 1)), daemon=True)
-        murder.start()
-        client = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=deployment.environment
-        )
-        with client:
-            assert client.stdout is not None
-            try:
-                for line in client.stdout:
-                    print(line, end="", flush=True)
-            finally:
-                client.kill()
-        found = wait_for(result, timeout)
+        if compare:
+            alone = {"each_round_by_itself": run_app(deployment, rounds, "alone", timeout, prepare=False)}
+        received = (deployment.home / f"{victim}.log").read_text(errors="replace").count("Received successfully")
+        message = received + FIRST + STEADY * (rounds - 2) + 1 if rounds > 1 else received + FIRST - 1
+        threading.Thread(target=deployment.kill_at, args=(victim, message), daemon=True).start()
+        found = run_app(deployment, rounds, "prepared", timeout, prepare=True)
     finally:
         deployment.over.set()
         deployment.kill_all()
-    return found | {"loopback_bytes": loopback_bytes() - before}
+    return found | alone
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run the app on a SuperLink and SuperNodes on this machine.")
-    parser.add_argument("--nodes", type=int, default=11)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--nodes", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compare", action="store_true", help="first with every round set up by itself")
+    parser.add_argument("--summary", type=Path, help="where to write what came out, as JSON")
     given = parser.parse_args()
+    began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind then either
     with tempfile.TemporaryDirectory() as home:
-        found = run(given.nodes, given.rounds, Path(home))
+        found = run(given.nodes, given.rounds, Path(home), compare=given.compare)
     print(json.dumps(found, indent=2))
+    if given.summary:
+        words = ["python examples/flower/deploy.py", f"--nodes {given.nodes} --rounds {given.rounds}"]
+        command = " ".join([*words, "--compare"][: 2 + given.compare])
+        about = {"command": command, "seed": None, "seconds": round(time.monotonic() - began, 3)}
+        given.summary.write_text(json.dumps(about | found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ def main(grid: Grid, context: Context) -> None:
         timeouts=float(config["stage-timeout"]),
         options={"subgroup_size": 2, "min_survivors": 2, "min_robustness": 0.0},
         record=str(config["record"]) or None,
+        prepare=bool(config["prepare"]),  # whether the next round is set up on this round's trips
     )
     x, y = load_part(nodes, nodes)
 
@@ -56,6 +57,7 @@ def main(grid: Grid, context: Context) -> None:
                 "survivors": len(done.survivors),
                 "lost": {str(node): why for node, why in done.lost.items()},
                 "error": done.error,
+                "trips": done.trips,
                 "protocol_bytes_up": total(done.received_bytes),
                 "wire_bytes_up": total(done.wire_received),
                 "wire_bytes_down": total(done.wire_sent),
