@@ -23,6 +23,7 @@ from bench import (
     flower,
     identities,
     large,
+    ledger,
     machine,
     masking,
     planning,
@@ -57,6 +58,7 @@ FULL: dict[str, Suite] = SHORT | {
     "peer": lambda: against_peer.rows(against_peer.FULL),
     "scaling": lambda: scaling.rows(full=True),
     "large": large.rows,
+    "ledger": ledger.rows,
 }
 
 

@@ -65,9 +65,8 @@ def flower() -> str:
 def rest() -> str:
     """The suites that need no words."""
     found = load()["rows"]
-    return _table(
-        [row for name in ("startup", "sharing", "training", "convolutions", "planning") for row in found[name]]
-    )
+    suites = ("startup", "sharing", "training", "convolutions", "planning", "ledger")
+    return _table([row for name in suites for row in found[name]])
 
 
 def secagg() -> str:
