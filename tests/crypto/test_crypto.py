@@ -3,6 +3,7 @@
 import hmac
 import pickle
 
+import numpy as np
 import pytest
 from cases import each
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,7 +26,7 @@ from heterosag.crypto.keys import (
     public_bytes,
     self_mask_key,
 )
-from heterosag.crypto.keystream import Keystream, chunk_buffer, keystream
+from heterosag.crypto.keystream import Keystream, chunk_buffer, draw_words, keystream
 from heterosag.crypto.seal import SEALED_SIZE, Seal
 from heterosag.crypto.shamir import coefficients, combine, random_polynomial, split, split_two
 from heterosag.errors import UsageError, WireError
@@ -81,6 +82,15 @@ def test_keystream_can_be_read_from_any_block() -> None:
         keystream(key, 1, start=8)
     with pytest.raises(UsageError, match="32 bytes"):
         keystream(b"short", 1)
+
+
+def test_words_are_those_of_the_keystream_in_whole_groups() -> None:
+    key = bytes(range(32))
+    whole = np.frombuffer(keystream(key, 4 * 300_000), dtype="<u4")
+    for start, stop, together in ((0, 300_000, 1), (5, 250_000, 7), (3, 140_003, 15), (8, 8, 1), (0, 131_070, 65_535)):
+        parts = [part.copy() for part in draw_words(key, start, stop, together=together)]
+        assert all(part.size % together == 0 for part in parts[:-1])
+        assert np.array_equal(np.concatenate([np.empty(0, np.uint32), *parts]), whole[start:stop])
 
 
 def test_a_stream_is_the_keystream_read_once() -> None:

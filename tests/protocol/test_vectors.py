@@ -43,7 +43,9 @@ from heterosag.crypto.seal import Seal
 from heterosag.plan import Cell, Plan, PlannedBlock
 from heterosag.plan.assignment import assign
 from heterosag.plan.build import seed_bytes
+from heterosag.plan.noise import noise_range
 from heterosag.plan.sharing import sparse_graph
+from heterosag.privacy.mechanism import count_trials, decode_mean, thresholds, word_starts
 from heterosag.protocol import MemoryReleaseLog, Server, masks
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import CellLanes, check_packed_cells, empty_cells, pack_cells, reduce_cells, unpack_cells
@@ -299,6 +301,30 @@ def test_values_that_must_be_refused(bad: Case) -> None:
     values = np.array([float(value) for value in bad["values"]])
     words, out = np.array(bad["words"], dtype=np.uint32), np.zeros(len(values), dtype=np.uint8)
     raises(bad, lambda: quantize(values, bad["level"], tuple(bad["range"]), words, out=out))
+
+
+def test_noise() -> None:
+    for case in cases("noise"):
+        if case["function"] == "word_starts":
+            assert word_starts(case["sizes"], case["trials"]) == case["starts"]
+        elif case["function"] == "noise_range":
+            given = [case[name] for name in ("noise_multiplier", "clipping_norm", "honest", "trials", "size")]
+            found = noise_range(*given)
+            for name in ("block_range", "coordinate_limit", "theta"):
+                assert getattr(found, name) == pytest.approx(case[name], rel=1e-15)
+        else:
+            values, out = np.array(case["values"], dtype=np.float64), np.empty(len(case["values"]), dtype=np.uint8)
+            ranges = {"block_range": case["block_range"], "theta": case["theta"]}
+            trials, key, first = case["trials"], unhex(case["key"]), case["first_word"]
+            assert thresholds(values, case["factor"], **ranges).tolist() == case["thresholds"]
+            count_trials(values, case["factor"], trials=trials, key=key, first_word=first, out=out, **ranges)
+            assert out.tolist() == case["counts"]
+            assert decode_mean(out, 1, trials, case["block_range"]).tolist() == case["decoded"]
+
+
+@must_fail("noise")
+def test_noise_that_must_be_refused(bad: Case) -> None:
+    raises(bad, lambda: noise_range(bad["noise_multiplier"], 1.0, bad["honest"], bad["trials"], bad["size"]))
 
 
 def test_rotation() -> None:

@@ -39,6 +39,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "masks": lanes.masked,
     "quantize": lanes.quantized,
     "rotation": lanes.rotated,
+    "noise": lanes.counted,
     "packing": lanes.packed,
     "messages": messages.encoded,
     "round_plain": whole_rounds.plain,

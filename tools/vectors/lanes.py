@@ -10,6 +10,8 @@ from material import document, fraction, hashed, whole
 from heterosag.crypto.hashing import digest, index_bytes
 from heterosag.crypto.keystream import keystream
 from heterosag.plan import Cell, PlannedBlock
+from heterosag.plan.noise import noise_range
+from heterosag.privacy.mechanism import count_trials, decode_mean, thresholds, word_starts
 from heterosag.protocol import masks
 from heterosag.protocol.cells import CellLanes, pack_cells, reduce_cells
 from heterosag.protocol.rounding import Rounding
@@ -202,6 +204,78 @@ def _quantize_case(
         "quantized": out.tolist(),
         "clipped": clipped,
         "decoded": dequantize(out, 1, level, ends).tolist(),
+    }
+
+
+def counted() -> Document:
+    """noise.json."""
+    values = [0.0, 0.25, -0.25, 2.0**-31, -(2.0**-31), 3 * 2.0**-30, 0.4999, -0.4999, 0.5, 7.0, -1e300, 1e-300]
+    shapes: list[tuple[str, list[float], float | None, int, float, float]] = [
+        ("two levels", values, 1.0, 1, 2.0, 0.125),
+        ("sixteen levels", values, 1.0, 15, 2.0, 0.125),
+        ("a scaled update", values, 0.3, 3, 0.75, 0.1),
+        ("a limit that is no power of two", values, 1.0, 4, 0.5, 0.01),
+        ("an update of zero norm", values, 0.0, 3, 2.0, 0.125),
+        ("an update that is not finite", values, None, 3, 2.0, 0.125),
+        ("nothing", [], 1.0, 3, 2.0, 0.125),
+    ]
+    cases = [_count_case(place, *shape) for place, shape in enumerate(shapes)]
+    sizes, trials = [10, 20, 0, 5], [15, 1, 7, 3]
+    cases.append({"function": "word_starts", "sizes": sizes, "trials": trials, "starts": word_starts(sizes, trials)})
+    for z, norm, honest, number, size in ((3.0, 1.0, 9, 1, 10_000), (0.5, 0.25, 32, 15, 4096), (16.0, 2.0, 4, 4, 9)):
+        found = noise_range(z, norm, honest, number, size)
+        cases.append(
+            {
+                "function": "noise_range",
+                "noise_multiplier": z,
+                "clipping_norm": norm,
+                "honest": honest,
+                "trials": number,
+                "size": size,
+                "block_range": found.block_range,
+                "coordinate_limit": found.coordinate_limit,
+                "theta": found.theta,
+            }
+        )
+    must_fail: list[Document] = [
+        {
+            "name": "too few levels",
+            "noise_multiplier": 1.0,
+            "honest": 9,
+            "trials": 143,
+            "size": 16,
+            "error": "PlanError",
+        },
+        {"name": "no noise", "noise_multiplier": 0.0, "honest": 9, "trials": 1, "size": 16, "error": "UsageError"},
+    ]
+    about = (
+        "The privacy mechanism: values to thresholds, counts of a key's words below them, and the mean that a sum of "
+        "counts decodes to. The factor scales an update to its clipping norm; null is that of an update that is not "
+        "finite. Floats in noise_range are to be met to fifteen digits, all else exactly."
+    )
+    return document(about, cases, must_fail)
+
+
+def _count_case(
+    place: int, name: str, values: list[float], factor: float | None, trials: int, block_range: float, theta: float
+) -> Document:
+    array, out = np.array(values), np.empty(len(values), dtype=np.uint8)
+    first_word, key = 5 * place, hashed("noise", name)
+    given = {"block_range": block_range, "theta": theta}
+    count_trials(array, factor, trials=trials, key=key, first_word=first_word, out=out, **given)
+    return {
+        "function": "count_trials",
+        "name": name,
+        "values": values,
+        "factor": factor,
+        "trials": trials,
+        "block_range": block_range,
+        "theta": theta,
+        "key": key.hex(),
+        "first_word": first_word,
+        "thresholds": thresholds(array, factor, **given).tolist(),
+        "counts": out.tolist(),
+        "decoded": decode_mean(out, 1, trials, block_range).tolist(),
     }
 
 

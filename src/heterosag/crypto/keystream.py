@@ -6,6 +6,8 @@ key agree byte for byte, and a stream object hands each byte out once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
@@ -14,12 +16,26 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from heterosag.errors import UsageError
 
-__all__ = ["BLOCK_SIZE", "CHUNK_SIZE", "KEY_SIZE", "Keystream", "chunk_buffer", "keystream"]
+__all__ = [
+    "BLOCK_SIZE",
+    "CHUNK_SIZE",
+    "CHUNK_WORDS",
+    "KEY_SIZE",
+    "Keystream",
+    "chunk_buffer",
+    "draw_words",
+    "keystream",
+]
 
 KEY_SIZE = 32
 BLOCK_SIZE = 16
 CHUNK_SIZE = 1 << 18
 """Bytes produced at a time: the chunk and what it is added to stay in the second-level cache."""
+
+_WORD_SIZE = 4
+
+CHUNK_WORDS = CHUNK_SIZE // _WORD_SIZE
+"""32-bit words of a chunk."""
 
 _END = BLOCK_SIZE << 128
 
@@ -55,6 +71,20 @@ class Keystream:
 def chunk_buffer() -> npt.NDArray[np.uint8]:
     """A buffer that `Keystream.read_into` can fill with a whole chunk."""
     return np.empty(CHUNK_SIZE + BLOCK_SIZE, dtype=np.uint8)
+
+
+def draw_words(key: bytes, start: int, stop: int, *, together: int = 1) -> Iterator[npt.NDArray[np.uint32]]:
+    """Words start..stop-1 of the key's stream, 32 bits each, little-endian: a chunk at a time in one buffer.
+
+    A chunk holds whole groups of `together` words, counted from `start`, which are not more than a chunk holds.
+    """
+    size = CHUNK_WORDS // together * together
+    skipped = start * _WORD_SIZE % BLOCK_SIZE
+    stream = Keystream(key, start=start * _WORD_SIZE - skipped)
+    buffer = chunk_buffer()
+    stream.read_into(buffer, skipped)
+    for begin in range(start, stop, size):
+        yield stream.read_into(buffer, (min(stop, begin + size) - begin) * _WORD_SIZE).view("<u4")
 
 
 def keystream(key: bytes, size: int, *, start: int = 0) -> bytes:

@@ -21,6 +21,8 @@ MAX_THETA = 0.125
 MAX_TRIALS = (1 << 16) - 1
 """Most trials of an element: each takes a word of randomness."""
 
+_LEAST_RANGE = 1e-200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseRange:
@@ -76,7 +78,7 @@ def noise_range(noise_multiplier: float, clipping_norm: float, honest: int, tria
             f"{trials + 1} levels are too few for a noise multiplier of {noise_multiplier:g} over {honest} honest "
             f"survivors in a segment of {size} elements: take at least {least}, or more noise",
         )
-    if not (math.isfinite(block_range) and block_range > 0.0):
+    if not _LEAST_RANGE <= block_range <= 1.0 / _LEAST_RANGE:
         raise UsageError(f"a clipping norm of {clipping_norm!r} leaves the range of a float")
     return NoiseRange(block_range=block_range, coordinate_limit=limit * clipping_norm, theta=min(theta, MAX_THETA))
 

@@ -14,14 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.crypto.hashing import digest
-from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, KEY_SIZE, Keystream, chunk_buffer
+from heterosag.crypto.keystream import KEY_SIZE, draw_words
 from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError
 
 __all__ = ["Rounding"]
-
-_WORD_SIZE = 4  # bytes of randomness an element's rounding takes
-_CHUNK = CHUNK_SIZE // _WORD_SIZE  # elements whose words are drawn together: they stay in the cache until used
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +48,4 @@ class Rounding(Secret):
 
     def draw(self, start: int, stop: int) -> Iterator[npt.NDArray[np.uint32]]:
         """The words of elements start..stop-1, a chunk at a time in one buffer."""
-        skipped = start * _WORD_SIZE % BLOCK_SIZE
-        stream = Keystream(self._key, start=start * _WORD_SIZE - skipped)
-        buffer = chunk_buffer()
-        stream.read_into(buffer, skipped)
-        for begin in range(start, stop, _CHUNK):
-            yield stream.read_into(buffer, (min(stop, begin + _CHUNK) - begin) * _WORD_SIZE).view("<u4")
+        return draw_words(self._key, start, stop)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["WORTH", "find", "pack_words", "round_down", "round_down_far", "unpack_words"]
+__all__ = ["WORTH", "count_below", "find", "pack_words", "round_down", "round_down_far", "unpack_words"]
 
 WORTH = 1 << 18
 """Elements from which a vector is worth the second that loading the compiler takes."""
@@ -56,6 +56,24 @@ def round_down_far(
     for place in range(values.size):
         scaled = (np.float64(values[place]) - low) * scale + np.float64(words[place]) * 2.0**-32
         out[place] = np.int64(min(max(scaled, 0.0), top))
+
+
+def count_below(
+    values: npt.NDArray[Any],
+    factor: float,
+    limit: float,
+    words: npt.NDArray[np.uint32],
+    trials: int,
+    out: npt.NDArray[Any],
+) -> None:
+    """out = how many of each value's words are below 2^31 + values * factor, rounded to zero and within the limit."""
+    for place in range(values.size):
+        scaled = min(max(np.float64(values[place]) * factor, -limit), limit)
+        threshold = np.uint32(np.int64(scaled) + 2147483648)
+        below = 0
+        for trial in range(place * trials, (place + 1) * trials):
+            below += words[trial] < threshold
+        out[place] = below
 
 
 def pack_words(lanes: npt.NDArray[Any], bits: int, words: npt.NDArray[np.uint64]) -> None:
