@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bench.rows import CPU, Row, in_turn
 from heterosag.training.data import DataSet
-from heterosag.training.local import LocalTraining, evaluate, train, train_each, train_together
+from heterosag.training.local import LocalTraining, evaluate, train, train_each, train_stacked
 from heterosag.training.models import Cifar10Net, build
 from heterosag.training.processes import one_thread
 
@@ -55,14 +55,14 @@ def rows() -> Iterator[Row]:
 
     what = f"the paper's CIFAR-10 network, {USERS} users at batch {BATCH}, {EPOCHS} epochs"
     times = in_turn(
-        lambda: train_together(before, data, parts, training, rngs()),
+        lambda: train_stacked(before, data, parts, training, rngs(), None),
         lambda: train(now, data, parts, training, rngs()),
         repeats=5,
     )
     yield Row.of(f"local training of {what}, vmap of 0.1.0 / user by user", *times, goal=4.0, better="higher")
     with one_thread():
         times = in_turn(
-            lambda: train_together(before, data, parts, training, rngs()),
+            lambda: train_stacked(before, data, parts, training, rngs(), None),
             lambda: train_each(now, data, parts, training, rngs(), processes=1),
             repeats=5,
             clock=CPU,

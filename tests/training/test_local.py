@@ -18,6 +18,7 @@ from heterosag.training import local as users
 from heterosag.training.config import TrainConfig
 from heterosag.training.data import DataSet
 from heterosag.training.local import LocalTraining
+from heterosag.training.processes import one_thread
 from heterosag.training.runs import Run
 
 
@@ -171,3 +172,25 @@ def test_a_resumed_run_of_a_convolutional_model_is_the_same_run(tmp_path: Path) 
     whole, cut = ([line["model"] for line in read_run(tmp_path / name).rounds] for name in ("whole", "cut"))
     assert len(whole) == 3
     assert whole == cut
+
+
+@pytest.mark.parametrize("model", ["digits", "own_models:make_dense"])
+def test_users_who_train_together_do_so_in_any_number_of_processes(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = data.load("digits")
+    parts = data.partition(found.train_y, 40, "dirichlet", np.random.default_rng(0), alpha=0.3)
+    training = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1)
+    built = models.build(model, "digits", 0)
+
+    def train() -> users.Vectors:
+        return users.train(built, found, parts, training, [np.random.default_rng([1, user]) for user in range(40)])
+
+    here = train()
+    monkeypatch.setattr(users, "_WORTH_A_PROCESS", 0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert np.array_equal(train(), here)
+    finally:
+        torch.set_num_threads(threads)
+    with one_thread():
+        assert np.array_equal(train(), here)

@@ -3,8 +3,9 @@
 `train` chooses how. Small dense models train together: parameters are stacked and every step is one batched computation
 (batched matrices for plain chains of linear layers, torch.func for others) instead of a Python loop over users. Users
 with fewer samples take part in fewer steps: a step's missing samples have weight zero. Models with convolutions train
-user by user, in processes of one thread each: batching over users makes convolutions several times slower, and nobody
-is padded. `train_loop` is the plain loop, one user after another, for comparison and tests.
+user by user: batching over users makes convolutions several times slower, and nobody is padded. Either way work is done
+in processes of one thread each (see processes.py). `train_loop` is the plain loop, one user after another, for
+comparison and tests.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ __all__ = [
     "load_vector",
     "train",
     "train_each",
+    "train_layers",
     "train_loop",
+    "train_stacked",
     "train_together",
 ]
 
 Vectors = npt.NDArray[np.float32]
 
 _LEAST_TOGETHER = 8  # users that are trained together even if they are unlike
+_MOST_TOGETHER = 16  # more would not fit into the cache
+_WORTH_A_PROCESS = 2e9  # samples times parameters: below, processes would take longer to start than to work
 _ALIKE = 0.75  # fraction of the largest user's samples that makes another one like it
 
 
@@ -193,22 +198,23 @@ def train_together(
     *,
     labels: Sequence[npt.NDArray[np.int64]] | None = None,
 ) -> Vectors:
-    """The same, all users at once."""
+    """The same, a dozen users at once."""
     layers = _linear_layers(model)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    updates: Vectors = shared_zeros((len(parts), parameters))
+    groups = list(_alike([len(part) for part in parts]))
 
-    def train(group: list[int]) -> Vectors:
+    def work(number: int) -> None:
+        group = groups[number]
         some = [parts[user] for user in group], training, [rngs[user] for user in group]
         theirs = None if labels is None else [labels[user] for user in group]
         if layers is not None:
-            return _train_layers(layers, data, *some, theirs)
-        return _train_stacked(model, data, *some, theirs)
+            updates[group] = train_layers(layers, data, *some, theirs)
+        else:
+            updates[group] = train_stacked(model, data, *some, theirs)
 
-    groups = list(_alike([len(part) for part in parts]))
-    if len(groups) == 1:
-        return train(groups[0])
-    updates = np.empty((len(parts), sum(parameter.numel() for parameter in model.parameters())), dtype=np.float32)
-    for group in groups:
-        updates[group] = train(group)
+    samples = training.epochs * sum(map(len, parts))
+    run_each(work, len(groups), processes=None if samples * parameters > _WORTH_A_PROCESS else 1)
     return updates
 
 
@@ -218,13 +224,20 @@ def _alike(sizes: Sequence[int]) -> Iterator[list[int]]:
     group: list[int] = []
     for user in order:
         if len(group) >= _LEAST_TOGETHER and sizes[user] < _ALIKE * sizes[group[0]]:
-            yield sorted(group)
+            yield from _cut(group)
             group = []
         group.append(user)
-    yield sorted(group)
+    yield from _cut(group)
 
 
-def _train_stacked(
+def _cut(group: list[int]) -> Iterator[list[int]]:
+    """A group in as few parts as may be, of about the same size."""
+    parts = -(-len(group) // _MOST_TOGETHER)
+    for part in range(parts):
+        yield sorted(group[part::parts])
+
+
+def train_stacked(
     model: nn.Module,
     data: DataSet,
     parts: Sequence[npt.NDArray[np.int64]],
@@ -263,7 +276,7 @@ def _linear_layers(model: nn.Module) -> list[nn.Linear] | None:
     return None
 
 
-def _train_layers(
+def train_layers(
     layers: list[nn.Linear],
     data: DataSet,
     parts: Sequence[npt.NDArray[np.int64]],
@@ -334,7 +347,7 @@ def _labels(
 
 
 def evaluate(model: nn.Module, data: DataSet, *, batch: int = 500) -> Evaluation:
-    """Loss and accuracy on the test part; of models with convolutions in processes of one thread each."""
+    """Loss and accuracy on the test part; of models with convolutions in several processes."""
     starts = range(0, len(data.test_y), batch)
     found = shared_zeros((len(starts), 2), np.float64)
     convolutions = _has_convolutions(model)
@@ -348,10 +361,6 @@ def evaluate(model: nn.Module, data: DataSet, *, batch: int = 500) -> Evaluation
             found[place, 0] = float(functional.cross_entropy(logits, y, reduction="sum"))
             found[place, 1] = int((logits.argmax(dim=1) == y).sum())
 
-    if convolutions:
-        run_each(work, len(starts))
-    else:
-        for place in range(len(starts)):
-            work(place)
+    run_each(work, len(starts), processes=None if convolutions else 1)
     loss, correct = (float(total) / len(data.test_y) for total in found.sum(axis=0))
     return Evaluation(loss=loss, accuracy=correct)
