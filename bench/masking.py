@@ -20,6 +20,7 @@ from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.unmasking import remove_masks
 from heterosag.protocol.update import Update
 from heterosag.vector import _numba, ring
+from heterosag.vector.rotation import rotate_rows
 
 ELEMENTS = 1_000_000
 USERS = 16
@@ -56,10 +57,25 @@ def rows() -> Iterator[Row]:
     lanes = empty_cells(plan.cells(0))
     name = f"mask {ELEMENTS:,} elements in a block of {USERS} / keystream alone"
     yield Row.of(name, *in_turn(lambda: masks.apply(lanes, found), alone, repeats=15, clock=CPU), goal=1.6)
+    yield from _rotation(lambda: masks.apply(lanes, found))
     for level, goal in ((12, 2.0), (2, 3.0)):
         yield from _user_step(level, goal)
     yield from _server_step()
     yield from _flat_keystream()
+
+
+def _rotation(mask: Callable[[], object]) -> Iterator[Row]:
+    """The rotation of a vector against masking it in a block of so many users."""
+    values = np.random.default_rng(0).normal(size=(1, ELEMENTS))
+
+    def turn() -> None:
+        rotate_rows(values, [0])
+
+    name = f"rotate {ELEMENTS:,} elements"
+    against = f"mask them in a block of {USERS}"
+    yield Row.of(f"{name} / {against}", *in_turn(turn, mask, repeats=15, clock=CPU), goal=1.0)
+    with only_numpy():
+        yield Row.of(f"{name}, without Numba / {against}", *in_turn(turn, mask, repeats=15, clock=CPU))
 
 
 def _user_step(level: int, goal: float) -> Iterator[Row]:

@@ -282,19 +282,19 @@ def keystream(key: bytes, size: int) -> bytes:
 
 
 def rotate(values: list[float], segment: int, back: bool = False) -> list[float]:
-    """Rotate a segment: signs, transform of pieces of falling powers of two, division; or undo it."""
+    """Rotate a segment: signs, factor and transform of pieces of falling powers of two; or undo it."""
     stream = keystream(digest("rotation", u64(segment, len(values))), (len(values) + 7) // 8)
     flips = [-1 if stream[i // 8] >> i % 8 & 1 else 1 for i in range(len(values))]
     values = values if back else [flip * value for flip, value in zip(flips, values, strict=True)]
     done: list[float] = []
     while len(done) < len(values):
-        size = 1 << (len(values) - len(done)).bit_length() - 1
-        piece, half = values[len(done) : len(done) + size], 1
+        size = min(2**16, 1 << (len(values) - len(done)).bit_length() - 1)
+        piece, half = [value * (1 / math.sqrt(size)) for value in values[len(done) : len(done) + size]], 1
         while half < size:
             for i in (i for i in range(size) if not i & half):
                 piece[i], piece[i + half] = piece[i] + piece[i + half], piece[i] - piece[i + half]
             half *= 2
-        done += [value / math.sqrt(size) for value in piece]
+        done += piece
     return [flip * value for flip, value in zip(flips, done, strict=True)] if back else done
 
 

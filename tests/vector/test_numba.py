@@ -14,6 +14,7 @@ from cases import each
 
 from heterosag.vector import _numba, ring
 from heterosag.vector.quantize import quantize
+from heterosag.vector.rotation import rotate, unrotate
 
 COUNT = 1003
 WIDTHS = (1, 3, 5, 7, 9, 11, 15, 17, 20, 31, 33, 47, 63)
@@ -66,6 +67,17 @@ def test_quantizing_is_the_same(monkeypatch: pytest.MonkeyPatch, level: int, dty
     use(monkeypatch, compiled)
     assert levels()[0] == clipped > 0
     assert np.array_equal(levels()[1], expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@each("size", [1024, 3000, 1 << 14, 40_000, (1 << 16) + 2048])
+def test_rotating_is_the_same(monkeypatch: pytest.MonkeyPatch, size: int, compiled: bool) -> None:
+    values = np.random.default_rng(size).normal(size=size if compiled else min(size, 3000))
+    rotated, restored = rotate(values, 5), unrotate(values, 5)
+    with monkeypatch.context() as patched:
+        use(patched, compiled)
+        assert np.array_equal(rotate(values, 5), rotated)
+        assert np.array_equal(unrotate(values, 5), restored)
 
 
 def test_small_vectors_do_not_load_the_compiler() -> None:

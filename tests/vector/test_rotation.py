@@ -1,14 +1,18 @@
 """The rotation: orthonormal, undone exactly, and what it does to quantization at two levels."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from heterosag import Simulation, aggregate
 from heterosag.plan import Plan
-from heterosag.vector.rotation import rotate, unrotate
+from heterosag.protocol.encoding import fill_cells
+from heterosag.protocol.update import Update
+from heterosag.vector.rotation import LONGEST, rotate, rotate_rows, unrotate, unrotate_rows
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13, 100, 1023, 1024, 15902])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13, 100, 1023, 1024, 15902, LONGEST + 100])
 def test_rotation_keeps_lengths_and_is_undone(size: int) -> None:
     values = np.random.default_rng(size).normal(size=size)
     rotated = rotate(values, 3)
@@ -22,6 +26,44 @@ def test_a_spike_is_spread_over_its_piece() -> None:
     values = np.zeros(1024)
     values[17] = 1.0
     assert np.allclose(np.abs(rotate(values, 0)), 1 / 32)
+
+
+def test_no_piece_is_longer_than_the_longest() -> None:
+    values = np.zeros(2 * LONGEST)
+    values[17] = 1.0
+    rotated = rotate(values, 0)
+    assert np.allclose(np.abs(rotated[:LONGEST]), LONGEST**-0.5)
+    assert not rotated[LONGEST:].any()
+
+
+@pytest.mark.parametrize("size", [13, 700])
+def test_segments_are_rotated_together_as_they_are_alone(size: int) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, size))
+    together = rows.copy()
+    rotate_rows(together, range(200))
+    assert np.array_equal(together, np.stack([rotate(row, segment) for segment, row in enumerate(rows)]))
+    unrotate_rows(together, range(200))
+    assert np.allclose(together, rows)
+
+
+def test_a_part_of_a_segment_is_rotated_as_in_the_whole() -> None:
+    values = np.random.default_rng(0).normal(size=3 * LONGEST + 77)
+    whole, part = rotate(values, 4), values[LONGEST:].copy()
+    rotate_rows(part[None], [4], start=LONGEST, size=values.size)
+    assert np.array_equal(part, whole[LONGEST:])
+
+
+def test_a_large_update_is_rotated_and_quantized_within_bounded_memory() -> None:
+    """Beside the lanes that it fills a user needs some pieces, however large its update is."""
+    peaks = []
+    for elements in (2**21, 2**22):
+        plan = Plan.build([6], [16], elements, design="secagg", value_range=4.0, subgroup_size=6, rotate=True)
+        update = Update.of(plan, np.zeros(elements, dtype=np.float32))
+        tracemalloc.start()
+        filled = fill_cells(plan, 0, update)
+        peaks.append(tracemalloc.get_traced_memory()[1] - filled[0].elements.nbytes)
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0] < 60e6
 
 
 def test_rounds_with_rotation_give_the_mean_and_the_same_bits_secure_and_plain() -> None:

@@ -5,8 +5,11 @@ The plan says where to cut and at which level, the quantizer rounds, the ring ho
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +21,7 @@ from heterosag.protocol.update import METRIC_LIMIT, Update
 from heterosag.vector import ring
 from heterosag.vector.quantize import check_finite, count_outside, dequantize, quantize
 from heterosag.vector.ring import Lanes
-from heterosag.vector.rotation import rotate, unrotate
+from heterosag.vector.rotation import rotate_rows, unrotate
 
 __all__ = ["decode", "decode_metric", "fill_cells"]
 
@@ -45,53 +48,94 @@ def fill_cells(
     `clip=False` elements wrap in the ring instead, as those of a malicious user may.
     """
     rounding = rounding or Rounding.from_system()
-    cells = plan.cells(subgroup)
-    if update.weight != plan.max_weight:
-        scaled = update.vector.astype(np.float64) * (update.weight / plan.max_weight)
-        update = replace(update, vector=scaled, extent=check_finite(scaled))
-    if plan.rotate:
-        parts = [rotate(update.vector[c.start : c.stop], c.segment) if c.size else np.empty(0) for c in cells]
-        rotated = np.concatenate(parts)
-        update = replace(update, vector=rotated, extent=check_finite(rotated))
     filled = []
-    for _, run in groupby(cells, key=lambda cell: (cell.block.level, cell.bits, cell.segment == len(plan.segments))):
+    for _, run in groupby(
+        plan.cells(subgroup), key=lambda cell: (cell.block.level, cell.bits, cell.segment == len(plan.segments))
+    ):
         filled += _fill_run(plan, list(run), update, rounding, clip, parallel_map)
     return filled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """What is quantized together: whole cells of equal size, or elements begin..end-1 of one large cell."""
+
+    cells: list[Cell]
+    begin: int
+    end: int
+
+    @property
+    def start(self) -> int:
+        """The first element's place in the vector."""
+        return self.cells[0].start + self.begin
+
+    @property
+    def stop(self) -> int:
+        """The place after the last one."""
+        return self.cells[-1].start + self.end
+
+
+def _pieces(cells: list[Cell]) -> Iterator[_Piece]:
+    """Cut neighbouring cells: many small segments cost as much as a large one, and a large one is not held twice."""
+    for size, alike in groupby(cells, key=lambda cell: cell.size):
+        row = list(alike)
+        together = max(1, PIECE_SIZE // max(size, 1))
+        for at in range(0, len(row), together):
+            for begin in range(0, size, PIECE_SIZE):
+                yield _Piece(cells=row[at : at + together], begin=begin, end=min(size, begin + PIECE_SIZE))
 
 
 def _fill_run(
     plan: Plan, cells: list[Cell], update: Update, rounding: Rounding, clip: bool, parallel_map: ParallelMap
 ) -> list[CellLanes]:
-    """Neighbouring cells of one level and ring, quantized together: many small segments cost as much as a large one."""
+    """Neighbouring cells of one level and ring."""
     first, last = cells[0], cells[-1]
     elements = np.empty(last.stop - first.start, dtype=ring.lane_dtype(first.bits))
-    values = update.vector[first.start : last.stop]
 
-    def fill(start: int) -> int:
-        """Quantize a piece, and count what was clipped."""
-        stop, clipped = min(start + PIECE_SIZE, elements.size), 0
-        for words in rounding.draw(first.start + start, first.start + stop):
-            part = slice(start, start + words.size)
+    def fill(piece: _Piece) -> dict[int, int]:
+        """Quantize a piece, and count what was clipped of each of its segments."""
+        rows, extent = _prepare(plan, update, piece)
+        values, at, clipped = rows.reshape(-1), 0, 0
+        for words in rounding.draw(piece.start, piece.stop):
+            place = piece.start - first.start + at
             clipped += quantize(
-                values[part],
+                values[at : at + words.size],
                 first.block.level,
                 plan.value_range,
                 words,
-                out=elements[part],
+                out=elements[place : place + words.size],
                 wrap_bits=None if clip else first.bits,
                 size=elements.size,
-                extent=update.extent,
+                extent=extent,
             )
-            start = part.stop
-        return clipped
+            at += words.size
+        if not clipped or len(rows) == 1:
+            return {piece.cells[0].segment: clipped}
+        return {cell.segment: count_outside(row, plan.value_range) for cell, row in zip(piece.cells, rows, strict=True)}
 
-    clipped = sum(parallel_map(fill, range(0, elements.size, PIECE_SIZE)))
-    found = []
-    for cell in cells:
-        part = slice(cell.start - first.start, cell.stop - first.start)
-        outside = count_outside(values[part], plan.value_range) if clipped else 0
-        found.append(_with_lanes(plan, cell, update, elements[part], outside))
-    return found
+    clipped: Counter[int] = Counter()
+    for counts in parallel_map(fill, _pieces(cells)):
+        clipped.update(counts)
+    return [
+        _with_lanes(
+            plan, cell, update, elements[cell.start - first.start : cell.stop - first.start], clipped[cell.segment]
+        )
+        for cell in cells
+    ]
+
+
+def _prepare(plan: Plan, update: Update, piece: _Piece) -> tuple[npt.NDArray[np.floating[Any]], tuple[float, float]]:
+    """A piece's values as they are quantized, a row a segment: scaled by the weight, rotated; and their extent."""
+    values = update.vector[piece.start : piece.stop].reshape(len(piece.cells), -1)
+    if update.weight == plan.max_weight and not plan.rotate:
+        return values, update.extent
+    prepared = values.astype(np.float64)
+    if update.weight != plan.max_weight:
+        prepared *= update.weight / plan.max_weight
+    if plan.rotate:
+        segments = [cell.segment for cell in piece.cells]
+        rotate_rows(prepared, segments, start=piece.begin, size=piece.cells[0].size)
+    return prepared, check_finite(prepared.reshape(-1))
 
 
 def _with_lanes(plan: Plan, cell: Cell, update: Update, elements: Lanes, clipped: int) -> CellLanes:

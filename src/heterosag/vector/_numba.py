@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["WORTH", "count_below", "find", "pack_words", "round_down", "round_down_far", "unpack_words"]
+__all__ = ["WORTH", "count_below", "find", "hadamard", "pack_words", "round_down", "round_down_far", "unpack_words"]
 
 WORTH = 1 << 18
 """Elements from which a vector is worth the second that loading the compiler takes."""
@@ -105,3 +105,44 @@ def unpack_words(words: npt.NDArray[np.uint64], bits: int, lanes: npt.NDArray[An
             if held:
                 value |= words[at] << np.uint64(bits - held)
         lanes[place] = value & mask
+
+
+def hadamard(values: npt.NDArray[np.float64], signs: npt.NDArray[np.int8], factor: float) -> None:
+    """Signs, a factor and the Walsh-Hadamard transform, in place: of a power of two of elements, at least 16.
+
+    Rounds of sums and differences of elements 1, 2, 4, ... apart, two at a time, as far as possible inside what the
+    cache holds. The first four have loops of their own, which a compiler makes much of.
+    """
+    held = min(values.size, 1 << 13)
+    for start in range(0, values.size, held):
+        near, sign = values[start : start + held], signs[start : start + held]
+        for at in range(held):
+            near[at] *= sign[at] * factor
+        for at in range(held // 4):
+            a, b, c, d = near[4 * at], near[4 * at + 1], near[4 * at + 2], near[4 * at + 3]
+            e, f, g, h = a + b, a - b, c + d, c - d
+            near[4 * at], near[4 * at + 1], near[4 * at + 2], near[4 * at + 3] = e + g, f + h, e - g, f - h
+        for first in range(0, held, 16):
+            for at in range(first, first + 4):
+                a, b, c, d = near[at], near[at + 4], near[at + 8], near[at + 12]
+                e, f, g, h = a + b, a - b, c + d, c - d
+                near[at], near[at + 4], near[at + 8], near[at + 12] = e + g, f + h, e - g, f - h
+    for began, until in ((16, held), (held, values.size)):
+        for start in range(0, values.size, until):
+            apart = began
+            while apart < until:
+                pair = until // apart == 2
+                for first in range(start, start + until, 2 * apart if pair else 4 * apart):
+                    one, two = values[first : first + apart], values[first + apart : first + 2 * apart]
+                    if pair:
+                        for at in range(apart):
+                            a, b = one[at], two[at]
+                            one[at], two[at] = a + b, a - b
+                    else:
+                        three = values[first + 2 * apart : first + 3 * apart]
+                        four = values[first + 3 * apart : first + 4 * apart]
+                        for at in range(apart):
+                            a, b, c, d = one[at], two[at], three[at], four[at]
+                            e, f, g, h = a + b, a - b, c + d, c - d
+                            one[at], two[at], three[at], four[at] = e + g, f + h, e - g, f - h
+                apart *= 2 if pair else 4

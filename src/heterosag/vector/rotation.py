@@ -1,13 +1,18 @@
 """The randomised Hadamard rotation of a segment: spreads large elements over all, so that few levels lose less.
 
-A segment is cut into pieces whose lengths are powers of two, largest first (a segment of 13 elements into 8, 4 and 1).
-In each piece elements get public random signs, then the orthonormal Walsh-Hadamard transform H. H is its own inverse,
-so undoing is H and then the signs. Signs come from a labelled hash of the segment's place: everybody computes the same.
+A segment is cut into pieces whose lengths are powers of two, largest first and none longer than 2^16 (a segment of 13
+elements into 8, 4 and 1). In each piece elements get public random signs, then the orthonormal Walsh-Hadamard transform
+H. H is its own inverse, so undoing is H and then the signs. Signs come from a labelled hash of the segment's place:
+everybody computes the same. What is needed beside the segment itself is a few pieces, however long it is.
+
+H is log2(n) rounds of sums and differences of elements that are 1, 2, 4, ... apart. A piece is seen as a matrix: first
+the rounds between its columns, then those between its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,51 +21,110 @@ import numpy.typing as npt
 
 from heterosag.crypto.hashing import digest, index_bytes
 from heterosag.crypto.keystream import keystream
+from heterosag.vector import _numba
 
-__all__ = ["rotate", "unrotate"]
+__all__ = ["LONGEST", "rotate", "rotate_rows", "unrotate", "unrotate_rows"]
+
+LONGEST = 1 << 16
+"""Elements of the longest piece."""
+
+_SHORTEST = 1 << 10  # elements of a piece for which a compiled loop is called
+
+Rows = npt.NDArray[np.float64]
+Signs = npt.NDArray[np.int8]
 
 
 def rotate(values: npt.NDArray[np.floating[Any]], segment: int) -> npt.NDArray[np.float64]:
     """The rotated elements of a segment."""
-    rotated = values.astype(np.float64) * _signs(segment, values.size)
-    for start, stop in _pieces(values.size):
-        _transform(rotated[start:stop])
+    rotated = values.astype(np.float64)
+    rotate_rows(rotated[None], [segment])
     return rotated
 
 
 def unrotate(values: npt.NDArray[np.floating[Any]], segment: int) -> npt.NDArray[np.float64]:
     """The inverse of `rotate`."""
     restored = values.astype(np.float64)
-    for start, stop in _pieces(values.size):
-        _transform(restored[start:stop])
-    restored *= _signs(segment, values.size)
+    unrotate_rows(restored[None], [segment])
     return restored
 
 
-def _pieces(size: int) -> Iterator[tuple[int, int]]:
-    """Slices of falling powers of two that cover `size` elements."""
+def rotate_rows(rows: Rows, segments: Sequence[int], *, start: int = 0, size: int | None = None) -> None:
+    """Rotate segments of equal size, a row each, in place: small ones cost less together.
+
+    Args:
+        rows: The elements of the segments, or a part of them, from one multiple of `LONGEST` on to another or to the
+            end.
+        segments: Which segments they are of.
+        start: Where in their segments the rows begin.
+        size: Elements of a whole segment (default: those of a row).
+    """
+    size = size or rows.shape[1]
+    for at in range(0, rows.shape[1], LONGEST):
+        part = rows[:, at : at + LONGEST]
+        _transform(part, _signs_of(segments, size, start + at, part.shape[1]), rows.size)
+
+
+def unrotate_rows(rows: Rows, segments: Sequence[int]) -> None:
+    """The inverse of `rotate_rows`, of whole segments."""
+    for at in range(0, rows.shape[1], LONGEST):
+        part = rows[:, at : at + LONGEST]
+        _transform(part, np.ones(part.shape, dtype=np.int8), rows.size)
+        part *= _signs_of(segments, rows.shape[1], at, part.shape[1])
+
+
+def _transform(rows: Rows, signs: Signs, size: int) -> None:
+    """Signs and the transform of every piece of rows that are at most as long as the longest piece.
+
+    `size` is that of all rows; it decides whether a compiled loop is worth it, never what comes out.
+    """
+    compiled = _numba.find(_numba.hadamard, size)
     start = 0
-    for bit in range(size.bit_length() - 1, -1, -1):
-        if size >> bit & 1:
-            yield start, start + (1 << bit)
-            start += 1 << bit
+    for bit in range(rows.shape[1].bit_length() - 1, -1, -1):
+        length = 1 << bit
+        if not rows.shape[1] & length:
+            continue
+        piece, sign = rows[:, start : start + length], signs[:, start : start + length]
+        if compiled is not None and length >= _SHORTEST:
+            for values, own in zip(piece, sign, strict=True):
+                compiled(values, own, 1 / math.sqrt(length))
+        else:
+            for at in range(0, len(piece), LONGEST // length):
+                together = slice(at, at + LONGEST // length)
+                _transform_together(piece[together], sign[together], 1 << bit // 2)
+        start += length
 
 
-def _transform(piece: npt.NDArray[np.float64]) -> None:
-    """The orthonormal Walsh-Hadamard transform, in place."""
+def _transform_together(piece: Rows, signs: Signs, width: int) -> None:
+    """Signs and the transform of every row, each seen as a matrix so wide."""
+    count, length = piece.shape
+    cube = (piece * signs * (1 / math.sqrt(length))).reshape(count, -1, width)
+    columns = np.ascontiguousarray(cube.transpose(2, 1, 0))
+    _add_and_subtract(columns.reshape(width, -1))
+    lines = np.ascontiguousarray(columns.transpose(1, 2, 0))
+    _add_and_subtract(lines.reshape(length // width, -1))
+    piece[:] = lines.transpose(1, 0, 2).reshape(count, length)
+
+
+def _add_and_subtract(block: Rows) -> None:
+    """The rounds of sums and differences between the rows of a block, in place."""
+    height, width = block.shape
     half = 1
-    while half < piece.size:
-        pairs = piece.reshape(-1, 2, half)
-        lower, upper = pairs[:, 0, :].copy(), pairs[:, 1, :]
-        pairs[:, 0, :] += upper
-        pairs[:, 1, :] = lower - upper
+    while half < height:
+        pairs = block.reshape(-1, 2, half * width)
+        differences = pairs[:, 0] - pairs[:, 1]
+        pairs[:, 0] += pairs[:, 1]
+        pairs[:, 1] = differences
         half *= 2
-    piece /= np.sqrt(piece.size)
 
 
-@lru_cache(maxsize=512)
-def _signs(segment: int, size: int) -> npt.NDArray[np.float64]:
-    """Public random signs: bits of the keystream of a labelled hash."""
-    stream = np.frombuffer(keystream(digest("rotation", index_bytes(segment, size)), (size + 7) // 8), np.uint8)
-    bits = np.unpackbits(stream, count=size, bitorder="little")
-    return 1.0 - 2.0 * bits.astype(np.float64)
+def _signs_of(segments: Sequence[int], size: int, start: int, count: int) -> Signs:
+    """The signs of elements start .. start+count-1 of each segment, a row each."""
+    bits = b"".join(_sign_bits(segment, size, start, count) for segment in segments)
+    rows = np.frombuffer(bits, dtype=np.uint8).reshape(len(segments), -1)
+    return 1 - 2 * np.unpackbits(rows, axis=1, count=count, bitorder="little").view(np.int8)
+
+
+@lru_cache(maxsize=1024)
+def _sign_bits(segment: int, size: int, start: int, count: int) -> bytes:
+    """Public random bits: of the keystream of a labelled hash."""
+    return keystream(digest("rotation", index_bytes(segment, size)), (count + 7) // 8, start=start // 8)
