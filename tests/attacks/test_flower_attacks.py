@@ -21,6 +21,7 @@ from flwr.clientapp import ClientApp
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.flower import SecureGrid, mod
 from heterosag.protocol.client import Client, Polynomials
+from heterosag.protocol.pipeline import ServerPipeline
 from heterosag.protocol.policy import Policy
 
 
@@ -176,6 +177,29 @@ def test_10_a_node_remembers_the_range_of_the_round_before(tmp_path: Path, caplo
     assert "8.5 times that of the round before" in caplog.text
 
 
+def test_10_a_vector_that_is_refused_moves_no_range(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds whose inbox is garbage give no vector, so they are no steps on the way to a narrow range."""
+    policy = replace(Policy.any_plan(), max_range_change=2.0)
+    own = lambda place: mod(trust_server=True, release_log=tmp_path, policy=policy)  # noqa: E731
+    nodes = make_nodes(6, tmp_path, lambda node, before: before, secure=own)
+    spoilt = False
+
+    def spoil(stage: str, node: int, message: Message) -> str:
+        del node
+        if spoilt and stage == "mask":
+            record: Any = message.content["heterosag"]
+            record["messages"] = [b"garbage", *record["messages"][1:]]
+        return ""
+
+    grid = SecureGrid(LocalGrid(nodes, spoil), levels=[4096], value_range=1.0, adapt_range=False, options=OPTIONS)
+    assert not next(iter(grid.send_and_receive(ask(nodes)))).has_error()
+    for step in range(1, 7):
+        spoilt = step < 6
+        grid._fixed = (-(0.5**step), 0.5**step)
+        assert next(iter(grid.send_and_receive(ask(nodes)))).has_error()
+    assert "0.0156 times that of" in caplog.text
+
+
 # --- 9: users assigned anew in every round --------------------------------------------------------------------------
 
 
@@ -238,6 +262,24 @@ def test_8_sixty_evaluations_gave_a_nodes_gradient(tmp_path: Path) -> None:
         (reply,) = grid.send_and_receive(asked)
         answered += not reply.has_error()
     assert answered == 1
+
+
+def test_8_a_new_session_is_no_new_evaluation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The server gives every evaluation one number, each in a session of its own."""
+    nodes = make_nodes(6, tmp_path, lambda node, before: before)
+    grid = grid_of(nodes)
+    assert not next(iter(grid.send_and_receive(ask(nodes)))).has_error()
+    answered = []
+    for place in range(3):
+        grid._exchange._pipeline = ServerPipeline(bytes([place]))
+        content = RecordDict({"arrays": ArrayRecord({"w": Array(np.full(30, place, dtype=np.float32))})})
+        asked = [Message(content, dst_node_id=node.context.node_id, message_type="evaluate") for node in nodes]
+        (reply,) = grid.send_and_receive(asked)
+        answered.append(not reply.has_error())
+        assert grid._exchange._pipeline.number == 1
+        grid._no_evaluation = ""
+    assert answered == [True, False, False]
+    assert "asked to evaluate again" in caplog.text
 
 
 def test_8_the_local_model_was_a_parameter_away(tmp_path: Path) -> None:

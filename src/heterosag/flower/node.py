@@ -423,13 +423,17 @@ class _Trip:
         plan = self._settle(client, part.number, values(record, "range", float, sender="server"), model, evaluating)
         if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
             return client.mask(part.message, np.zeros(client.plan.dimension))
-        run_file = self.node.run_file(self.context)
+        run_file, policy = self.node.run_file(self.context), self.node.policy
         if evaluating:
-            run_file.note_evaluation(part.number)
+            run_file.check_evaluation()
         else:
-            run_file.check_range(self.node.policy, plan, part.number)
-            run_file.note_round(plan, part.number)
-        return self._call_and_mask(client, part.message, evaluating)
+            run_file.check_range(policy, plan, part.number)
+        masked = self._call_and_mask(client, part.message, evaluating)
+        if evaluating:  # noted when there is a vector, before it is given out: one that is refused moves no range
+            run_file.note_evaluation()
+        else:
+            run_file.note_round(policy, plan, part.number)
+        return masked
 
     def _settle(self, client: Client, number: int, span: Sequence[float], model: bytes, evaluating: bool) -> Plan:
         if len(span) != 2:

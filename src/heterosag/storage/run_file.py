@@ -8,6 +8,7 @@ kept by the run that Flower names to the node, not by the session, which the ser
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -33,10 +34,10 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     epochs: list[str]
     enrolments: int
     enrolled: list[str]
-    evaluated: int | None
+    evaluated: bool
 
 
-_NOTHING = _Known(number=0, half_width=None, epochs=[], enrolments=0, enrolled=[], evaluated=None)
+_NOTHING = _Known(number=0, half_width=None, epochs=[], enrolments=0, enrolled=[], evaluated=False)
 
 
 class RunFile:
@@ -47,45 +48,47 @@ class RunFile:
 
     def check_epoch(self, policy: Policy, plan: Plan) -> None:
         """Refuse one epoch more than the policy allows."""
-        epochs = self._read().epochs
-        if plan.has_several_blocks and epoch_of(plan).hex() not in epochs and len(epochs) >= policy.max_epochs:
-            raise PlanError(
-                "assignment",
-                f"users are assigned anew, after {len(epochs)} epochs of this run; this client's policy "
-                f"accepts {policy.max_epochs}: a server that assigns users anew again and again solves for single ones",
-            )
+        _check_epoch(self._read(), policy, plan)
 
     def check_range(self, policy: Policy, plan: Plan, number: int) -> None:
         """Refuse a range too far from the last one."""
-        known = self._read()
-        if known.half_width is not None:
-            rounds = min(max(1, number - known.number), _MOST_ROUNDS)
-            policy.check_change(plan.value_range, (-known.half_width, known.half_width), rounds=rounds)
+        _check_range(self._read(), policy, plan, number)
+
+    def check_evaluation(self) -> None:
+        """Refuse a second evaluation without a round of training between them."""
+        _check_evaluation(self._read())
 
     def has_enrolled(self, plan: Plan) -> bool:
         """Whether this is a plan that this node has drawn with the others."""
         return plan.frame.hex() in self._read().enrolled
 
-    def note_round(self, plan: Plan, number: int) -> None:
-        """Keep the range and the epoch that are masked under now."""
+    def note_round(self, policy: Policy, plan: Plan, number: int) -> None:
+        """Keep the range and the epoch of a vector before it is given out.
+
+        Two programs of one node may be at it at once: both are checked again, under the lock that the note is under.
+        """
         epoch, (low, high) = epoch_of(plan).hex(), plan.value_range
 
         def note(known: _Known) -> _Known:
+            _check_epoch(known, policy, plan)
+            _check_range(known, policy, plan, number)
             new = plan.has_several_blocks and epoch not in known.epochs
             epochs = [*known.epochs, epoch] if new else known.epochs
             return msgspec.structs.replace(
-                known, number=number, half_width=(high - low) / 2, epochs=epochs, evaluated=None
+                known, number=number, half_width=(high - low) / 2, epochs=epochs, evaluated=False
             )
 
         self._change(note)
 
-    def note_evaluation(self, number: int) -> None:
-        """Keep that this node evaluates now; refuse a second evaluation without a round of training between them."""
+    def note_evaluation(self) -> None:
+        """Keep that this node has evaluated, before its metrics are given out; checked again as a round is.
+
+        Which evaluation it was does not count: sessions and numbers are the server's word.
+        """
 
         def note(known: _Known) -> _Known:
-            if known.evaluated not in (None, number):
-                raise FaultyServerError("asked to evaluate again before this node has trained another round")
-            return msgspec.structs.replace(known, evaluated=number)
+            _check_evaluation(known)
+            return msgspec.structs.replace(known, evaluated=True)
 
         self._change(note)
 
@@ -114,8 +117,12 @@ class RunFile:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked(self._path.with_suffix(".lock")):
+                changed = msgspec.json.encode(change(self._read()))
                 fresh = self._path.with_suffix(".tmp")
-                fresh.write_bytes(msgspec.json.encode(change(self._read())))
+                with fresh.open("wb") as file:
+                    file.write(changed)
+                    file.flush()
+                    os.fsync(file.fileno())
                 fresh.replace(self._path)
         except OSError as error:
             raise LocalFileError(f"cannot write {self._path}: {error}") from None
@@ -125,3 +132,24 @@ class RunFile:
             return msgspec.json.decode(self._path.read_bytes(), type=_Known) if self._path.exists() else _NOTHING
         except (OSError, msgspec.MsgspecError) as error:
             raise LocalFileError(f"cannot read {self._path}: {error}") from None
+
+
+def _check_epoch(known: _Known, policy: Policy, plan: Plan) -> None:
+    epochs = known.epochs
+    if plan.has_several_blocks and epoch_of(plan).hex() not in epochs and len(epochs) >= policy.max_epochs:
+        raise PlanError(
+            "assignment",
+            f"users are assigned anew, after {len(epochs)} epochs of this run; this client's policy "
+            f"accepts {policy.max_epochs}: a server that assigns users anew again and again solves for single ones",
+        )
+
+
+def _check_range(known: _Known, policy: Policy, plan: Plan, number: int) -> None:
+    if known.half_width is not None:
+        rounds = min(max(1, number - known.number), _MOST_ROUNDS)
+        policy.check_change(plan.value_range, (-known.half_width, known.half_width), rounds=rounds)
+
+
+def _check_evaluation(known: _Known) -> None:
+    if known.evaluated:
+        raise FaultyServerError("asked to evaluate again before this node has trained another round")
