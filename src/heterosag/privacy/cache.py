@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -85,7 +84,7 @@ def _write(place: Path | None, inputs: Inputs, known: dict[float, float]) -> Non
     values = {order.hex(): value.hex() for order, value in sorted(known.items())}
     content = json.dumps({"values": values, "checksum": _checksum(inputs, values)})
     path = _file(place, inputs)
-    fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         place.mkdir(parents=True, exist_ok=True)
         fresh.write_text(content, encoding="utf-8")
