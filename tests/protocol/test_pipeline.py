@@ -341,6 +341,17 @@ def test_only_set_up_rides() -> None:
     assert "only keys and shares" in refusal(federation, 0, [mask, ahead], 1)
 
 
+def test_no_round_is_opened_below_one_that_is_kept() -> None:
+    """Else the lower one would be the lowest, and masked while the vector of the other is outstanding."""
+    federation = prepared()
+    (mask,) = federation.last[0]
+    federation.users[0] = federation.make_user(0, saved={mask.number: federation.users[0].save()[mask.number]})
+    assert federation.users[0].answer([mask], federation.mask(federation.plan, bytes(32)))[0].error is None
+    below = Part(number=mask.number - 1, phase=Phase.ADVERTISE, message=b"")
+    assert "below one that this user is in" in refusal(federation, 0, [below])
+    assert list(federation.users[0].save()) == [mask.number]
+
+
 def test_at_most_two_rounds_are_kept() -> None:
     federation = Federation(small_plan())
     user = federation.users[0]

@@ -248,7 +248,8 @@ class ClientPipeline(Secret):
         options: What else `Client` takes.
 
     Guarantees: only keys and shares are answered ahead of the lowest round that a trip names; rounds below it are
-    forgotten, and so is a round that was refused or released.
+    forgotten, and so is a round that was refused or released; and no round is opened below one that is kept. So two
+    vectors are never outstanding.
     """
 
     def __init__(
@@ -302,6 +303,8 @@ class ClientPipeline(Secret):
         if client is None:
             if part.phase is not Phase.ADVERTISE:
                 raise FaultyServerError(f"asked to {part.phase.value} without having advertised in this round")
+            if part.number < max(self._clients, default=0):
+                raise FaultyServerError("asked for keys of a round below one that this user is in")
             if len(self._clients) == MOST_ROUNDS:
                 raise FaultyServerError(f"asked for keys of more than {MOST_ROUNDS} rounds at once")
             client = Client(self._plan, self._user, self._round_id(part.number), settled=False, **self._options)
