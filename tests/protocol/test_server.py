@@ -1,5 +1,6 @@
 """The server: late, duplicate and conflicting messages, faulty users, and what a round ends with."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ from heterosag.errors import (
     WireError,
 )
 from heterosag.plan import Plan
-from heterosag.protocol import ServerPhase
+from heterosag.protocol import Client, Policy, RoundId, Server, ServerPhase
 from heterosag.protocol import messages as wire
+from heterosag.protocol.survivors import make_admissible
 
 PHASES = ("advertise", "share", "mask", "unmask")
 
@@ -344,3 +346,37 @@ def test_each_user_gets_the_signatures_it_needs_and_no_more() -> None:
     assert len(request.signatures) == plan.agree_quorum
     world.run("unmask", without={0})
     assert len(world.server.decoded.survivors) == 39
+
+
+def advertised_by(plan: Plan, users: Iterable[int]) -> Server:
+    this_round = RoundId(session=b"ready", number=1)
+    server = Server(plan, this_round)
+    for user in users:
+        server.receive(user, Client(plan, user, this_round, trust_server=True, policy=Policy.any_plan()).advertise())
+    return server
+
+
+def test_a_set_up_is_ready_if_it_tolerates_all_the_losses_that_the_plan_expects() -> None:
+    """More losses than subgroups are taken in turn: 29 less 9 are below the threshold of 21, 30 less 9 are not."""
+    plan = Plan.build([40], [4], 20, value_range=1.0, design="secagg", dropout=0.3)
+    assert (len(plan.subgroups), plan.agree_quorum) == (8, 21)
+    assert not advertised_by(plan, range(29)).is_ready()
+    assert advertised_by(plan, range(30)).is_ready()
+
+
+def test_a_set_up_is_not_ready_if_it_is_admissible_only_without_somebody() -> None:
+    """On a sparse graph a user with too few holders spoils the set, though without it the set would be admissible."""
+    plan = Plan.build(
+        [64], [4], 20, value_range=1.0, subgroup_size=4, sharing="sparse", min_survivors=2, min_robustness=0.0,
+        dropout=0.02,
+    )  # fmt: skip
+    order, holders = plan.sharing.order, plan.sharing.neighbours
+    place = order.index(13)
+    gone = {order[(place + step) % 64] for step in (-2, -1, 1, 2)}
+    assert (holders, plan.share_threshold, gone <= set(plan.sharing.holders(13))) == (6, 4, True)
+    present = sorted(set(range(64)) - gone, key=lambda user: (plan.assignment[user] != plan.assignment[13], user == 13))
+    make_admissible(plan, set(present) - {13})
+    server = advertised_by(plan, present)
+    assert not server.is_ready()
+    with pytest.raises(TooFewSurvivorsError, match="holders of user 13"):
+        server.close()

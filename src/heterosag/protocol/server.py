@@ -404,18 +404,20 @@ class Server:
     def is_ready(self) -> bool:
         """Whether everybody has answered, or what has arrived stays admissible if as many drop out as the plan expects.
 
-        They are taken from the smallest subgroups, one from each, where losses cost most.
+        They are taken from the smallest subgroups, one from each in turn, where losses cost most.
         """
         if len(self._seen) == len(self.plan.users):
             return True
         arrived: dict[int, list[int]] = {}
         for index in self._seen:
             arrived.setdefault(self.plan.assignment[index], []).append(index)
-        lost = round(self.plan.dropout * len(self._seen))
-        for members in sorted(arrived.values(), key=len)[:lost]:
-            members.pop()
+        by_turn = sorted(
+            (turn, len(members), index) for members in arrived.values() for turn, index in enumerate(reversed(members))
+        )
+        lost = {index for _, _, index in by_turn[: round(self.plan.dropout * len(self._seen))]}
         try:
-            make_admissible(self.plan, [index for members in arrived.values() for index in members])
+            for present in (self._seen.keys(), self._seen.keys() - lost):  # on a sparse graph fewer may be admissible
+                make_admissible(self.plan, present)
         except TooFewSurvivorsError:
             return False
         return True
