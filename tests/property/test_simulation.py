@@ -3,12 +3,14 @@
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from fault_simulation.invariants import measure
 from fault_simulation.ledger import BrokenInvariantError
 from fault_simulation.malicious import TRAITS
 from fault_simulation.network import Envelope
+from fault_simulation.pipelined import PipelinedProgram, PipelinedWorld
 from fault_simulation.schedule import MOODS, Script
 from fault_simulation.users import Disk, Node, Program
 from fault_simulation.world import World, simulate
@@ -16,53 +18,70 @@ from msgspec.structs import replace
 
 from heterosag.crypto.field import element_to_bytes
 from heterosag.errors import FaultyUserError, TooFewSurvivorsError
+from heterosag.plan import Plan
 from heterosag.protocol import Client, Decoded, Server, ServerPhase
 from heterosag.protocol import messages as wire
+from heterosag.protocol.guard import Guard
+from heterosag.protocol.pipeline import ClientPipeline, Part, ServerPipeline
 from heterosag.protocol.steps import Masked
+from heterosag.protocol.transitions import Phase
 
-CHUNKS, SCHEDULES, QUICK = 40, 50, 8
+CHUNKS, QUICK = 40, 8
+KINDS: dict[type[World], tuple[str, int]] = {World: ("alone", 50), PipelinedWorld: ("pipeline", 20)}
+
+of_both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
+@of_both_kinds
 @pytest.mark.parametrize(
     "chunk", [pytest.param(chunk, marks=[pytest.mark.slow] if chunk >= QUICK else []) for chunk in range(CHUNKS)]
 )
-def test_schedules(chunk: int) -> None:
-    for seed in range(chunk * SCHEDULES, (chunk + 1) * SCHEDULES):
-        report = simulate(seed)
+def test_schedules(chunk: int, kind: type[World]) -> None:
+    name, schedules = KINDS[kind]
+    for seed in range(chunk * schedules, (chunk + 1) * schedules):
+        report = simulate(seed, kind=kind)
         assert not report.failure, "\n".join(
-            [f"replay: python tools/fault_simulation --replay {seed}", *report.trace, report.failure]
+            [f"replay: python tools/fault_simulation --kind {name} --replay {seed}", *report.trace, report.failure]
         )
 
 
-def test_a_replay_repeats_every_event_and_every_byte() -> None:
+@of_both_kinds
+def test_a_replay_repeats_every_event_and_every_byte(kind: type[World]) -> None:
     for seed in range(0, 200, 10):
-        first, second = (simulate(seed, keep_trace=True) for _ in range(2))
+        first, second = (simulate(seed, keep_trace=True, kind=kind) for _ in range(2))
         assert first == second
         assert len(first.trace) > 10
 
 
-def test_schedules_are_of_every_kind_and_meet_every_fault() -> None:
-    reports = [simulate(seed) for seed in range(120)]
+@of_both_kinds
+def test_schedules_are_of_every_mood_and_meet_every_fault(kind: type[World]) -> None:
+    reports = [simulate(seed, kind=kind) for seed in range(120)]
     assert {report.mood for report in reports} == set(MOODS)
     faults = {kind for report in reports for kind in report.faults}
     users = {"dropped", "user crashed", "disk lost", "two programs", "lied"}
     network = {"lost", "duplicated", "delayed", "corrupted", "misrouted", "spliced", "tampered", "replayed"}
-    assert faults == {*users, *network, "server crashed"}
+    ahead = {"joined", "set-up thrown away"} if kind is PipelinedWorld else set()
+    assert faults == {*users, *network, *ahead, "server crashed"}
     ends = {name for report in reports for name in report.counts if name.startswith("ended: ")}
     assert ends == {"ended: exact sum", "ended: TooFewSurvivorsError", "ended: AbandonedRoundError"}
     assert sum(report.counts.get("blocks spoiled", 0) for report in reports) > 0
+    begun = {name for report in reports for name in report.counts if name.startswith("begun: ")}
+    ways = {"begun: nothing set up", "begun: set-up not used", "begun: prepared"}
+    assert begun == (ways if kind is PipelinedWorld else set())
 
 
 # --- the invariants can fail ----------------------------------------------------------------------------------------
 
 
-def first_failure(problem: str, seeds: range = range(500), **broken: Any) -> int:
-    """The first seed in which broken users, or a broken server, are found out for this very reason."""
-    for seed in seeds:
-        report = simulate(seed, **broken)
+def first_failure(problem: str, kind: type[World] = World, mood: str = "", **broken: Any) -> int:
+    """The first seed, of a mood, in which broken users or a broken server are found out for this very reason."""
+    for seed in range(500):
+        if mood and Script.of(seed, TRAITS, pipelined=kind is not World).mood != mood:
+            continue
+        report = simulate(seed, kind=kind, **broken)
         if problem in report.failure:
-            assert simulate(seed, **broken).trace == report.trace
-            assert not simulate(seed).failure
+            assert simulate(seed, kind=kind, **broken).trace == report.trace
+            assert not simulate(seed, kind=kind).failure
             return seed
     raise AssertionError(f"no schedule shows: {problem}")
 
@@ -166,24 +185,108 @@ class TimidServer(Server):
         return super().close()
 
 
+def of_kind(node: type[Node], kind: type[World]) -> type[Node]:
+    return node if kind is World else type(node.__name__, (node,), {"program": PipelinedProgram})
+
+
+class LeakyRounds(ClientPipeline):
+    """Gives out the share of one dealer that it must keep."""
+
+    def _answer(self, part: Part, lowest: bool, mask: Callable[[Client, Part], bytes]) -> bytes:
+        client = self._clients.get(part.number)
+        state = client._state if client is not None else None
+        reply = super()._answer(part, lowest, mask)
+        if part.phase is not Phase.UNMASK or not isinstance(state, Masked):
+            return reply
+        message = wire.decode(wire.Released, reply, plan=self._plan)
+        pair = map(element_to_bytes, state.held[min(state.held)])
+        other = next(share for share in pair if share != message.shares[:32])
+        return wire.encode(replace(message, shares=other + message.shares[32:]))
+
+
+class HastyRounds(ClientPipeline):
+    """Answers anything in a round ahead."""
+
+    def _answer(self, part: Part, lowest: bool, mask: Callable[[Client, Part], bytes]) -> bytes:
+        return super()._answer(part, True, mask)
+
+
+class KeepingRounds(ClientPipeline):
+    """Keeps a round that it has released."""
+
+    def _answer(self, part: Part, lowest: bool, mask: Callable[[Client, Part], bytes]) -> bytes:
+        client = self._clients.get(part.number)
+        reply = super()._answer(part, lowest, mask)
+        if client is not None:
+            self._clients[part.number] = client
+        return reply
+
+
+class HoardingRounds(ClientPipeline):
+    """Keeps as many rounds as it is asked for."""
+
+    def _answer(self, part: Part, lowest: bool, mask: Callable[[Client, Part], bytes]) -> bytes:
+        with patch("heterosag.protocol.pipeline.MOST_ROUNDS", 99):
+            return super()._answer(part, lowest, mask)
+
+
+class WastefulPipeline(ServerPipeline):
+    """Throws every set-up away."""
+
+    def begin(self, plan: Plan, *, guard: Guard | None = None) -> bool:
+        self.discard()
+        return super().begin(plan, guard=guard)
+
+
+class LateSharesPipeline(ServerPipeline):
+    """Lets no shares ride."""
+
+    def _riders(self) -> Any:
+        return [rider for rider in super()._riders() if rider[0].phase is not ServerPhase.SHARE]
+
+
+class ReusingPipeline(ServerPipeline):
+    """Uses the numbers of what it threw away again."""
+
+    def discard(self) -> None:
+        self._last -= len(self._ahead)
+        super().discard()
+
+
+class CrowdedPipeline(ServerPipeline):
+    """Keeps the servers of all rounds."""
+
+    def begin(self, plan: Plan, *, guard: Guard | None = None) -> bool:
+        before = self._numbers
+        prepared = super().begin(plan, guard=guard)
+        self._numbers = before | self._numbers
+        return prepared
+
+
 def test_a_client_that_releases_both_secrets_is_found_out() -> None:
     first_failure("released the wrong share", node=LeakyNode)
 
 
-@pytest.mark.parametrize("kind", ["share", "mask"])
-def test_a_log_that_forgets_is_found_out_when_a_user_restarts(kind: str) -> None:
-    first_failure(f"two different messages to {kind} from one disk", node=ForgetfulNode)
+@of_both_kinds
+@pytest.mark.parametrize("step", ["share", "mask"])
+def test_a_log_that_forgets_is_found_out_when_a_user_restarts(step: str, kind: type[World]) -> None:
+    first_failure(
+        f"two different messages to {step} from one disk", kind, "rollback", node=of_kind(ForgetfulNode, kind)
+    )
 
 
-def test_a_user_without_a_log_is_found_out_at_once() -> None:
-    assert first_failure("did not claim in its log", node=UnloggedNode) < 20
+@of_both_kinds
+def test_a_user_without_a_log_is_found_out_at_once(kind: type[World]) -> None:
+    assert first_failure("did not claim in its log", kind, node=of_kind(UnloggedNode, kind)) < 20
 
 
+@of_both_kinds
 @pytest.mark.parametrize("change", [add_one, leave_one_out])
-def test_a_wrong_result_is_found_out(change: Callable[[Server, Decoded], Decoded]) -> None:
-    assert first_failure("not the exact sum", server=server_that(change)) < 100
+def test_a_wrong_result_is_found_out(change: Callable[[Server, Decoded], Decoded], kind: type[World]) -> None:
+    assert first_failure("not the exact sum", kind, server=server_that(change)) < 100
 
 
+@of_both_kinds
 @pytest.mark.parametrize(
     ("server", "problem"),
     [
@@ -194,8 +297,35 @@ def test_a_wrong_result_is_found_out(change: Callable[[Server, Decoded], Decoded
         (TimidServer, "the oracle says"),
     ],
 )
-def test_a_broken_server_is_found_out(server: type[Server], problem: str) -> None:
-    first_failure(problem, server=server)
+def test_a_broken_server_is_found_out(server: type[Server], problem: str, kind: type[World]) -> None:
+    first_failure(problem, kind, server=server)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "mood", "problem"),
+    [
+        (LeakyRounds, "", "released the wrong share"),
+        (HastyRounds, "hostile", "masks in a round ahead"),
+        (KeepingRounds, "", "keeps rounds"),
+        (HoardingRounds, "hostile", "keeps rounds"),
+    ],
+)
+def test_a_users_broken_pipeline_is_found_out(rounds: type[ClientPipeline], mood: str, problem: str) -> None:
+    program = type("Broken", (PipelinedProgram,), {"pipeline": rounds})
+    first_failure(problem, PipelinedWorld, mood, node=type("Broken", (Node,), {"program": program}))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "mood", "problem"),
+    [
+        (WastefulPipeline, "calm", "was not prepared"),
+        (LateSharesPipeline, "calm", "was not prepared"),
+        (ReusingPipeline, "network", "again"),
+        (CrowdedPipeline, "", "the server keeps"),
+    ],
+)
+def test_a_servers_broken_pipeline_is_found_out(rounds: type[ServerPipeline], mood: str, problem: str) -> None:
+    first_failure(problem, PipelinedWorld, mood, pipeline=rounds)
 
 
 def test_the_ledger_refuses_two_survivor_sets_and_both_secrets() -> None:

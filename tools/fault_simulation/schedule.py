@@ -17,9 +17,12 @@ from typing import Any
 from fault_simulation.plans import choose_plan, find_plan
 from heterosag.plan import Plan, User
 
-__all__ = ["MOODS", "PHASES", "Clock", "Rates", "Script", "Trace"]
+__all__ = ["MOODS", "PHASES", "SESSION", "Clock", "Rates", "Script", "Trace"]
 
 PHASES = ("advertise", "share", "mask", "agree", "unmask")
+
+SESSION = 1000
+"""Where rounds run in a row, round n of the server's session s is number 1000 s + n of the world."""
 
 _MOST_EVENTS = 20_000  # far more than any schedule has: a world that never ends is a failure too
 
@@ -99,11 +102,24 @@ class Rates:
     replay: float = 0.0  # everything that the server sent it in the round comes again
     # each step of the server
     crash_server: float = 0.0
+    # each round in a row
+    discard: float = 0.0  # what was set up ahead is thrown away
+    join: float = 0.0  # messages of any rounds in one trip
 
 
-_NETWORK = Rates(lose=0.03, duplicate=0.1, delay=0.03)
+_NETWORK = Rates(lose=0.03, duplicate=0.1, delay=0.03, discard=0.2)
 _CRASHES = Rates(crash_step=0.05, crash=0.15, stale_save=0.4, lose_disk=0.15, twin=0.1, duplicate=0.15)
-_HOSTILE = Rates(corrupt=0.02, misroute=0.03, splice=0.03, tamper=0.06, duplicate=0.1, crash_step=0.02, stale_save=0.5)
+_HOSTILE = Rates(
+    corrupt=0.02,
+    misroute=0.03,
+    splice=0.03,
+    tamper=0.06,
+    duplicate=0.1,
+    crash_step=0.02,
+    stale_save=0.5,
+    discard=0.2,
+    join=0.1,
+)
 _STORM = Rates(
     lose=0.01,
     duplicate=0.1,
@@ -119,9 +135,11 @@ _STORM = Rates(
     lose_disk=0.2,
     replay=0.5,
     crash_server=0.005,
+    discard=0.2,
+    join=0.05,
 )
-_ROLLBACK = Rates(crash_step=0.12, stale_save=0.6, twin=0.15, replay=0.9, tamper=0.12, duplicate=0.05)
-_SERVER = Rates(crash_server=0.03, duplicate=0.1, crash=0.05, misroute=0.05)
+_ROLLBACK = Rates(crash_step=0.12, stale_save=0.6, twin=0.15, replay=0.9, tamper=0.12, duplicate=0.05, join=0.05)
+_SERVER = Rates(crash_server=0.03, duplicate=0.1, crash=0.05, misroute=0.05, discard=0.2)
 
 # How often, what happens, and how many rounds and malicious users there may be.
 MOODS: dict[str, tuple[int, Rates, int, int]] = {
@@ -153,14 +171,16 @@ class Script:
     eager: bool
     retries: bool
     same_rounding: bool
+    pipelined: bool = False
+    prepare: bool = True
     timeout: int = 100
     draw: random.Random = field(repr=False, compare=False)
     secrets: random.Random = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, seed: int, traits: tuple[str, ...]) -> Script:
-        """The script of a seed; `traits` are the ways to lie."""
-        draw = random.Random(f"events/{seed}")
+    def of(cls, seed: int, traits: tuple[str, ...], *, pipelined: bool = False) -> Script:
+        """The script of a seed; `traits` are the ways to lie, `pipelined` is for rounds in a row."""
+        draw = random.Random(f"pipeline/{seed}" if pipelined else f"events/{seed}")
         mood = draw.choices(list(MOODS), weights=[weight for weight, *_ in MOODS.values()])[0]
         _, rates, most_rounds, most_liars = MOODS[mood]
         place = choose_plan(draw)
@@ -168,19 +188,22 @@ class Script:
         malicious = draw.sample(plan.users, draw.randint(min(1, most_liars), most_liars))
         dropping = draw.sample(plan.users, draw.randint(0, len(plan.users) // 2)) if mood == "drops" else []
         rounds = draw.choices(range(1, most_rounds + 1), weights=[6, 3, 2][:most_rounds])[0]
+        rounds = rounds if len(plan.users) < 8 else 1
         return cls(
             seed=seed,
             mood=mood,
             place=place,
             plan=plan,
             signed=draw.random() < 0.35,
-            rounds=rounds if len(plan.users) < 8 else 1,
+            rounds=rounds + draw.randint(1, 3) if pipelined else rounds,
             rates=rates,
             malicious={user: draw.choice(traits) for user in malicious},
             drops={user: draw.choice(PHASES) for user in dropping},
             eager=draw.random() < 0.6,
             retries=mood not in ("calm", "drops") and draw.random() < 0.6,
             same_rounding=draw.random() < 0.5,
+            pipelined=pipelined,
+            prepare=not pipelined or draw.random() < 0.95,
             draw=draw,
             secrets=random.Random(f"secrets/{seed}"),
         )

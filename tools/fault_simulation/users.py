@@ -7,7 +7,7 @@ or stays away for the round. Sometimes two programs of one user run at once on o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -27,7 +27,7 @@ from heterosag.protocol.steps import Advertised
 if TYPE_CHECKING:
     from fault_simulation.world import World
 
-__all__ = ["Disk", "Node", "Program"]
+__all__ = ["Disk", "Node", "Program", "Reply", "draw_secrets"]
 
 _CRASH_POINTS = (
     "before the step",
@@ -68,6 +68,10 @@ class Contribution:
     rounding: Rounding
 
 
+Reply = tuple[Client | None, Envelope, bytes | HeteroSagError]
+"""Which client answered what, and its reply or why it refused."""
+
+
 class Program:
     """One run of a user's program: it holds a client for each round it has seen."""
 
@@ -75,6 +79,21 @@ class Program:
         self.node = node
         self.life = life
         self.clients: dict[int, Client] = {}
+
+    def joins(self, trip: tuple[Envelope, ...]) -> bool:
+        """Whether it has what it takes to answer."""
+        return self.find_client(trip[0]) is not None
+
+    def answer(self, trip: tuple[Envelope, ...]) -> list[Reply]:
+        """Replies to what came, each with the client that made it."""
+        (envelope,) = trip
+        client = self.clients[envelope.round]
+        return [(client, envelope, self.step(client, envelope))]
+
+    def save(self, trip: tuple[Envelope, ...]) -> None:
+        """Write to the disk what has changed."""
+        number = trip[0].round
+        self.node.disk.saved[number] = self.clients[number].save()
 
     def find_client(self, envelope: Envelope) -> Client | None:
         """The client of the round: this program's, the saved one, or for an invitation a fresh one."""
@@ -94,14 +113,15 @@ class Program:
         """Answer the server's message with the real client."""
         world, phase = self.node.world, envelope.phase
         if phase == "advertise":
-            return client.advertise(secrets=_draw_secrets(world))
+            return client.advertise(secrets=draw_secrets(world))
         if phase == "share":
-            return client.share(envelope.data, polynomials=self._deal(client))
+            return client.share(envelope.data, polynomials=self.deal(client))
         if phase == "mask":
-            return self._mask(client, envelope)
+            return self.mask(client, envelope)
         return client.agree(envelope.data) if phase == "agree" else client.unmask(envelope.data)
 
-    def _deal(self, client: Client) -> Polynomials | None:
+    def deal(self, client: Client) -> Polynomials | None:
+        """The polynomials that share a client's secrets, if it has not shared yet."""
         state = client._state
         if not isinstance(state, Advertised):
             return None
@@ -117,7 +137,8 @@ class Program:
         world.ledger.deal(self.node.index, polynomials)
         return polynomials
 
-    def _mask(self, client: Client, envelope: Envelope) -> bytes:
+    def mask(self, client: Client, envelope: Envelope) -> bytes:
+        """This user's vector of the round, masked."""
         world, node, number = self.node.world, self.node, envelope.round
         script = world.script
         variant = 0 if script.same_rounding else self.life
@@ -126,7 +147,7 @@ class Program:
             weight=1 + (node.index + number) % script.plan.max_weight,
             rounding=Rounding.from_seed(script.seed % 2**64, node.index, number << 16 | variant),
         )
-        vector, clip = lie_about_vector(node.trait, world.vectors[number, node.index])
+        vector, clip = lie_about_vector(node.trait, world.vector(number, node.index))
         reply = client.mask(
             envelope.data,
             vector,
@@ -139,7 +160,8 @@ class Program:
         return reply
 
 
-def _draw_secrets(world: World) -> RoundSecrets:
+def draw_secrets(world: World) -> RoundSecrets:
+    """A user's secrets of a round, from the seed."""
     draw = world.script.secrets
     mask_secret = draw.randrange(PRIME)
     return RoundSecrets(
@@ -153,13 +175,15 @@ def _draw_secrets(world: World) -> RoundSecrets:
 class Node:
     """A user: its disk, and the programs that run on it now."""
 
+    program: type[Program] = Program
+
     def __init__(self, world: World, user: User) -> None:
         self.world = world
         self.user = user
         self.index = world.script.plan.index(user)
         self.trait = world.script.malicious.get(user, "")
         self.disk = Disk(0)
-        self.programs = [Program(self, 0)]
+        self.programs = [self.program(self, 0)]
         self.away_in: int | None = None
         self._lives = 0
         rates = world.script.rates
@@ -168,16 +192,20 @@ class Node:
     def make_client(self, number: int, saved: bytes | None = None) -> Client:
         """A client, fresh or as it was saved, whose claims go to this user's disk."""
         world = self.world
-        identity = None if world.identities is None else world.identities[self.user]
         which = (world.script.plan, self.user, world.round_id(number))
-        options: dict[str, Any] = {
+        options = self.options()
+        return Client(*which, **options) if saved is None else Client.restore(saved, *which, **options)
+
+    def options(self) -> dict[str, Any]:
+        """What every client of this user is made with."""
+        identity = None if self.world.identities is None else self.world.identities[self.user]
+        return {
             "identity": identity,
-            "directory": world.directory,
+            "directory": self.world.directory,
             "trust_server": identity is None,
             "policy": Policy.any_plan(),
             "release_log": self.log(),
         }
-        return Client(*which, **options) if saved is None else Client.restore(saved, *which, **options)
 
     def log(self) -> Disk:
         """Where a client claims what it gives out."""
@@ -185,63 +213,74 @@ class Node:
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
-    def receive(self, envelope: Envelope) -> None:
-        """A message arrives: every program that runs takes it."""
+    def receive(self, *trip: Envelope) -> None:
+        """A trip arrives: every program that runs takes it."""
         if not self.programs:
-            self.world.trace.note(self.user, f"is down, misses {envelope}")
-        if self.away_in == envelope.round:
+            self.world.trace.note(self.user, f"is down, misses {trip[0]}")
+        if self.away_in in [envelope.round for envelope in trip]:
             return
-        if len(self.programs) > 1:
+        for envelope in trip if len(self.programs) > 1 else ():
             self.world.records[envelope.round].relived.add(self.user)
-        for program in list(self.programs):
-            if program in self.programs:
-                self._answer(program, envelope)
+        trip = tuple(envelope for envelope in trip if not self._drops_out(envelope))
+        for program in list(self.programs) if trip else ():
+            if program in self.programs and program.joins(trip):
+                self._answer(program, trip)
 
-    def _answer(self, program: Program, envelope: Envelope) -> None:
+    def _drops_out(self, envelope: Envelope) -> bool:
+        dropped = self.world.script.drops.get(self.user)
+        if dropped is None or PHASES.index(envelope.phase) < PHASES.index(dropped):
+            return False
+        self.world.trace.fault("dropped", self.user, f"before {envelope}")
+        return True
+
+    def _answer(self, program: Program, trip: tuple[Envelope, ...]) -> None:
         world, draw, rates = self.world, self.world.script.draw, self.world.script.rates
-        dropped = world.script.drops.get(self.user)
-        if dropped is not None and PHASES.index(envelope.phase) >= PHASES.index(dropped):
-            world.trace.fault("dropped", self.user, f"before {envelope}")
-            return
-        client = program.find_client(envelope)
-        if client is None:
-            return
         point = draw.choice(_CRASH_POINTS) if rates.crash_step and draw.random() < rates.crash_step else ""
         if point == "before the step":
             self.crash(point)
             return
         self.disk.cut_after_claim = point == "after the claim"
         try:
-            reply = program.step(client, envelope)
+            replies = program.answer(trip)
         except PowerCut:
             self.crash(point)
             return
         except HeteroSagError as error:
-            world.trace.note(self.user, f"refuses {envelope}: {type(error).__name__}: {error}")
-            world.checks.user_refused(self, envelope, error)
-            return
+            replies = [(None, trip[0], error)]
         finally:
             self.disk.cut_after_claim = False
+        for _, envelope, reply in replies:
+            if isinstance(reply, HeteroSagError):
+                world.trace.note(self.user, f"refuses {envelope}: {type(reply).__name__}: {reply}")
+                world.checks.user_refused(self, envelope, reply)
+        answered = [(client, one, reply) for client, one, reply in replies if client and isinstance(reply, bytes)]
+        if not answered:
+            return
         stale = rates.stale_save and draw.random() < rates.stale_save
         if self._may_restart and not stale and point != "after sending, unsaved":
-            self.disk.saved[envelope.round] = client.save()
+            program.save(trip)
         if point != "after saving, unsent":
-            self._send(client, envelope, reply)
+            self._send(answered)
         if point:
             self.crash(point)
 
-    def _send(self, client: Client, envelope: Envelope, reply: bytes) -> None:
+    def _send(self, answered: list[tuple[Client, Envelope, bytes]]) -> None:
         world = self.world
-        world.ledger.sent(self, client, envelope, reply)
-        messages = [reply]
-        if self.trait:
-            messages = lie(self.trait, envelope.phase, reply, world.script.plan, world.script.draw)
-            if messages != [reply]:
-                world.trace.fault("lied", self.user, f"({self.trait}) in {envelope.phase}")
-        for data in messages:
-            answer = Envelope(round=envelope.round, phase=envelope.phase, user=self.user, up=True, data=data)
-            world.trace.note(self.user, f"sends {envelope.phase}", data)
-            world.network.send(answer)
+        trips: list[list[Envelope]] = []  # one, unless this user sends several messages for one
+        for client, envelope, reply in answered:
+            world.ledger.sent(self, client, envelope, reply)
+            messages = [reply]
+            if self.trait:
+                messages = lie(self.trait, envelope.phase, reply, world.script.plan, world.script.draw)
+                if messages != [reply]:
+                    world.trace.fault("lied", self.user, f"({self.trait}) in {envelope.phase}")
+            for place, data in enumerate(messages):
+                world.trace.note(self.user, f"sends {envelope.phase}", data)
+                if place == len(trips):
+                    trips.append([])
+                trips[place].append(replace(envelope, up=True, data=data, touched=False, model=0))
+        for trip in trips:
+            world.network.send(*trip)
 
     # --- crashes ----------------------------------------------------------------------------------------------------
 
@@ -262,7 +301,7 @@ class Node:
             self.away_in = world.number if draw.random() < 0.5 else None
             world.trace.fault("disk lost", self.user, "" if self.away_in is None else "stays away for this round")
         self._lives += 1
-        self.programs = [Program(self, self._lives)]
+        self.programs = [self.program(self, self._lives)]
         world.trace.note(self.user, "starts again")
         self._ask_again()
 
@@ -272,7 +311,7 @@ class Node:
             self.world.trace.fault("two programs", self.user)
             self.world.relive(self.user)
             self._lives += 1
-            self.programs.append(Program(self, self._lives))
+            self.programs.append(self.program(self, self._lives))
             self._ask_again()
 
     def _ask_again(self) -> None:

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import numpy.typing as npt
 
 from fault_simulation.invariants import Checks, Record
 from fault_simulation.ledger import BrokenInvariantError, Ledger
@@ -29,6 +31,8 @@ from heterosag.protocol import Identity, RoundId, Server
 from heterosag.protocol.transitions import ServerPhase
 
 __all__ = ["Report", "World", "simulate", "simulate_all"]
+
+Floats = npt.NDArray[np.floating[Any]]
 
 _MEASURED = 16  # one schedule in so many has the server's memory measured at every phase
 
@@ -52,7 +56,8 @@ class World:
         self.nodes = {user: node(self, user) for user in script.plan.users}
         self.number = 0
         self._server = server
-        self._pending: dict[User, bytes] = {}
+        self._begun = 0
+        self._pending: dict[User, tuple[Envelope, ...]] = {}
 
     def run(self) -> None:
         """From the first round to the last message."""
@@ -65,8 +70,13 @@ class World:
         self._start_round()
         self.clock.run()
         for record in self.records.values():
-            if record.end is None:
+            if record.begun and record.end is None:
                 raise BrokenInvariantError(f"round {record.number} has no end")
+
+    def vector(self, number: int, index: int) -> Floats:
+        """A user's vector in a round."""
+        vector: Floats = self.vectors[number % len(self.vectors), index]
+        return vector
 
     def metrics(self, index: int) -> dict[str, float]:
         """A user's values of the plan's metrics."""
@@ -80,22 +90,23 @@ class World:
         """A user starts again, or twice: in this round it may not be what it was."""
         self.records[self.number].relived.add(user)
 
-    def deliver(self, envelope: Envelope) -> None:
-        """A message reaches its end of the network."""
-        record = self.records[envelope.round]
-        if envelope.touched:
-            record.touched.add(envelope.user)
-            record.lied_to |= not envelope.up
-        self.trace.note("server" if envelope.up else envelope.user, f"gets {envelope}", envelope.data)
-        if envelope.up:
-            self._receive(record, envelope)
-        else:
-            self.nodes[envelope.user].receive(envelope)
+    def deliver(self, *trip: Envelope) -> None:
+        """The messages of a trip reach their end of the network."""
+        for envelope in trip:
+            record = self.records[envelope.round]
+            if envelope.touched:
+                record.touched.add(envelope.user)
+                record.lied_to |= not envelope.up
+            self.trace.note("server" if envelope.up else envelope.user, f"gets {envelope}", envelope.data)
+            if envelope.up:
+                self._receive(record, envelope)
+        if not trip[0].up:
+            self.nodes[trip[0].user].receive(*trip)
 
     # --- the server -------------------------------------------------------------------------------------------------
 
     def _start_round(self) -> None:
-        self.number += 1
+        self.number = self._begun = self._begun + 1
         server = self._server(self.script.plan, self.round_id(self.number), directory=self.directory)
         record = self.records[self.number] = Record(number=self.number, server=server)
         self.trace.note("server", f"starts round {self.number}")
@@ -113,24 +124,37 @@ class World:
     def _open(self, record: Record, messages: dict[User, bytes]) -> None:
         """A phase begins: its messages go out, its timers start."""
         phase = record.server.phase.value
-        record.members[phase] = record.server.waiting_for
-        record.accepted[phase] = {}
-        self._pending = messages
-        self.ledger.asked(phase, list(messages.values()))
-        for user, data in messages.items():
+        self._pending = self._trips(record, messages)
+        for trip in self._pending.values():
             if self._crashes(record, f"while it sends the messages of {phase}"):
                 return
-            self.network.send(Envelope(round=record.number, phase=phase, user=user, up=False, data=data))
+            self.network.send(*trip)
         timeout = self.script.timeout
         if self.script.retries:
             self.clock.after(timeout // 2, self._ask_again, record, phase)
         self.clock.after(timeout, self._close, record, phase)
 
+    def _trips(self, record: Record, messages: dict[User, bytes]) -> dict[User, tuple[Envelope, ...]]:
+        """What goes to each user in this phase."""
+        phase = record.server.phase.value
+        self._note_phase(record, list(messages.values()))
+        return {
+            user: (Envelope(round=record.number, phase=phase, user=user, up=False, data=data),)
+            for user, data in messages.items()
+        }
+
+    def _note_phase(self, record: Record, messages: list[bytes]) -> None:
+        phase = record.server.phase.value
+        record.members.setdefault(phase, record.server.waiting_for)
+        record.accepted.setdefault(phase, {})
+        self.ledger.asked(phase, messages)
+
     def _ask_again(self, record: Record, phase: str) -> None:
         if record.end is None and record.server.phase.value == phase:
-            for user in sorted(record.server.waiting_for, key=self.script.plan.index):
-                envelope = Envelope(round=record.number, phase=phase, user=user, up=False, data=self._pending[user])
-                self.network.send(envelope)
+            for user in sorted(self._pending, key=self.script.plan.index):
+                trip = self._pending[user]
+                if any(user in self.records[envelope.round].server.waiting_for for envelope in trip):
+                    self.network.send(*trip)
 
     def _receive(self, record: Record, envelope: Envelope) -> None:
         server, over = record.server, record.end is not None
@@ -138,7 +162,7 @@ class World:
             return
         phase = server.phase.value
         try:
-            counts = server.receive(envelope.user, envelope.data)
+            counts = self._take(record, envelope)
         except (FaultyUserError, WireError) as error:
             self.trace.note("server", f"refuses {envelope}: {type(error).__name__}: {error}")
             self.checks.server_refused(envelope, error)
@@ -147,8 +171,12 @@ class World:
             raise BrokenInvariantError(f"{envelope} counts though it is late or a second one")
         if counts:
             record.accepted[phase][envelope.user] = envelope.data
-            if not self._crashes(record, f"after it took {envelope}") and self.script.eager and not server.waiting_for:
+            over = self._crashes(record, f"after it took {envelope}") or record.number != self.number
+            if not over and self.script.eager and not server.waiting_for:
                 self.clock.after(1, self._close, record, phase)
+
+    def _take(self, record: Record, envelope: Envelope) -> bool:
+        return record.server.receive(envelope.user, envelope.data)
 
     def _close(self, record: Record, phase: str) -> None:
         server = record.server
@@ -156,7 +184,7 @@ class World:
             return
         self._measure(server)
         try:
-            messages = server.close()
+            messages = self._close_phase(record)
         except HeteroSagError as error:
             self._end(record, error)
             return
@@ -166,6 +194,9 @@ class World:
             self._end(record, None)
         elif not self._crashes(record, f"after it closed {phase}"):
             self._open(record, messages)
+
+    def _close_phase(self, record: Record) -> dict[User, bytes]:
+        return record.server.close()
 
     def _crashes(self, record: Record, when: str) -> bool:
         """Whether the server crashes now. A restarted one knows its rounds by number only, and gives them up."""
@@ -182,7 +213,7 @@ class World:
         if error is not None and record.server.phase is not ServerPhase.FAILED:
             raise BrokenInvariantError("a round that ended with an error is not over")
         self.checks.round_ended(record)
-        if record.number < self.script.rounds:
+        if self._begun < self.script.rounds:
             self.clock.after(self.script.draw.randint(1, 60), self._start_round)
 
     def _measure(self, server: Server) -> None:
@@ -222,9 +253,12 @@ class Report:
     trace: tuple[str, ...]
 
 
-def simulate(seed: int, *, keep_trace: bool = False, node: type[Node] = Node, server: type[Server] = Server) -> Report:
-    """Run the schedule of a seed; what goes wrong, of whatever kind, is in the report with the trace."""
-    world = World(Script.of(seed, TRAITS), node=node, server=server)
+def simulate(seed: int, *, keep_trace: bool = False, kind: type[World] = World, **broken: Any) -> Report:
+    """Run the schedule of a seed; what goes wrong, of whatever kind, is in the report with the trace.
+
+    `broken` are users and servers that tests put into the world instead of the real ones.
+    """
+    world = kind(Script.of(seed, TRAITS, pipelined=kind is not World), **broken)
     failure = ""
     try:
         with _shared_verification():
@@ -245,6 +279,6 @@ def simulate(seed: int, *, keep_trace: bool = False, node: type[Node] = Node, se
     )
 
 
-def simulate_all(seeds: range) -> list[Report]:
+def simulate_all(seeds: range, kind: type[World]) -> list[Report]:
     """The schedules of several seeds."""
-    return [simulate(seed) for seed in seeds]
+    return [simulate(seed, kind=kind) for seed in seeds]
