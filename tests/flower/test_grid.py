@@ -30,12 +30,13 @@ from flower_nodes import (
     told_at_home,
     train,
 )
-from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, FedProx, Krum
 
 from heterosag import Plan, Simulation, aggregate
 from heterosag.errors import PlanError, UsageError
 from heterosag.flower import SecureGrid, mod
+from heterosag.flower.messages import round_digest
 from heterosag.protocol import Identity
 from heterosag.report.page import make_page
 from heterosag.report.runs import summarise_run
@@ -977,3 +978,52 @@ def test_a_damaged_ledger_is_named_at_home_only(tmp_path: Path) -> None:
     books.write_text("{")
     list(grid.send_and_receive(messages(nodes, arrays())))
     assert "LocalFileError" in grid.rounds[1].lost[nodes[0].context.node_id]
+
+
+@pytest.mark.parametrize("classes", [5, "x", [0.5], ["a"]])
+def test_classes_that_are_none_are_refused_by_name(
+    classes: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+
+    def spoil(stage: str, node: int, message: Message) -> str:
+        del stage
+        own: Any = message.content.config_records["heterosag"]
+        if node == FIRST_NODE and "classes" in own:
+            own["classes"] = classes
+        return ""
+
+    grid, _ = grid_of(nodes, spoil)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    told_at_home(caplog, "'classes' is missing or no list of int", grid.rounds[0].lost[FIRST_NODE])
+
+
+def test_all_that_an_app_can_see_of_arrays_is_bound(tmp_path: Path) -> None:
+    """Bytes that numpy does not read, another type beside the data, and a record that holds no array."""
+    (node,) = make_nodes(1, tmp_path, train)
+    (message,) = messages([node], {"w": np.zeros(3, dtype=np.float32)})
+    known = {round_digest(message, {}, b"")}
+    data = message.content.array_records["arrays"]["w"].data
+    for changed in (
+        Array("float32", (3,), "numpy.ndarray", data + b"1"),
+        Array("float64", (3,), "numpy.ndarray", data),
+        Array("float32", (1, 3), "numpy.ndarray", data),
+        Array("float32", (3,), "another", data),
+    ):
+        message.content["arrays"] = ArrayRecord({"w": changed})
+        known.add(round_digest(message, {}, b""))
+    message.content["arrays"] = ArrayRecord({"w": Array("float32", (3,), "numpy.ndarray", data)})
+    assert round_digest(message, {}, b"") in known
+    message.content["empty"] = ArrayRecord()
+    known.add(round_digest(message, {}, b""))
+    assert len(known) == 6
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"\x93NUMPY\x01\x00"])
+def test_an_array_that_cannot_be_read_is_a_named_error(data: bytes, tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    content = RecordDict({"arrays": ArrayRecord({"w": Array("float32", (3,), "numpy.ndarray", data)})})
+    asked = [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.TRAIN) for node in nodes]
+    (reply,) = grid.send_and_receive(asked)
+    assert "an array that cannot be read" in str(reply.error.reason)

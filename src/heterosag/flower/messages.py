@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from heterosag.crypto.hashing import digest
 from heterosag.errors import UsageError, WireError
@@ -108,7 +108,10 @@ def arrays_of(content: RecordDict, whose: str) -> tuple[str, dict[str, npt.NDArr
     if len(records) != 1:
         raise UsageError(f"{whose} must carry exactly one ArrayRecord, not {len(records)}")
     name, record = next(iter(records.items()))
-    return name, {key: np.asarray(array.numpy()) for key, array in record.items()}
+    try:
+        return name, {key: np.asarray(array.numpy()) for key, array in record.items()}
+    except (TypeError, ValueError, EOFError, OSError, MemoryError) as error:  # as numpy says that it cannot read one
+        raise UsageError(f"{whose} carries an array that cannot be read: {error}") from None
 
 
 def run_config_digest(run_config: Mapping[str, Any]) -> bytes:
@@ -140,7 +143,8 @@ def round_digest(message: Message, terms: Mapping[str, Any], run: bytes) -> byte
     for name in sorted(set(content) - {RECORD}):
         record = content[name]
         if isinstance(record, ArrayRecord):
-            parts += [_array_digest(name, key, np.asarray(array.numpy())) for key, array in record.items()]
+            parts.append(digest("flower-arrays", repr((name, len(record))).encode()))
+            parts += [_array_digest(key, array) for key, array in record.items()]
         else:
             words = repr((name, type(record).__name__, sorted(dict(record).items())))
             parts.append(digest("flower-record", words.encode()))
@@ -152,13 +156,12 @@ def _plain(term: Any) -> Any:
     return list(term) if isinstance(term, Sequence) and not isinstance(term, str | bytes) else term
 
 
-def _array_digest(record: str, name: str, array: npt.NDArray[Any]) -> bytes:
-    about = repr((record, name, array.dtype.str, array.shape)).encode()
-    return digest("flower-array", about, np.ascontiguousarray(array).tobytes())
+def _array_digest(name: str, array: Array) -> bytes:
+    """An array as Flower carries it, since an app may look at more than what numpy reads from it."""
+    about = repr((name, array.dtype, [int(size) for size in array.shape], array.stype)).encode()
+    return digest("flower-array", about, array.data)
 
 
 def to_record(arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
     """Arrays as Flower carries them."""
-    from flwr.app import Array
-
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})

@@ -268,7 +268,8 @@ class _Node:
         user = str(context.node_id)
         if user not in plan.users:
             raise FaultyServerError("the plan does not have this node among its users")
-        named, classes = self._link(context).get("class"), list(kept.get("classes", ()))
+        named = self._link(context).get("class")
+        classes = values(kept, "classes", int, sender="server") if "classes" in kept else []
         if named is not None and classes:  # the server asked: these are the classes, as nodes name them, in the plan's
             mine = plan.subgroups[plan.subgroup_of(user)].user_class
             if mine >= len(classes) or classes[mine] != named:
