@@ -13,7 +13,9 @@ from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
+from heterosag.crypto.keys import RoundSecrets
 from heterosag.flower import SecureGrid, mod
+from heterosag.protocol.client import Client, Polynomials
 from heterosag.storage.run_log import read_run
 
 
@@ -189,3 +191,46 @@ def test_what_one_node_evaluates_is_not_seen_by_the_app_of_another_round(tmp_pat
     grid = trained(nodes)
     assert found == [False]
     assert FIRST_NODE in grid.rounds[0].survivors
+
+
+def test_a_node_that_deals_false_shares_for_evaluations_is_left_out_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One such node would end every evaluation, and no round of training would name it."""
+    nodes = evaluating(24, tmp_path, lambda place: {"num-examples": 5, "accuracy": 0.25})
+    cheat = nodes[3].context.node_id
+    honest, calls = Client.share, [0]
+
+    def share(self: Client, message: bytes, **options: Any) -> bytes:
+        calls[0] += self.user == str(cheat)
+        if self.user != str(cheat) or calls[0] != 2:  # the first is of the round of training
+            return honest(self, message, **options)
+        return honest(self, message, polynomials=Polynomials.draw(self.plan, RoundSecrets.generate()))
+
+    monkeypatch.setattr(Client, "share", share)
+    grid = trained(nodes)
+    assert not grid.rounds[0].faulty
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert reply.has_error()
+    assert grid.evaluations[0].faulty == (cheat,)
+    assert not next(iter(grid.send_and_receive(messages(nodes, arrays())))).has_error()
+    assert "dealt false shares in a round before" in grid.rounds[1].lost[cheat]
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert reply.content.metric_records["metrics"]["accuracy"] == pytest.approx(0.25)
+
+
+def test_no_name_of_a_metric_stands_for_the_weight(tmp_path: Path) -> None:
+    """A strategy divides by the weight, so that a metric of that name could end its run."""
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "accuracy": 0.0})
+    grid, inside = grid_of(nodes)
+    carry = inside._carry
+
+    def rename(message: Message) -> Message | None:
+        reply = carry(message)
+        if reply is not None and not reply.has_error():
+            reply.content.config_records["heterosag"]["metrics"] = ["num-examples"]
+        return reply
+
+    inside._carry = rename  # type: ignore[method-assign]
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert reply.content.metric_records["metrics"]["num-examples"] == 6

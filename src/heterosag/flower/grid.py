@@ -45,6 +45,7 @@ from heterosag.flower.rounds import TOO_LATE, Round, Work
 from heterosag.flower.run_log import Recorder
 from heterosag.flower.trips import Trips
 from heterosag.plan import Plan, User
+from heterosag.protocol import Decoded
 from heterosag.protocol.transitions import Phase
 from heterosag.vector.arrays import Layout
 from heterosag.vector.quantize import ValueRange, check_range
@@ -335,10 +336,7 @@ class SecureGrid(Grid):
         self._plan, self._train_type = plan, work.message_type
         decoded = self._exchange.run(work, plan, timeout)
         began = time.perf_counter()
-        for user in decoded.faulty:
-            self._epochs.faulty.add(int(user))
-            log(WARNING, "\t> node %s dealt false shares: it is left out of the rounds after this one", user)
-        work.faulty = tuple(int(user) for user in decoded.faulty)
+        self._leave_out(work, decoded)
         combined = combine(plan, decoded, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
         if self._quantile is not None:
@@ -348,6 +346,13 @@ class SecureGrid(Grid):
         model = to_record(layout.restore(vector, round_integers=True))
         return RecordDict({name: model, "metrics": self._metrics_of(work, plan, weight, combined)}), combined
 
+    def _leave_out(self, work: Work, decoded: Decoded) -> None:
+        """No plan after this one has who dealt false shares."""
+        work.faulty = tuple(int(user) for user in decoded.faulty)
+        self._epochs.faulty |= set(work.faulty)
+        for node in work.faulty:
+            log(WARNING, "\t> node %d dealt false shares: it is left out of the rounds after this one", node)
+
     def _span(self) -> ValueRange:
         return self._fixed if self._quantile is None else (-self._half_width, self._half_width)
 
@@ -355,7 +360,7 @@ class SecureGrid(Grid):
         """What the strategy learns beside the model: the sum of weights, and the means of metrics."""
         said = [work.metric_names[int(user)] for user in combined.survivors if int(user) in work.metric_names]
         unit = self._weight_unit if plan.max_weight > 1 else 1
-        return MetricRecord({self._weighted_by: weight * unit, **common_names(plan, said, combined.metrics)})
+        return MetricRecord({**common_names(plan, said, combined.metrics), self._weighted_by: weight * unit})
 
     # --- an evaluation --------------------------------------------------------------------------------------------
 
@@ -395,6 +400,7 @@ class SecureGrid(Grid):
             if len({round_digest(message, {}, b"") for message in messages}) != 1:
                 raise UsageError("a secure evaluation needs one model and one configuration for all nodes")
             decoded = self._exchange.run(work, self._plan, timeout, metrics_only=True)
+            self._leave_out(work, decoded)
             combined = combine(self._plan.only_metrics(), decoded, self._rule)
             if decoded.metrics is None or not combined.metrics:
                 everybody_in = tuple(range(len(self._plan.subgroups)))
