@@ -89,9 +89,10 @@ def fill_slots(
         places = {name: name for name in plan.metrics}
     filled = {}
     for metric in plan.metrics:
-        number = float(numbers.get(places.get(metric, ""), 0.0))
+        name = places.get(metric)
+        number = 0.0 if name is None else float(numbers.get(name, 0.0))
         if not abs(number) <= METRIC_LIMIT:  # also NaN
-            log(WARNING, "the metric %r is %s: it is averaged as %d", places[metric], number, METRIC_LIMIT)
+            log(WARNING, "the metric %r is %s: it is averaged as %d", name, number, METRIC_LIMIT)
             number = math.copysign(METRIC_LIMIT, number)
         filled[metric] = number
     return filled, names
