@@ -105,6 +105,26 @@ def test_whoever_is_silent_while_they_draw_is_not_in_the_epoch(stage: str, what:
     assert grid.rounds[1].trips == 3
 
 
+def test_nodes_that_take_turns_to_withhold_end_one_round_and_not_the_run(tmp_path: Path) -> None:
+    """Each try fails by another node, after everybody else has revealed, which a node does so often in a run."""
+    nodes, directory = federation(12, tmp_path, policy=replace(LOOSE, max_epochs=4))
+    tries = 0
+
+    def withhold(stage: str, node: int, message: Message) -> str:
+        nonlocal tries
+        del message
+        tries += (stage, node) == ("commit", nodes[-1].context.node_id)
+        return "silent" if stage == "reveal" and node == nodes[(tries - 1) % 3].context.node_id else ""
+
+    grid, _ = grid_of(nodes, withhold, directory=directory)
+    assert "silent in 3 enrolments" in str(one_round(grid, nodes).error.reason)
+    for _ in range(2):
+        assert not one_round(grid, nodes).has_error()
+    assert set(grid.rounds[1].survivors) == {node.context.node_id for node in nodes[3:]}
+    assert "did not reveal what it had committed to" in grid.rounds[2].lost[FIRST_NODE]
+    assert grid.rounds[2].trips == 3
+
+
 def test_garbage_while_they_draw_costs_the_sender_its_place(tmp_path: Path) -> None:
     nodes, directory = federation(13, tmp_path)
     plain = nodes[5].app

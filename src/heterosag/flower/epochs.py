@@ -48,7 +48,8 @@ class Epochs:
         directory: Every node's public key.
         assignment: Who assigns nodes to subgroups.
 
-    `classes` has what nodes have named, `faulty` whom no plan has any more.
+    `classes` has what nodes have named, `faulty` whom no plan has any more, `withheld` whom none has because an
+    enrolment came to nothing after they had committed.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Epochs:
         self._reveals: dict[bytes, bytes] = {}
         self.classes: dict[int, int] = {}
         self.faulty: set[int] = set()
+        self.withheld: set[int] = set()
 
     @property
     def asks_classes(self) -> bool:
@@ -118,6 +120,8 @@ class Epochs:
         for node in sorted(work.messages):
             if node in self.faulty:
                 work.lose(node, Phase.ADVERTISE.value, "dealt false shares in a round before")
+            elif node in self.withheld:
+                work.lose(node, COMMIT, "did not reveal what it had committed to, in an enrolment that came to nothing")
             elif self._directory is not None and str(node) not in self._directory:
                 work.lose(node, Phase.ADVERTISE.value, "has no key in the directory")
             elif node in self.classes:
@@ -171,7 +175,12 @@ class Epochs:
             raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None
 
     def _enrol(self, work: Work, plan: Plan, carry: Carry) -> Plan:
-        """Have the nodes draw their assignment together; whoever is silent is not in the epoch."""
+        """Have the nodes draw their assignment together; whoever is silent is not in the epoch.
+
+        Nodes reveal so often in a run. If all tries came to nothing, those who committed and did not reveal are not
+        asked again: a few who take turns would use the others' reveals up.
+        """
+        withheld: set[int] = set()
         charter = Charter(epoch=token_bytes(16), plan=plan)
         for _ in range(_MOST_ENROLMENTS):
             enrolment = Enrolment(charter, directory=self._directory or {})
@@ -204,8 +213,11 @@ class Epochs:
                         "assignment", f"no node draws its assignment with the others: {commonest(work.lost)}"
                     ) from None
                 log(WARNING, "\t%d nodes did not draw with the others: again without them", len(error.users))
+                withheld |= {int(user) for user in error.users if stage == REVEAL}
+                self.withheld |= withheld
                 charter = charter.without(error.users, token_bytes(16))
                 continue
+            self.withheld -= withheld
             self._reveals[enrolment.plan.frame] = next(iter(messages.values()))
             return enrolment.plan
         raise PlanError("assignment", f"nodes were silent in {_MOST_ENROLMENTS} enrolments: {commonest(work.lost)}")
