@@ -1,11 +1,7 @@
 """The embedded engine: what goes in, what comes back, what is measured."""
 
 import logging
-import os
-import pickle
-import sys
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +10,9 @@ import heterosag
 from heterosag import Simulation, aggregate
 from heterosag.aggregation.rules import Rule
 from heterosag.errors import (
-    ExposedUsersError,
     FaultyBlockError,
-    FaultyUserError,
-    PlanError,
     TooFewSurvivorsError,
     UsageError,
-    WireError,
-    WithheldError,
 )
 from heterosag.plan import Plan
 from heterosag.protocol import Identity, RoundId
@@ -254,61 +245,6 @@ def test_weights_are_whole_numbers_of_any_kind() -> None:
     for bad in ([1.9] * 16, {0: 1.5}):
         with pytest.raises(UsageError, match="integers"):
             aggregate(plan, UPDATES, weights=bad)  # type: ignore[arg-type]
-
-
-# --- processes ------------------------------------------------------------------------------------------------------
-
-
-class Refusing:
-    """Clients of some users that refuse, or end their process, when they are asked to mask."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, refuse: Callable[[], NoReturn], user: int) -> None:
-        from heterosag.protocol import Client
-
-        mask = Client.mask
-
-        def refusing(client: Client, *args: Any, **options: Any) -> bytes:
-            if client.user == user:
-                refuse()
-            return mask(client, *args, **options)
-
-        monkeypatch.setattr(Client, "mask", refusing)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-@pytest.mark.parametrize("user", [0, 1])  # in this process, and in another
-def test_a_clients_error_stays_what_it_was_in_another_process(monkeypatch: pytest.MonkeyPatch, user: int) -> None:
-    def refuse() -> NoReturn:
-        raise ExposedUsersError([3, "ada"])
-
-    Refusing(monkeypatch, refuse, user)
-    with pytest.raises(ExposedUsersError, match="would reveal") as caught:
-        aggregate(plan_of(), UPDATES, workers=2)
-    assert caught.value.users == (3, "ada")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-def test_a_process_that_dies_is_said_to_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    Refusing(monkeypatch, lambda: os._exit(3), 1)
-    with pytest.raises(ChildProcessError, match="has ended"):
-        aggregate(plan_of(), UPDATES, workers=2)
-
-
-def test_every_error_comes_back_from_a_pickle_whole() -> None:
-    for error in (
-        UsageError("no"),
-        PlanError("min_survivors", "too high"),
-        WireError("cut off", sender="ada"),
-        FaultyUserError(3, "two keys"),
-        FaultyBlockError([(0, (1, 2))], "impossible"),
-        TooFewSurvivorsError("min_survivors", "two left"),
-        ExposedUsersError([7]),
-        WithheldError([7], "nonce"),
-    ):
-        back = pickle.loads(pickle.dumps(error))
-        assert type(back) is type(error)
-        assert str(back) == str(error)
-        assert vars(back) == vars(error)
 
 
 def test_a_result_is_shown_at_a_glance() -> None:

@@ -1,0 +1,106 @@
+"""Block sums to a result: blocks that honest users cannot have made are left out or raised."""
+
+import numpy as np
+import pytest
+
+from heterosag.aggregation.combine import combine
+from heterosag.aggregation.rules import RULES
+from heterosag.errors import FaultyBlockError
+from heterosag.plan import Plan
+from heterosag.protocol import Decoded, DecodedBlock
+from heterosag.protocol.blocks import find_fault, find_metric_fault
+
+PLAN = Plan.build([18], [4], 5, value_range=1.0, subgroup_size=3, min_survivors=2, max_weight=7)
+
+
+def decoded(**tampering: int) -> Decoded:
+    """Everybody sent weight 2 of 7 and level 1 of 4 everywhere, so that the mean is 7/2 of -1/3; `tampering` changes
+    the first block of the first segment."""
+    segments = []
+    for at, segment in enumerate(PLAN.segments):
+        blocks = []
+        for place, block in enumerate(segment.blocks):
+            values = {"count": 6, "weight": 12, "clipped": 0, "element": 6}
+            if (at, place) == (0, 0):
+                values |= tampering
+            elements = np.full(segment.size, values.pop("element"), np.uint8)
+            fault = find_fault(PLAN, block, 6, elements, values)
+            blocks.append(DecodedBlock(block=block, survivors=6, elements=elements, auxiliary=values, fault=fault))
+        segments.append(tuple(blocks))
+    return Decoded(survivors=tuple(range(18)), segments=tuple(segments), metrics=None)
+
+
+@pytest.mark.parametrize(
+    ("tampering", "fault"),
+    [
+        ({"count": 7}, "constant lane says 7 users, 6 survived"),
+        ({"count": 2**63}, "constant lane"),
+        ({"weight": 5}, "total weight of 5 from 6 users"),
+        ({"weight": 43}, "total weight of 43 from 6 users"),
+        ({"element": 19}, "beyond what so many users can make"),
+        ({"clipped": 7}, "more clipped elements"),
+    ],
+)
+def test_impossible_blocks_are_left_out_by_robust_rules_and_raised_by_the_mean(
+    tampering: dict[str, int], fault: str
+) -> None:
+    for rule in ("median", "trimmed_mean"):
+        found = combine(PLAN, decoded(**tampering), RULES[rule])
+        assert [(b.segment, b.subgroups) for b in found.faulty_blocks] == [(0, PLAN.segments[0].blocks[0].subgroups)]
+        assert fault in (found.faulty_blocks[0].fault or "")
+        assert np.allclose(found.vector, -7 / 6)
+    with pytest.raises(FaultyBlockError, match=fault) as refusal:
+        combine(PLAN, decoded(**tampering), RULES["mean"])
+    assert refusal.value.blocks == ((0, PLAN.segments[0].blocks[0].subgroups),)
+
+
+def test_the_unchecked_mean_takes_what_comes() -> None:
+    for tampering in ({"count": 7}, {"weight": 5}, {"weight": 43}, {"element": 19}):
+        found = combine(PLAN, decoded(**tampering), RULES["unchecked_mean"])
+        assert len(found.faulty_blocks) == 1
+        assert found.vector[1:].tolist() == pytest.approx([-7 / 6] * 4)
+
+
+def test_possible_extremes_are_not_faulty() -> None:
+    for tampering in ({"weight": 42}, {"weight": 6}, {"element": 18}, {"clipped": 6}):
+        assert not combine(PLAN, decoded(**tampering), RULES["mean"]).faulty_blocks
+
+
+def secagg_block(count: int) -> tuple[Plan, DecodedBlock]:
+    plan = Plan.build([6], [4], 5, design="secagg", value_range=1.0, subgroup_size=3, metrics=["loss"])
+    block, elements, auxiliary = plan.segments[0].blocks[0], np.zeros(5, np.uint8), {"count": count, "clipped": 0}
+    fault = find_fault(plan, block, 6, elements, auxiliary)
+    return plan, DecodedBlock(block=block, survivors=6, elements=elements, auxiliary=auxiliary, fault=fault)
+
+
+def test_a_segment_without_a_sound_block_raises() -> None:
+    plan, block = secagg_block(count=5)
+    bad = Decoded(survivors=tuple(range(6)), segments=((block,),), metrics=None)
+    with pytest.raises(FaultyBlockError, match="no sound block is left in segment 0"):
+        combine(plan, bad, RULES["median"])
+
+
+@pytest.mark.parametrize(
+    ("auxiliary", "fault"),
+    [
+        ({"count": 9, "loss": 0}, "constant lane says 9 users, 6 survived"),
+        ({"count": 6, "loss": 2**62}, "a metric beyond its limit"),
+        ({"count": 6, "loss": 2**63 + 5}, "a metric beyond its limit"),
+    ],
+)
+def test_false_metrics_are_left_out_by_robust_rules_and_raised_by_the_mean(
+    auxiliary: dict[str, int], fault: str
+) -> None:
+    plan, block = secagg_block(count=6)
+    found = find_metric_fault(plan, 6, auxiliary)
+    metrics = DecodedBlock(
+        block=block.block, survivors=6, elements=np.zeros(0, np.uint8), auxiliary=auxiliary, fault=found
+    )
+    bad = Decoded(survivors=tuple(range(6)), segments=((block,),), metrics=metrics)
+    result = combine(plan, bad, RULES["median"])
+    assert result.metrics == {}
+    assert [(b.segment, b.fault) for b in result.faulty_blocks] == [(1, metrics.fault)]
+    assert fault in (metrics.fault or "")
+    with pytest.raises(FaultyBlockError, match=fault):
+        combine(plan, bad, RULES["mean"])
+    assert find_metric_fault(plan, 6, {"count": 6, "loss": 2**64 - 6 * 2**48}) is None

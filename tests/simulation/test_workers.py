@@ -1,0 +1,65 @@
+"""Users in processes of their own: an error stays what it was, and a process that dies is said to have."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from heterosag import aggregate
+from heterosag.errors import (
+    ExposedUsersError,
+)
+from heterosag.plan import Plan
+
+
+def plan_of(**changes: Any) -> Plan:
+    requirements: dict[str, Any] = {
+        "classes": [8, 8],
+        "levels": [16, 64],
+        "dimension": 30,
+        "value_range": 1.0,
+        "subgroup_size": 4,
+        **changes,
+    }
+    return Plan.build(**requirements)
+
+
+UPDATES = np.random.default_rng(3).uniform(-1, 1, (16, 30))
+
+
+class Refusing:
+    """Clients of some users that refuse, or end their process, when they are asked to mask."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refuse: Callable[[], NoReturn], user: int) -> None:
+        from heterosag.protocol import Client
+
+        mask = Client.mask
+
+        def refusing(client: Client, *args: Any, **options: Any) -> bytes:
+            if client.user == user:
+                refuse()
+            return mask(client, *args, **options)
+
+        monkeypatch.setattr(Client, "mask", refusing)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+@pytest.mark.parametrize("user", [0, 1])  # in this process, and in another
+def test_a_clients_error_stays_what_it_was_in_another_process(monkeypatch: pytest.MonkeyPatch, user: int) -> None:
+    def refuse() -> NoReturn:
+        raise ExposedUsersError([3, "ada"])
+
+    Refusing(monkeypatch, refuse, user)
+    with pytest.raises(ExposedUsersError, match="would reveal") as caught:
+        aggregate(plan_of(), UPDATES, workers=2)
+    assert caught.value.users == (3, "ada")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_a_process_that_dies_is_said_to_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    Refusing(monkeypatch, lambda: os._exit(3), 1)
+    with pytest.raises(ChildProcessError, match="has ended"):
+        aggregate(plan_of(), UPDATES, workers=2)

@@ -1,0 +1,31 @@
+"""Errors go whole from process to process."""
+
+import pickle
+
+from heterosag.errors import (
+    ExposedUsersError,
+    FaultyBlockError,
+    FaultyUserError,
+    PlanError,
+    TooFewSurvivorsError,
+    UsageError,
+    WireError,
+    WithheldError,
+)
+
+
+def test_every_error_comes_back_from_a_pickle_whole() -> None:
+    for error in (
+        UsageError("no"),
+        PlanError("min_survivors", "too high"),
+        WireError("cut off", sender="ada"),
+        FaultyUserError(3, "two keys"),
+        FaultyBlockError([(0, (1, 2))], "impossible"),
+        TooFewSurvivorsError("min_survivors", "two left"),
+        ExposedUsersError([7]),
+        WithheldError([7], "nonce"),
+    ):
+        back = pickle.loads(pickle.dumps(error))
+        assert type(back) is type(error)
+        assert str(back) == str(error)
+        assert vars(back) == vars(error)

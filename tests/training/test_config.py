@@ -1,0 +1,65 @@
+"""The configuration of a training run."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+
+from heterosag.errors import PlanError, UsageError
+from heterosag.training.config import TrainConfig, fields_of
+
+
+def test_configuration_comes_back_from_toml_and_dict() -> None:
+    config = TrainConfig(
+        classes=(3, 4), levels=(2, 4), rates=(1.0, 2.5), secure=False, dropout_phases=("share", "mask")
+    )
+    assert TrainConfig.from_toml(config.to_toml()) == config
+    assert TrainConfig.from_dict(config.to_dict()) == config
+    assert TrainConfig.from_dict({"classes": "3, 4", "levels": "2,4", "batch_size": 8}).classes == (3, 4)
+    assert config.users == 7
+    assert set(fields_of()) == set(config.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"colour": 1}, "no setting is called 'colour'"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"rounds": 1.5}, "rounds must be an integer"),
+        ({"rounds": "many"}, "rounds must be an integer"),
+        ({"secure": "yes"}, "secure must be a switch"),
+        ({"partition": "fair"}, "partition must be one of iid, sorted, dirichlet"),
+        ({"attack": "laser"}, "attack must be one of"),
+        ({"attack": "gaussian"}, "needs attackers"),
+        ({"attack": "gaussian", "attackers": 97}, "more than the 96 users"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"seed": -1}, "seed cannot be negative"),
+        ({"dropout": -0.1}, "cannot be negative"),
+        ({"participation": 0}, "above 0 and at most 1"),
+        ({"quantile": 1.0}, "between 0 and 1"),
+        ({"batch_size": 2.5}, "integer, or a fraction"),
+        ({"learning_rate": 0}, "above 0"),
+        ({"levels": [2]}, "4 classes need 4 levels"),
+        ({"rates": [1.0, 2.0]}, "one for each of the 4 classes"),
+        ({"rates": [0.0]}, "positive rate"),
+        ({"dropout_phases": ["lunch"]}, "dropout_phases must be a list of one of advertise"),
+        ({"classes": ["a"]}, "classes must be a list of integers"),
+        ({"value_range": "wide"}, "value_range must be a number or a list of numbers"),
+        ({"value_range": [1.0, 0.5]}, "two finite numbers in rising order"),
+        ({"range_rule": "fixed"}, "needs a value_range"),
+        ({"deadline": 0}, "above 0, or left out for none"),
+    ],
+)
+def test_settings_that_make_no_sense(values: dict[str, Any], match: str) -> None:
+    with pytest.raises((UsageError, PlanError), match=match):
+        TrainConfig.from_dict(values)
+
+
+def test_learning_rate_falls_when_it_should() -> None:
+    config = TrainConfig(learning_rate=0.02, decay_start=150, decay=0.02)
+    assert config.learning_rate_at(150) == 0.02
+    assert config.learning_rate_at(200) == pytest.approx(0.02 / 5)
+    assert TrainConfig(learning_rate=0.1).learning_rate_at(1000) == 0.1

@@ -1,0 +1,112 @@
+"""Data sets from files, and how they are split over users."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+
+from heterosag.errors import UsageError
+from heterosag.training import data
+from heterosag.training.config import TrainConfig
+from heterosag.training.runs import Run
+
+
+def write_mnist(folder: Path, *, count: int = 30, compress: bool = True) -> None:
+    rng = np.random.default_rng(0)
+    for name, shape in (("train", (count, 28, 28)), ("t10k", (10, 28, 28))):
+        for kind, values in (
+            ("images-idx3", rng.integers(0, 256, shape, dtype=np.uint8)),
+            ("labels-idx1", rng.integers(0, 10, shape[0], dtype=np.uint8)),
+        ):
+            raw = (
+                struct.pack(">HBB", 0, 8, values.ndim)
+                + struct.pack(f">{values.ndim}I", *values.shape)
+                + values.tobytes()
+            )
+            path = folder / f"{name}-{kind}-ubyte{'.gz' if compress else ''}"
+            path.write_bytes(gzip.compress(raw) if compress else raw)
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_mnist_from_idx_files(tmp_path: Path, compress: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_mnist(tmp_path, compress=compress)
+    found = data.load("mnist", str(tmp_path))
+    assert found.train_x.shape == (30, 784)
+    assert found.train_x.dtype == np.float32
+    assert 0 <= found.train_x.min() <= found.train_x.max() <= 1
+    monkeypatch.setenv("HETEROSAG_DATA", str(tmp_path))
+    assert np.array_equal(data.load("fashion-mnist").test_y, found.test_y)
+
+
+def test_cifar10_from_binary_batches(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (4, 3073), dtype=np.uint8)
+    rows[:, 0] %= 10
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        (tmp_path / "cifar-10-batches-bin" / f"{name}.bin").write_bytes(rows.tobytes())
+    found = data.load("cifar10", str(tmp_path))
+    assert found.train_x.shape == (20, 3, 32, 32)
+    assert found.test_y.tolist() == rows[:, 0].tolist()
+    (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"short")
+    with pytest.raises(UsageError, match="damaged: download it again"):
+        data.load("cifar10", str(tmp_path))
+
+
+def test_missing_and_damaged_files_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HETEROSAG_DATA", raising=False)
+    with pytest.raises(UsageError, match="--data-dir or set HETEROSAG_DATA"):
+        data.load("mnist")
+    with pytest.raises(UsageError, match="download the data set"):
+        data.load("mnist", str(tmp_path))
+    with pytest.raises(UsageError, match="no data set is called"):
+        data.load("imagenet")
+    write_mnist(tmp_path)
+    whole = (tmp_path / "train-labels-idx1-ubyte.gz").read_bytes()
+    (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match="damaged"):
+        data.load("mnist", str(tmp_path))
+    write_mnist(tmp_path)
+    (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes((tmp_path / "t10k-labels-idx1-ubyte.gz").read_bytes())
+    with pytest.raises(UsageError, match="do not belong together"):
+        data.load("mnist", str(tmp_path))
+
+
+def test_partitions() -> None:
+    labels = np.repeat(np.arange(10), 30)
+    rng = np.random.default_rng(0)
+    for how in ("iid", "sorted", "dirichlet"):
+        parts = data.partition(labels, 12, how, rng, alpha=0.1)
+        joined = np.concatenate(parts)
+        assert len(set(joined.tolist())) == len(joined)
+        assert all(part.size for part in parts)
+    in_order = data.partition(labels, 10, "sorted", rng)
+    assert [set(labels[part]) for part in in_order] == [{label} for label in range(10)]
+    concentrated = data.partition(labels, 10, "dirichlet", rng, alpha=0.05)
+    even = data.partition(labels, 10, "dirichlet", rng, alpha=1000.0)
+
+    def spread(parts: list[np.ndarray]) -> float:
+        return float(np.mean([len(set(labels[part])) for part in parts]))
+
+    assert spread(concentrated) < 6 < spread(even)
+    with pytest.raises(UsageError, match="cannot be split over 301 users"):
+        data.partition(labels, 301, "iid", rng)
+
+
+def test_a_thinner_data_set(tmp_path: Path) -> None:
+    found = data.load("digits")
+    thin = data.thin(found, 50, np.random.default_rng(0))
+    assert len(thin.train_y) == len(thin.train_x) == 50
+    assert thin.test_x is found.test_x
+    assert data.thin(found, 0, np.random.default_rng(0)) is found
+    with pytest.raises(UsageError, match="1437 training samples"):
+        data.thin(found, 5000, np.random.default_rng(0))
+    config = TrainConfig(classes=(8,), levels=(4,), subgroup_size=4, rounds=1, train_samples=40, secure=False)
+    run = Run(config, tmp_path / "run")
+    assert sum(map(len, run.parts)) == 40
+    run.close()
