@@ -373,12 +373,12 @@ class Plan:
     """What a round needs of a plan, out of its canonical encoding."""
 
     def __init__(self, encoding: bytes) -> None:
-        version, recipe, structure = unpack(encoding)
+        version, arguments, structure = unpack(encoding)
         require(version == 2, "another plan version")
         self.digest = digest("plan", encoding)
-        self.frame = digest("plan/frame", pack([version, [*recipe[:4], [-1.0, 1.0], *recipe[5:]], structure]))
-        self.span, self.min_survivors, self.min_block, self.bound, self.least = recipe[4], *recipe[6:10]
-        self.metrics, self.rotates = recipe[16], recipe[17]
+        self.frame = digest("plan/frame", pack([version, [*arguments[:4], [-1.0, 1.0], *arguments[5:]], structure]))
+        self.span, self.min_survivors, self.min_block, self.bound, self.least = arguments[4], *arguments[6:10]
+        self.metrics, self.rotates = arguments[16], arguments[17]
         users, subgroups, segments, self.lanes, (self.neighbours, self.threshold, self.ring), self.quorum = structure
         self.users, self.segments = range(len(users)), len(segments)
         self.members = [members for _, members in subgroups]

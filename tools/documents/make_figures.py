@@ -387,7 +387,7 @@ def bits_by_class() -> dict[str, list[float]]:
         for index in range(len(plan.classes))
     ]
     sources = {
-        "levels in plaintext": found.clear_bits,
+        "levels in plaintext": found.plaintext_bits,
         "masked, in blocks of two subgroups": found.upload_bits,
         "masked, in one block of everybody": found.secagg_bits,
     }

@@ -53,7 +53,7 @@ _Structure = tuple[
     tuple[int, int, list[int]],
     int,
 ]
-"""What stands beside the recipe: users, subgroups, segments with their blocks, lanes, sharing graph, quorum."""
+"""What stands beside the arguments: users, subgroups, segments with their blocks, lanes, sharing graph, quorum."""
 
 
 def arguments_of(plan: Plan) -> dict[str, Any]:

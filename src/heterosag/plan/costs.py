@@ -28,7 +28,7 @@ class Costs:
     """Bits of one user's masked vector in a round, by subgroup."""
 
     upload_bits: tuple[int, ...]
-    clear_bits: tuple[int, ...]
+    plaintext_bits: tuple[int, ...]
     secagg_bits: tuple[int, ...]
     auxiliary_bits: int
     classes: tuple[int, ...]
@@ -39,7 +39,7 @@ class Costs:
 
     def expansion(self) -> tuple[float, ...]:
         """Per class, masked bits over the bits of the same quantized vector in plaintext."""
-        return tuple(self.upload_bits[g] / self.clear_bits[g] for g in self._largest())
+        return tuple(self.upload_bits[g] / self.plaintext_bits[g] for g in self._largest())
 
     def against_secagg(self) -> tuple[float, ...]:
         """Per class, masked bits over those of one block of everybody at the same levels."""
@@ -63,7 +63,7 @@ def of(plan: Plan) -> Costs:
         secagg.append(sum(size * ring.width(len(plan.users), block.level) for size, block in parts))
     return Costs(
         upload_bits=tuple(upload),
-        clear_bits=tuple(clear),
+        plaintext_bits=tuple(clear),
         secagg_bits=tuple(secagg),
         auxiliary_bits=64 * len(plan.lanes) * len(plan.segments),
         classes=tuple(subgroup.user_class for subgroup in plan.subgroups),

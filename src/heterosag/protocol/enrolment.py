@@ -62,7 +62,7 @@ class Charter:
 
     def without(self, users: Collection[User], epoch: bytes) -> Charter:
         """The charter of the next try, without these users; a `PlanError` where too few are left for a plan."""
-        recipe = self.plan.arguments()
+        arguments = self.plan.arguments()
         gone = {self.plan.users[self.plan.index(user)] for user in users}
         kept, sizes, first = [], [], 0
         for size in self.plan.classes:
@@ -71,13 +71,13 @@ class Charter:
             sizes.append(len(members))
             first += size
         filled = [place for place, size in enumerate(sizes) if size]
-        recipe |= {
+        arguments |= {
             "users": kept,
             "classes": [sizes[place] for place in filled],
             "levels": [self.plan.levels[place] for place in filled],
             "min_robustness": None,
         }
-        return Charter(epoch=epoch, plan=Plan.build(**recipe))
+        return Charter(epoch=epoch, plan=Plan.build(**arguments))
 
     def settle(self, commitments: bytes, nonces: Collection[bytes]) -> Plan:
         """The plan that everybody arrives at: `commitments` is their context, the nonces in roster order."""

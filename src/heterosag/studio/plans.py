@@ -214,7 +214,7 @@ def _classes(choice: Choice) -> list[dict[str, Any]]:
             "level": plan.levels[index],
             "rate": choice.rates[index],
             "bytes": sizes[index],
-            "clear_bytes": sizes[index] / expansion[index],
+            "plaintext_bytes": sizes[index] / expansion[index],
             "seconds": sizes[index] * 8 / (choice.rates[index] * 1e6),
         }
         for index, users in enumerate(plan.classes)
@@ -367,9 +367,9 @@ def _exports(plan: Plan) -> dict[str, str]:
     }
     words = " \\\n  ".join(f"--{name}={value}" for name, value in flags.items())
     filled = " \\\n  --fill-levels" if plan.fill_levels else ""
-    recipe = plan.arguments()
-    ordered = "# users are numbered by their rate, slowest first\n" if recipe["users"] is not None else ""
-    arguments = "".join(f"    {name}={value!r},\n" for name, value in recipe.items() if value not in (None, []))
+    given = plan.arguments()
+    ordered = "# users are numbered by their rate, slowest first\n" if given["users"] is not None else ""
+    arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items() if value not in (None, []))
     return {
         "toml": plan.to_toml(),
         "command": f"{ordered}heterosag plan \\\n  {words}{filled}\n",

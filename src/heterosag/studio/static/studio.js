@@ -257,7 +257,7 @@ function showBars() {
   const xLabel = plan.classes.length > 7 ? "class" : "class: Mb/s of its slowest user";
   drawBars(find("bytes"), names, [
     { label: "masked", colour: 0, values: plan.classes.map((one) => one.bytes / 1000) },
-    { label: "levels in plaintext", colour: 6, values: plan.classes.map((one) => one.clear_bytes / 1000) },
+    { label: "levels in plaintext", colour: 6, values: plan.classes.map((one) => one.plaintext_bytes / 1000) },
   ], { title: "Upload of a user by class", xLabel, yLabel: "kB a round", unit: "kB" });
   const guide = plan.deadline ? { value: plan.deadline, label: `deadline ${shorten(plan.deadline)} s` } : null;
   drawBars(find("seconds"), names, [{ label: "", colour: 2, values: plan.classes.map((one) => one.seconds) }],
