@@ -146,6 +146,12 @@ def test_bits_instead_of_a_deadline() -> None:
     assert found.binding == "a quarter more bits"
 
 
+def test_a_range_is_a_half_width_or_a_pair() -> None:
+    given: dict[str, Any] = {"rates": (1.0,) * 12 + (4.0,) * 12, "dimension": 1000, "deadline": 0.02}
+    half, pair = (best(Requirements(**given, value_range=one)) for one in (0.5, (-0.5, 0.5)))
+    assert (half.plan, half.error) == (pair.plan, pair.error)
+
+
 def test_levels_fill_their_rings() -> None:
     plan = best(requirements()).plan
     for segment in plan.segments:

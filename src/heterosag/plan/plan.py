@@ -246,7 +246,17 @@ class Plan:
         object.__setattr__(self, "notes", tuple(notes_of(self, adjusted)))
 
     def with_value_range(self, value_range: ValueRange | float) -> Plan:
-        """The same plan for another value range: what a round that follows the updates' size needs."""
+        """The same plan for another value range: what a round that follows the updates' size needs.
+
+        Args:
+            value_range: A pair, or the half width of a range around zero.
+
+        Returns:
+            The plan, of the same frame.
+
+        Raises:
+            PlanError: `build` would refuse this range.
+        """
         checked = check_numbers(
             self.dimension,
             value_range,
@@ -424,6 +434,15 @@ class Plan:
     def decode(cls, data: bytes) -> Plan:
         """The plan of a canonical encoding.
 
+        Args:
+            data: What `encode` returned.
+
+        Returns:
+            The plan.
+
+        Raises:
+            PlanError: The bytes are not the canonical encoding of a plan.
+
         Guarantees: the plan is built anew from its arguments, and refused unless it encodes to the very same bytes, so
         that nobody can hand over a structure that `build` would not make.
         """
@@ -452,7 +471,17 @@ class Plan:
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:
-        """The plan of a TOML text: the arguments of `build` by name; a `digest`, where given, must match."""
+        """The plan of a TOML text.
+
+        Args:
+            text: The arguments of `build` by name; a `digest`, where given, must match.
+
+        Returns:
+            The plan.
+
+        Raises:
+            PlanError: Says which value to change.
+        """
         arguments, expected = codec.read_toml(text)
         plan = cls.build(**arguments)
         if expected is not None and expected != plan.digest.hex():

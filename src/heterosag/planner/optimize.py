@@ -44,7 +44,23 @@ class Proposal:
 
 
 def best(requirements: Requirements) -> Proposal:
-    """The plan with the least error bound that meets every requirement, or an `InfeasibleError` that names two."""
+    """The plan with the least error bound that meets every requirement.
+
+    Args:
+        requirements: What the plan must meet.
+
+    Returns:
+        The plan, what it costs, and what relaxing a requirement would buy.
+
+    Raises:
+        InfeasibleError: Names two requirements that contradict each other, and the nearest plan that is possible.
+
+    Example:
+        >>> from heterosag.planner import Requirements, best
+        >>> found = best(Requirements(rates=(1.0,) * 12 + (4.0,) * 12, dimension=1000, deadline=0.02, value_range=0.5))
+        >>> len(found.plan.users), max(found.seconds) <= 0.02
+        (24, True)
+    """
     order = tuple(sorted(range(len(requirements.rates)), key=lambda user: (requirements.rates[user], user)))
     rates = [requirements.rates[user] for user in order]
     solved = solve(requirements, rates)
@@ -54,7 +70,15 @@ def best(requirements: Requirements) -> Proposal:
 
 
 def trade_off(requirements: Requirements, deadlines: Iterable[float]) -> list[tuple[float, float | None]]:
-    """The error bound at each deadline, None where nothing meets it."""
+    """What more time buys.
+
+    Args:
+        requirements: What the plan must meet; its own deadline does not count.
+        deadlines: Seconds to try.
+
+    Returns:
+        Each deadline with the least error bound, None where nothing meets it.
+    """
     rates = sorted(requirements.rates)
     found: list[tuple[float, float | None]] = []
     for deadline in deadlines:

@@ -14,7 +14,22 @@ __all__ = ["read_rates", "spread_rates"]
 
 
 def read_rates(text: str) -> tuple[float, ...]:
-    """Rates in Mb/s: `0.5x20,2x20` (twenty users each), `lognormal:MEDIAN:SPREAD:USERS`, or the name of a CSV file."""
+    """Users' rates from a text, as the command line takes them.
+
+    Args:
+        text: `0.5x20,2x20` (twenty users each), `lognormal:MEDIAN:SPREAD:USERS`, or the name of a CSV file.
+
+    Returns:
+        Mb/s of each user.
+
+    Raises:
+        UsageError: The text, or a line of the file, is none of these.
+
+    Example:
+        >>> from heterosag.planner import read_rates
+        >>> read_rates("0.5x2,4")
+        (0.5, 0.5, 4.0)
+    """
     if text.startswith("lognormal:"):
         try:
             median, spread, count = text.removeprefix("lognormal:").split(":")
@@ -52,7 +67,19 @@ def _read_file(path: Path) -> tuple[float, ...]:
 
 
 def spread_rates(median: float, spread: float, users: int) -> tuple[float, ...]:
-    """Rates of a log-normal distribution, at evenly spaced quantiles: the same each time."""
+    """Rates of a log-normal distribution, at evenly spaced quantiles: the same each time.
+
+    Args:
+        median: In Mb/s.
+        spread: Standard deviation of the logarithm.
+        users: How many.
+
+    Returns:
+        Mb/s of each user, slowest first.
+
+    Raises:
+        UsageError: No distribution has such values.
+    """
     if not (median > 0 and spread >= 0 and 4 <= users <= MOST_USERS):
         raise UsageError(f"a distribution has a median above 0, a spread of at least 0 and 4 to {MOST_USERS} users")
     normal = NormalDist()

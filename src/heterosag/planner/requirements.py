@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from heterosag.errors import UsageError
-from heterosag.vector.quantize import check_range
+from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["MOST_USERS", "Requirements"]
 
@@ -17,15 +17,24 @@ MOST_USERS = 100_000
 class Requirements:
     """What a plan is for.
 
-    - `rates`: Mb/s of each user's upload.
-    - `dimension`: elements of the update vector.
-    - `deadline`, `bits`: either seconds for the masked vector's upload, or the bits that it may have.
-    - `dropout`, `corrupt`: shares of users.
-    - `attackers`: malicious users that the median must tolerate.
-    - `min_survivors`, `value_range`, `max_weight`: as in `Plan.build`.
-    - `most_classes`, `most_subgroups`: no plan has more.
-    - `failure`: how often a round may end for lack of survivors.
-    - `privacy_bits`: how surely corrupt users leave enough honest ones in a block.
+    Args:
+        rates: Mb/s of each user's upload.
+        dimension: Elements of the update vector.
+        deadline: Seconds for the masked vector's upload.
+        bits: The bits that it may have, instead of a deadline.
+        dropout: Fraction of users expected to drop out in a round.
+        corrupt: Fraction of users who may be corrupt.
+        attackers: Malicious users that the median must tolerate.
+        min_survivors: As in `Plan.build`.
+        value_range: As in `Plan.build`: a half width, or a pair.
+        max_weight: As in `Plan.build`.
+        most_classes: No plan has more.
+        most_subgroups: No plan has more.
+        failure: How often a round may end for lack of survivors.
+        privacy_bits: How surely corrupt users leave enough honest ones in a block.
+
+    Raises:
+        UsageError: A value makes no sense; the message says which.
 
     With corrupt users thresholds count them as colluders, and every block keeps `min_survivors` honest survivors but
     for 2^-privacy_bits, if users are assigned at random inside their class: by an enrolment, or by the plan's
@@ -40,7 +49,7 @@ class Requirements:
     corrupt: float = 0.0
     attackers: int = 0
     min_survivors: int = 3
-    value_range: tuple[float, float] = (-1.0, 1.0)
+    value_range: ValueRange | float = 1.0
     max_weight: int = 1
     most_classes: int = 10
     most_subgroups: int = 128
@@ -58,7 +67,7 @@ class Requirements:
         if not (math.isfinite(limit) and limit > 0):
             raise UsageError(f"a deadline or a number of bits is finite and above 0, not {limit!r}")
         if not (0 <= self.dropout < 0.5 and 0 <= self.corrupt < 0.5 and self.attackers >= 0):
-            raise UsageError("dropout and corrupt are shares of users below one half, attackers a number of them")
+            raise UsageError("dropout and corrupt are fractions of users below one half, attackers a number of them")
         if self.dimension < 1 or self.min_survivors < 2 or self.max_weight < 1 or self.most_classes < 1:
             raise UsageError("dimension, max_weight and most_classes are at least 1, min_survivors at least 2")
         check_range(self.value_range)

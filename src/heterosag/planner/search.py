@@ -31,6 +31,7 @@ from heterosag.plan import dropout as chances
 from heterosag.plan.design import has_perfect, make
 from heterosag.plan.sharing import majority
 from heterosag.planner.requirements import Requirements
+from heterosag.vector.quantize import check_range
 
 __all__ = ["MOST_SIZES", "THRIFT", "Model", "Solved", "sizes_for", "solve", "solve_size"]
 
@@ -107,7 +108,8 @@ class Model:
 
     def error(self, weighted: float, *, block: float | None = None, elements: float | None = None) -> float:
         """The bound on the error, from the sum over pairs: with blocks and segments of mean size unless given."""
-        width = self.requirements.value_range[1] - self.requirements.value_range[0]
+        low, high = check_range(self.requirements.value_range)
+        width = high - low
         users = 2 * self.users / self.subgroups if block is None else block
         size = self.requirements.dimension / self.segments if elements is None else elements
         return weighted * users * size * width**2 / 4 / self.users**2

@@ -64,7 +64,11 @@ class Policy:
 
     @classmethod
     def any_plan(cls) -> Policy:
-        """Asks for nothing: for a program that made the plan itself, such as a simulation."""
+        """A policy for a program that made the plan itself, such as a simulation.
+
+        Returns:
+            One that asks for nothing.
+        """
         return cls(
             min_survivors=2,
             min_users=2,
@@ -86,6 +90,9 @@ class Policy:
         Args:
             plan: The plan.
             ranges: Least and greatest half width that its value range may have.
+
+        Returns:
+            The policy.
         """
         return cls(frame=plan.frame, min_half_width=ranges[0], max_half_width=ranges[1])
 
@@ -159,7 +166,16 @@ class Policy:
             self.check_change(value_range, before)
 
     def check_change(self, value_range: ValueRange, before: ValueRange, *, rounds: int = 1) -> None:
-        """Refuse a range that is too far from that of so many rounds before in the same epoch."""
+        """Refuse a range that is too far from one before in the same epoch.
+
+        Args:
+            value_range: The range of the round.
+            before: A range of an earlier round.
+            rounds: How many rounds before that was.
+
+        Raises:
+            PlanError: Says what the policy accepts.
+        """
         factor = (value_range[1] - value_range[0]) / (before[1] - before[0])
         most = self.max_range_change**rounds * (1 + 1e-9)
         if not 1 / most <= factor <= most:

@@ -59,7 +59,14 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Result:
-    """What a round returns. `aggregate` has the names, shapes and types that the updates came with."""
+    """What a round returns.
+
+    Args:
+        aggregate: The aggregate with the names, shapes and types that the updates came with.
+        combined: The same as one vector, and what it was made of.
+        traffic: Bytes and seconds by phase.
+        refusals: Messages that the server did not take, and why.
+    """
 
     aggregate: Any
     combined: Combined
@@ -118,10 +125,14 @@ class Result:
 class Simulation:
     """What only a simulation has a say in.
 
-    - `dropped`: users who drop out, each with the phase before which it does (advertise, share, mask, agree, unmask).
-    - `malicious`: users who skip the clip and wrap in the ring.
-    - `rounding_seed`: makes the rounding reproducible.
-    - `secure`: False skips the cryptography.
+    Args:
+        dropped: Users who drop out, each with the phase before which it does (advertise, share, mask, agree, unmask).
+        malicious: Users who skip the clip and wrap in the ring.
+        rounding_seed: Makes the rounding reproducible.
+        secure: False skips the cryptography.
+
+    Raises:
+        UsageError: There is no such phase.
     """
 
     dropped: Mapping[User, str] = field(default_factory=dict)
