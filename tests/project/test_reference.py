@@ -21,9 +21,8 @@ REFERENCE = DOCS / "reference"
 # Modules that users are told of. What is not here may change without notice.
 PUBLIC = (
     "aggregation.clipping", "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
-    "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "protocol", "protocol.enrolment",
-    "protocol.guard",
-    "protocol.pipeline", "protocol.update",
+    "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "privacy", "privacy.accounting",
+    "privacy.mechanism", "protocol", "protocol.enrolment", "protocol.guard", "protocol.pipeline", "protocol.update",
     "report.figures", "report.page", "report.runs", "simulation.engine", "simulation.session", "storage.identities",
     "storage.release_log", "storage.run_log", "training.config", "training.data", "training.models",
     "training.runs", "vector.arrays",

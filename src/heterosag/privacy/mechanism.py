@@ -4,8 +4,8 @@ A coordinate x becomes the probability T / 2^32 with T = 2^31 + v, v = x 2^32 / 
 What a user sends of it is q, the number of t fresh 32-bit words below T. A block's mean is R (2 sum(q) / (t n) - 1).
 With two levels, t = 1, this is the stochastic quantizer in a wide range.
 
-Guarantees: privacy is stated about the integers T. Whatever float arithmetic does, |v| is within its limit, and the sum
-of v^2 of a user within what its clipping norm allows, since the update is scaled to a little less. Every trial of every
+Guarantees: privacy is stated about the integers T. Whatever float arithmetic does, v is within its limit, and the sum
+of a user's v^2 within what its clipping norm allows, since the update is scaled to a little less. Every trial of every
 element has a word of its own. An update that is not finite sends fair coins everywhere: refusing it would say something
 about it. The words must come from a key that the system's entropy made for this round, and that is erased after it.
 """
