@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import math
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan import noise
+from heterosag.plan import Plan, noise
 from heterosag.plan.noise import MAX_THETA, MAX_TRIALS, coordinate_limit, least_level, noise_range
 
 
@@ -74,3 +75,121 @@ def test_numbers_without_meaning_are_refused(values: Any, problem: str) -> None:
 
 def test_examples_run() -> None:
     assert doctest.testmod(noise).failed == 0
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+GOOD: dict[str, Any] = {
+    "classes": [40],
+    "levels": [2],
+    "dimension": 2000,
+    "design": "secagg",
+    "subgroup_size": 40,
+    "min_block_survivors": 32,
+    "clipping_norm": 0.5,
+    "noise_multiplier": 3.0,
+}
+
+
+def test_a_plan_with_noise_has_no_weights_is_rotated_and_sends_one_exact_lane() -> None:
+    plan = Plan.build(**GOOD, max_weight=7)
+    assert (plan.noise_multiplier, plan.honest, plan.clipping_norm) == (3.0, 31, 0.5)
+    assert (plan.max_weight, plan.rotate, plan.lanes, plan.value_range) == (1, True, ("count",), (-0.5, 0.5))
+    assert "weights are off under noise: every user counts alike" in plan.notes
+    assert any(note.startswith("noise is counted on 31 honest survivors") for note in plan.notes)
+    assert plan.noise_range(plan.segments[0], 2) == noise_range(3.0, 0.5, 31, 1, 2000)
+    plain = Plan.build([40], [2], 2000, value_range=1.0, subgroup_size=40, design="secagg")
+    assert (plain.noise_multiplier, plain.honest, plain.clipping_norm) == (0.0, 0, None)
+    assert not any("noise" in note for note in plain.notes)
+    assert not any("weights" in note for note in Plan.build(**GOOD).notes)
+
+
+def test_the_error_is_that_of_the_noise_of_all_users() -> None:
+    """z c sqrt(m / (h N)) in L2."""
+    plan = Plan.build(**GOOD)
+    assert math.sqrt(plan.quantization_error()) == pytest.approx(3.0 * 0.5 * math.sqrt(2000 / (31 * 40)))
+
+
+@each(
+    "change, field, problem",
+    [
+        ({"noise_multiplier": -1.0}, "noise_multiplier", "number from 0"),
+        ({"noise_multiplier": math.nan}, "noise_multiplier", "number from 0"),
+        ({"noise_multiplier": "much"}, "noise_multiplier", "number from 0"),
+        ({"noise_multiplier": True}, "noise_multiplier", "number from 0"),
+        ({"noise_multiplier": 0.0}, "clipping_norm", "give a noise_multiplier, or a value_range"),
+        ({"noise_multiplier": 0.0, "clipping_norm": None}, "value_range", "must be given"),
+        ({"noise_multiplier": 0.0, "clipping_norm": None, "value_range": 1.0, "honest": 5}, "honest", "noise"),
+        ({"clipping_norm": None}, "clipping_norm", "must be given with a noise_multiplier"),
+        ({"clipping_norm": 0.0}, "clipping_norm", "positive number"),
+        ({"clipping_norm": math.inf}, "clipping_norm", "positive number"),
+        ({"clipping_norm": True}, "clipping_norm", "positive number"),
+        ({"clipping_norm": "1"}, "clipping_norm", "positive number"),
+        ({"clipping_norm": 1e-250}, "clipping_norm", "range of a float"),
+        ({"value_range": 1.0}, "value_range", "leave it out"),
+        ({"honest": 0}, "honest", "1 to 31, the 32 least survivors"),
+        ({"honest": 32}, "honest", "raise min_block_survivors"),
+        ({"honest": 3.0}, "honest", "integer"),
+        ({"honest": True}, "honest", "integer"),
+        ({"colluders": 5, "min_block_survivors": 5}, "min_block_survivors", "raise it to 6 at least"),
+        ({"metrics": ["loss"]}, "metrics", "leave them out"),
+        ({"design": "multigroup", "subgroup_size": 20, "min_block_survivors": 16}, "design", "`perfect` or `secagg`"),
+        ({"noise_multiplier": 0.5}, "levels", "take at least 17"),
+        ({"levels": [1 << 17]}, "levels", "more than the 65536"),
+    ],
+)
+def test_a_plan_whose_noise_makes_no_sense_names_the_value_to_change(
+    change: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(PlanError, match=problem) as refusal:
+        Plan.build(**GOOD | change)
+    assert refusal.value.field == field
+
+
+def test_the_least_level_that_is_named_is_enough() -> None:
+    assert Plan.build(**GOOD | {"noise_multiplier": 0.5, "levels": [17]}).levels == (17,)
+
+
+def test_designs_with_noise() -> None:
+    """Blocks of two subgroups hide in both; one that is alone in a segment is a star."""
+    wide = {"classes": [64], "subgroup_size": 8, "dimension": 9000, "min_block_survivors": 12, "colluders": 2}
+    plan = Plan.build(**GOOD | wide | {"design": "perfect", "min_survivors": 4})
+    assert plan.honest == 10
+    assert not plan.design.has_star
+    with pytest.raises(PlanError, match="blocks of one subgroup"):
+        Plan.build(**GOOD | wide | {"design": "paper-composite", "min_survivors": 4, "min_block_survivors": 6})
+
+
+def test_a_plan_with_noise_goes_through_bytes_toml_and_replace() -> None:
+    plan = Plan.build(**GOOD, honest=20)
+    assert Plan.decode(plan.encode()) == plan
+    assert Plan.from_toml(plan.to_toml()) == plan
+    assert "clipping_norm = 0.5\nnoise_multiplier = 3.0\nhonest = 20\n" in plan.to_toml()
+    assert "value_range" not in plan.to_toml()
+    assert Plan.build(**plan.arguments()) == plan
+    more = dataclasses.replace(plan, noise_multiplier=4.0)
+    assert (more.noise_multiplier, more.honest, more.clipping_norm) == (4.0, 20, 0.5)
+    assert more.digest != plan.digest
+    with pytest.raises(PlanError, match="stands for a clipping norm"):
+        dataclasses.replace(plan, value_range=(-1.0, 2.0))
+
+
+def test_the_clipping_norm_may_follow_and_the_frame_stays() -> None:
+    plan = Plan.build(**GOOD)
+    wider = plan.with_value_range(2.0)
+    assert wider.clipping_norm == 2.0
+    assert wider.frame == plan.frame
+    assert wider.digest != plan.digest == wider.with_value_range(0.5).digest
+    assert Plan.build(**GOOD | {"noise_multiplier": 3.1}).frame != plan.frame
+    assert Plan.build(**GOOD | {"honest": 30}).frame != plan.frame
+    with pytest.raises(PlanError, match="stands for a clipping norm"):
+        plan.with_value_range((-1.0, 2.0))
+
+
+def test_toml_needs_the_norm_with_noise_and_the_range_without() -> None:
+    text = Plan.build(**GOOD).to_toml()
+    for gone, missing in (("clipping_norm", "clipping_norm"), ("noise_multiplier", "value_range")):
+        lines = [line for line in text.splitlines() if not line.startswith((gone, "digest"))]
+        with pytest.raises(PlanError, match=rf"missing keys \['{missing}'\]"):
+            Plan.from_toml("\n".join(lines))

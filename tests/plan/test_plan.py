@@ -503,8 +503,8 @@ def test_one_number_is_the_half_width_of_a_range_around_zero() -> None:
 
 
 def test_a_plan_needs_a_range() -> None:
-    with pytest.raises(TypeError, match="value_range"):
-        Plan.build([5], [2], 9)  # type: ignore[call-arg]
+    with pytest.raises(PlanError, match="value_range: must be given"):
+        Plan.build([5], [2], 9)
     with pytest.raises(PlanError, match="value_range"):
         Plan.from_toml("classes = [5]\nlevels = [2]\ndimension = 9\n")
 

@@ -11,6 +11,8 @@ import pytest
 from cases import each
 
 from heterosag.errors import PlanError, UsageError
+from heterosag.plan import Plan
+from heterosag.plan.sharing import PRIVACY_BITS
 from heterosag.privacy import accounting
 from heterosag.privacy.accounting import (
     ORDERS,
@@ -195,6 +197,54 @@ def test_failures_are_part_of_delta() -> None:
 def test_an_epsilon_of_nothing_is_refused(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         epsilon(noisy(), **({"rounds": 1, "delta": DELTA} | change))
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def plan_of(**change: Any) -> Plan:
+    given: dict[str, Any] = {"classes": [24, 24], "levels": [2, 4], "dimension": 9000, "subgroup_size": 8}
+    given |= {"clipping_norm": 0.5, "noise_multiplier": 3.0, "min_survivors": 5, "min_block_survivors": 12}
+    return Plan.build(**given | {"honest": 9} | change)
+
+
+def test_a_plan_stands_for_its_rounds() -> None:
+    plan = plan_of()
+    found = NoisyRound.of(plan)
+    assert (found.noise_multiplier, found.honest, found.failure_probability) == (3.0, 9, 0.0)
+    assert {(one.size, one.trials) for one in found.segments} == {
+        (segment.size, block.level - 1) for segment in plan.segments for block in segment.blocks
+    }
+    assert all(one.everywhere == 9 for one in found.segments)
+    for view in ("server", "model"):
+        assert epsilon(plan, rounds=20, delta=DELTA, view=view) == epsilon(found, rounds=20, delta=DELTA, view=view)
+    target = {"target_epsilon": 8.0, "target_delta": DELTA, "rounds": 20}
+    assert noise_multiplier_for(plan, **target) == noise_multiplier_for(found, **target)
+    assert epsilon(plan.with_value_range(70.0), rounds=20, delta=DELTA) == epsilon(plan, rounds=20, delta=DELTA)
+
+
+def test_survivors_help_the_model_where_all_blocks_count_alike() -> None:
+    """Three of twelve need not follow the mechanism: the colluders, in whatever block; or, of more, three of each."""
+    same = plan_of(levels=[4, 4], colluders=3)
+    assert {one.everywhere for one in NoisyRound.of(same, survivors=40).segments} == {37}
+    mixed = NoisyRound.of(plan_of(colluders=3), survivors=40)
+    assert {one.everywhere for one in mixed.segments} == {9, 37}
+    more = plan_of(levels=[4, 4], colluders=2)
+    assert {len(segment.blocks) for segment in more.segments} == {3}
+    assert {one.everywhere for one in NoisyRound.of(more, survivors=40).segments} == {31}
+
+
+def test_a_sparse_sharing_graph_may_fail() -> None:
+    plan = plan_of(sharing="sparse", classes=[400], levels=[2], subgroup_size=40, dropout=0.05, colluders=3)
+    assert NoisyRound.of(plan).failure_probability == 2.0**-PRIVACY_BITS
+
+
+def test_plans_that_cost_nothing_that_is_known_are_refused() -> None:
+    with pytest.raises(UsageError, match="no noise"):
+        NoisyRound.of(Plan.build([8], [4], 10, value_range=1.0, subgroup_size=4))
+    for survivors in (0, 49, True, 2.5):
+        with pytest.raises(UsageError, match="survivors of this plan are 1 to 48"):
+            NoisyRound.of(plan_of(), survivors=survivors)  # type: ignore[arg-type]
 
 
 # --- the noise for a target ---------------------------------------------------------------------------------------

@@ -1,14 +1,20 @@
 """An update's way into the rings and back, and the rounding key."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
+from heterosag.plan.noise import noise_range
+from heterosag.privacy.mechanism import norm_factor, thresholds, word_starts
+from heterosag.protocol import encoding
 from heterosag.protocol.encoding import decode, decode_metric, fill_cells
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.update import Update
 from heterosag.vector import ring
+from heterosag.vector.rotation import LONGEST, rotate
 
 
 def plan_of(max_weight: int = 1) -> Plan:
@@ -105,3 +111,99 @@ def test_at_equal_bits_scaling_before_rounding_has_the_smaller_error() -> None:
     assert found[finer] / before == pytest.approx(expected, rel=0.1)
     assert found[finer] < before
     assert found[level] / before == pytest.approx(expected * most**2, rel=0.1)
+
+
+# --- noise --------------------------------------------------------------------------------------------------------
+
+
+def noisy_plan(**change: object) -> Plan:
+    given: dict[str, object] = {"classes": [8, 8], "levels": [2, 16], "dimension": 3001, "subgroup_size": 4}
+    given |= {"clipping_norm": 0.5, "noise_multiplier": 3.0, "min_block_survivors": 6, "honest": 4}
+    return Plan.build(**given | change)  # type: ignore[arg-type]
+
+
+def test_noisy_counts_are_those_of_the_mechanism_segment_by_segment() -> None:
+    """Scaled to the norm, rotated, in the range of its block, and with words of its own for every trial."""
+    plan, rounding = noisy_plan(), Rounding.from_seed(7, 1)
+    vector = np.random.default_rng(2).normal(size=plan.dimension).astype(np.float32)
+    factor = norm_factor(vector, 0.5)
+    for subgroup in (0, 3):
+        cells = plan.cells(subgroup)
+        trials = [cell.block.level - 1 for cell in cells]
+        assert subgroup == 0 or len(set(trials)) == 2
+        filled = fill_cells(plan, subgroup, Update.of(plan, vector), rounding)
+        starts = word_starts([cell.size for cell in cells], trials)
+        for cell, found, start, count in zip(cells, filled, starts, trials, strict=True):
+            part = rotate(vector[cell.start : cell.stop].astype(np.float64) * factor, cell.segment)
+            ranges = noise_range(3.0, 0.5, 4, count, cell.size)
+            limits = thresholds(part, 1.0, block_range=ranges.block_range, theta=ranges.theta)
+            words = rounding.words(start, cell.size * count).reshape(-1, count)
+            assert np.array_equal(found.elements, (words < limits[:, None]).sum(axis=1))
+            assert found.auxiliary.tolist() == [1]
+
+
+def test_noisy_counts_do_not_depend_on_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = noisy_plan(design="secagg", min_block_survivors=12, dimension=2 * LONGEST + 77)
+    for plan, size in ((noisy_plan(), 1001), (large, LONGEST)):
+        update = Update.of(plan, np.random.default_rng(2).normal(size=plan.dimension))
+        whole = fill_cells(plan, 3, update, Rounding.from_seed(7, 1))
+        with monkeypatch.context() as patch:
+            patch.setattr(encoding, "PIECE_SIZE", size)
+            pieces = fill_cells(plan, 3, update, Rounding.from_seed(7, 1), parallel_map=backwards)
+        for one, other in zip(whole, pieces, strict=True):
+            assert np.array_equal(one.elements, other.elements)
+
+
+def backwards(function: Any, pieces: Any) -> Any:
+    return [function(piece) for piece in reversed(list(pieces))]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_an_update_that_is_not_finite_sends_fair_coins_under_noise(bad: float) -> None:
+    plan = noisy_plan()
+    vector = np.full(plan.dimension, 0.1)
+    vector[5] = bad
+    zeros = fill_cells(plan, 3, Update.of(plan, np.zeros(plan.dimension)), Rounding.from_seed(7, 1))
+    found = fill_cells(plan, 3, Update.of(plan, vector), Rounding.from_seed(7, 1))
+    for one, other in zip(found, zeros, strict=True):
+        assert np.array_equal(one.elements, other.elements)
+    with pytest.raises(UsageError, match="NaN or infinite"):
+        Update.of(plan_of(), np.full(1003, bad))
+
+
+def test_a_huge_update_under_noise_is_scaled_before_it_is_rotated() -> None:
+    plan = noisy_plan()
+    filled = fill_cells(plan, 0, Update.of(plan, np.full(plan.dimension, 3e305)), Rounding.from_seed(7, 1))
+    small = fill_cells(plan, 0, Update.of(plan, np.full(plan.dimension, 1.0)), Rounding.from_seed(7, 1))
+    for one, other in zip(filled, small, strict=True):
+        assert np.count_nonzero(one.elements != other.elements) <= 1
+
+
+def test_block_means_under_noise_are_those_of_the_updates_and_noise() -> None:
+    plan = noisy_plan(noise_multiplier=2.0, dimension=6000)
+    draw = np.random.default_rng(3)
+    updates = draw.normal(size=(16, plan.dimension))
+    updates *= 0.4 / np.linalg.norm(updates, axis=1)[:, None]
+    encoded = [
+        fill_cells(plan, plan.subgroup_of(u), Update.of(plan, updates[u]), Rounding.from_seed(9, u)) for u in range(16)
+    ]
+    for at, segment in enumerate(plan.segments):
+        for block in segment.blocks:
+            users = [u for u in range(16) if plan.subgroup_of(u) in block.subgroups]
+            total = sum(encoded[u][at].elements.astype(np.int64) for u in users)
+            error = decode(plan, block, total, len(users), len(users), segment=at)
+            error -= updates[users, segment.start : segment.stop].mean(axis=0)
+            deviation = 2.0 * 0.5 / np.sqrt(4 * len(users))  # z c / sqrt(h) of one user
+            assert abs(error.mean()) < 5 * deviation / np.sqrt(error.size)
+            assert error.std() == pytest.approx(deviation, rel=5 / np.sqrt(2 * error.size))
+
+
+def test_a_malicious_user_under_noise_sends_what_it_likes_in_the_range_of_its_block() -> None:
+    plan = noisy_plan()
+    vector = np.full(plan.dimension, 30.0)
+    cell = plan.cells(0)[0]
+    [filled, *_] = fill_cells(plan, 0, Update.of(plan, vector), Rounding.from_seed(7, 1), clip=False)
+    wide = plan.noise_range(plan.segments[0], cell.block.level).block_range
+    expected = (rotate(vector[: cell.stop], 0) + wide) / (2 * wide) * (cell.block.level - 1)
+    apart = (filled.elements.astype(float) - expected) % 2**cell.bits
+    assert np.minimum(apart, 2**cell.bits - apart).max() <= 1.0

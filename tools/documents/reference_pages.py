@@ -266,7 +266,7 @@ _PLAIN = {
     "Sequence[int]": "list of integers",
     "Sequence[str]": "list of text",
     "Sequence[User] | None": "list of integers or text",
-    "ValueRange | float": "number or two numbers",
+    "ValueRange | float | None": "number or two numbers",
     "int | bytes | None": "integer, or bytes in hex",
     "int | None": "integer",
     "float | None": "number",

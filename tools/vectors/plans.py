@@ -118,6 +118,17 @@ RECIPES: dict[str, Document] = {
         "colluders": 1,
         "dropout": 0.15,
     },
+    "noise": {
+        "classes": [8, 8],
+        "levels": [2, 16],
+        "dimension": 3000,
+        "clipping_norm": 0.5,
+        "noise_multiplier": 3.0,
+        "min_survivors": 3,
+        "min_block_survivors": 6,
+        "honest": 4,
+        "subgroup_size": 4,
+    },
 }
 
 
@@ -270,6 +281,11 @@ def _bad_plans() -> list[Document]:
     wrong_bits = msgspec.msgpack.decode(good)
     wrong_bits[2][2][0][1][0][2] += 1
     wrong_quorum = [version, recipe, [*structure[:-1], structure[-1] - 1]]
+    noisy = msgspec.msgpack.decode(plan_of("noise").encode())
+
+    def noisily(place: int, value: Any) -> bytes:
+        return msgspec.msgpack.encode([version, [*noisy[1][:place], value, *noisy[1][place + 1 :]], noisy[2]])
+
     found = {
         "no bytes": b"",
         "cut": good[:-1],
@@ -285,6 +301,13 @@ def _bad_plans() -> list[Document]:
         "an unknown design": changed(3, "unheard of"),
         "levels that fall": changed(1, [16, 3]),
         "sharing not resolved": changed(13, "auto"),
+        "noise that is none": noisily(18, 0.0),
+        "noise in a range that is not symmetric": noisily(4, [-1.0, 0.5]),
+        "noise without rotation": noisily(17, False),
+        "noise beside weights": noisily(8, 3),
+        "noise beside exact metrics": noisily(16, ["loss"]),
+        "more honest users than survivors less colluders": noisily(19, 6),
+        "too little noise for two levels": noisily(18, 0.5),
     }
     return [{"name": name, "bytes": data.hex()} for name, data in found.items()]
 

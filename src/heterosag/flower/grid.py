@@ -141,6 +141,8 @@ class SecureGrid(Grid):
             raise PlanError("value_range", f"quantile is a share between 0 and 1, not {quantile!r}")
         if isinstance(timeouts, Mapping) and set(timeouts) - _STAGES:
             raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
+        if plan is not None and plan.noise_multiplier:
+            raise PlanError("noise_multiplier", "nodes keep no privacy budget yet: use a plan without noise on Flower")
         if plan is not None and metrics:
             raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
         if assignment not in ("enrolled", "server"):

@@ -14,6 +14,7 @@ import msgspec
 
 from heterosag.errors import PlanError
 from heterosag.plan.build import check_classes, check_numbers, count
+from heterosag.vector.quantize import check_range
 
 if TYPE_CHECKING:
     from heterosag.plan.plan import Plan
@@ -44,6 +45,8 @@ ARGUMENTS = (
     "rotate",
 )
 
+_NOISE = ("noise_multiplier", "honest")
+"""What the arguments of a plan with noise have besides; its value range is -c to c for the clipping norm c."""
 
 _Structure = tuple[
     list[int | str],
@@ -78,6 +81,19 @@ def arguments_of(plan: Plan) -> dict[str, Any]:
         "fill_levels": plan.fill_levels,
         "metrics": list(plan.metrics),
         "rotate": plan.rotate,
+        **_noise_of(plan),
+    }
+
+
+def _noise_of(plan: Plan) -> dict[str, Any]:
+    """What a plan with noise is built from in place of its value range."""
+    if not plan.noise_multiplier:
+        return {}
+    return {
+        "value_range": None,
+        "clipping_norm": plan.clipping_norm,
+        "noise_multiplier": plan.noise_multiplier,
+        "honest": plan.honest,
     }
 
 
@@ -100,16 +116,17 @@ def encode(plan: Plan, *, value_range: tuple[float, float] | None = None) -> byt
         plan.agree_quorum,
     ]
     arguments = arguments_of(plan)
-    if value_range is not None:
-        arguments["value_range"] = list(value_range)
-    return msgspec.msgpack.encode([PLAN_VERSION, [arguments[name] for name in ARGUMENTS], structure])
+    arguments["value_range"] = list(plan.value_range if value_range is None else value_range)
+    names = (*ARGUMENTS, *_NOISE) if plan.noise_multiplier else ARGUMENTS
+    return msgspec.msgpack.encode([PLAN_VERSION, [arguments[name] for name in names], structure])
 
 
 def read(data: bytes) -> dict[str, Any]:
     """The arguments in a canonical encoding; the caller builds the plan and compares its encoding with these bytes."""
     try:
         version, values, structure = msgspec.msgpack.decode(data, type=tuple[int, list[Any], _Structure])
-        arguments: dict[str, Any] = dict(zip(ARGUMENTS, values, strict=True))
+        names = ARGUMENTS if len(values) == len(ARGUMENTS) else (*ARGUMENTS, *_NOISE)
+        arguments: dict[str, Any] = dict(zip(names, values, strict=True))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise PlanError("encoding", f"these bytes are not a plan: {error}") from None
     if version != PLAN_VERSION:
@@ -117,6 +134,8 @@ def read(data: bytes) -> dict[str, Any]:
     for name, value in arguments.items():
         _check_plain(name, value)
     _check_extent(arguments, structure)
+    if "noise_multiplier" in arguments:
+        arguments["clipping_norm"] = check_range(arguments.pop("value_range"))[1]
     return arguments
 
 
@@ -147,8 +166,9 @@ def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
             table["assignment_seed"] = bytes.fromhex(table["assignment_seed"])
         except ValueError:
             raise PlanError("assignment_seed", "a text seed is written in hexadecimal digits") from None
-    unknown = sorted(table.keys() - set(ARGUMENTS))
-    missing = sorted({"classes", "levels", "dimension", "value_range"} - table.keys())
+    bounded = "clipping_norm" if "noise_multiplier" in table else "value_range"
+    unknown = sorted(table.keys() - {*ARGUMENTS, *_NOISE, "clipping_norm"})
+    missing = sorted({"classes", "levels", "dimension", bounded} - table.keys())
     if unknown or missing:
         problem = f"unknown keys {unknown}" if unknown else f"missing keys {missing}"
         raise PlanError((unknown or missing)[0], f"{problem}; a plan has the keys {', '.join(ARGUMENTS)}")

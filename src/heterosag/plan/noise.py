@@ -10,10 +10,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from heterosag.errors import PlanError, UsageError
+from heterosag.plan.design import Design
+from heterosag.plan.layout import PlannedSegment
 
-__all__ = ["MAX_THETA", "MAX_TRIALS", "NoiseRange", "check_noise", "coordinate_limit", "least_level", "noise_range"]
+__all__ = [
+    "MAX_THETA",
+    "MAX_TRIALS",
+    "NoiseRange",
+    "check_blocks",
+    "check_honest",
+    "check_multiplier",
+    "check_noise",
+    "coordinate_limit",
+    "least_level",
+    "noise_range",
+    "norm_of",
+    "range_under_noise",
+]
 
 MAX_THETA = 0.125
 """Largest distance of a trial's probability from one half that a plan may have."""
@@ -91,3 +107,85 @@ def check_noise(noise_multiplier: float, honest: int, trials: int, size: int) ->
         if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most is not None and value > most):
             limits = "1 or more" if most is None else f"1 to {most}"
             raise UsageError(f"{name} is an integer, {limits}, not {value!r}")
+
+
+# --- the arguments of a plan --------------------------------------------------------------------------------------
+
+
+def check_multiplier(value: Any) -> float:
+    """The noise multiplier of a plan, 0 where there is no noise."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
+        raise PlanError("noise_multiplier", f"must be a number from 0, which is no noise, not {value!r}")
+    return float(value)
+
+
+def range_under_noise(noise_multiplier: float, clipping_norm: Any, value_range: Any) -> Any:
+    """What stands for the value range of a plan: with noise, -c .. c for the clipping norm c."""
+    if not noise_multiplier:
+        if clipping_norm is not None:
+            raise PlanError("clipping_norm", "bounds an update under noise: give a noise_multiplier, or a value_range")
+        if value_range is None:
+            raise PlanError("value_range", "must be given: a pair, or the half width of a range around zero")
+        return value_range
+    if clipping_norm is None:
+        raise PlanError("clipping_norm", "must be given with a noise_multiplier: the largest norm of an update")
+    if value_range is not None:
+        raise PlanError("value_range", "follows from the noise: leave it out, clipping_norm bounds an update")
+    plain = isinstance(clipping_norm, (int, float)) and not isinstance(clipping_norm, bool)
+    if not plain or not 0.0 < clipping_norm < math.inf:
+        raise PlanError("clipping_norm", f"must be a positive number, not {clipping_norm!r}")
+    return -float(clipping_norm), float(clipping_norm)
+
+
+def norm_of(value_range: tuple[float, float]) -> float:
+    """The clipping norm that a value range stands for."""
+    if value_range[0] != -value_range[1]:
+        raise PlanError("value_range", f"stands for a clipping norm c under noise, -c to c: {value_range} does not")
+    return value_range[1]
+
+
+def check_honest(noise_multiplier: float, honest: Any, least: int, colluders: int) -> int:
+    """Honest survivors that the noise is counted on: at most the least survivors of a block less colluders."""
+    if not noise_multiplier:
+        if honest:
+            raise PlanError("honest", "says what noise is counted on: give a noise_multiplier too, or leave it out")
+        return 0
+    if least <= colluders:
+        raise PlanError(
+            "min_block_survivors",
+            f"{colluders} colluders may be all {least} survivors of a block, which leaves no honest noise: raise "
+            f"it to {colluders + 1} at least, and for useful noise far beyond",
+        )
+    most = least - colluders
+    if honest is None:
+        return most
+    if isinstance(honest, bool) or not isinstance(honest, int) or not 1 <= honest <= most:
+        raise PlanError(
+            "honest",
+            f"must be an integer from 1 to {most}, the {least} least survivors of a block less {colluders} colluders, "
+            f"not {honest!r}: raise min_block_survivors to count on more",
+        )
+    return honest
+
+
+def check_blocks(
+    noise_multiplier: float,
+    clipping_norm: float,
+    honest: int,
+    design: Design,
+    segments: tuple[PlannedSegment, ...],
+    metrics: tuple[str, ...],
+) -> None:
+    """Refuse what noise cannot make private."""
+    if metrics:
+        raise PlanError("metrics", f"{list(metrics)} would be summed exactly beside the noise: leave them out")
+    if design.has_star:
+        raise PlanError("design", f"{design.name} has blocks of one subgroup: use `perfect` or `secagg` with noise")
+    for segment in segments:
+        for level in {block.level for block in segment.blocks}:
+            if level - 1 > MAX_TRIALS:
+                raise PlanError("levels", f"{level} are more than the {MAX_TRIALS + 1} that noise may have")
+            try:
+                noise_range(noise_multiplier, clipping_norm, honest, level - 1, segment.size)
+            except UsageError as error:
+                raise PlanError("clipping_norm", str(error)) from None

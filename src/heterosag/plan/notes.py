@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["notes_of"]
 
 
-def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
-    """What is to be said of a plan; `adjusted` is what its subgroups had to be changed for."""
+def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Iterator[str]:
+    """What is to be said of a plan; `adjusted` is what its subgroups had to be changed for, `weighted` whether weights
+    were asked for."""
     if adjusted:
         yield adjusted
+    if plan.noise_multiplier:
+        yield from _noise_notes(plan, weighted)
     yield from _paper_notes(plan)
     if plan.assignment_seed is None and len(plan.subgroups) > 1:
         yield "users are assigned in listed order: whoever lists them is trusted not to place accomplices"
@@ -52,6 +55,16 @@ def notes_of(plan: Plan, adjusted: str | None) -> Iterator[str]:
         "without identities there is no protection against a malicious server (split views, substituted keys, Sybils); "
         "hiding is computational: it rests on X25519, AES and SHA-256"
     )
+
+
+def _noise_notes(plan: Plan, weighted: bool) -> Iterator[str]:
+    error = math.sqrt(plan.quantization_error()) / plan.value_range[1]
+    yield (
+        f"noise is counted on {plan.honest} honest survivors of every block; privacy.epsilon says what it is worth. "
+        f"The mean over all users is off by {error:.3g} clipping norms: beyond 3 a model hardly learns"
+    )
+    if weighted:
+        yield "weights are off under noise: every user counts alike"
 
 
 def _filled(plan: Plan, user_class: int) -> int:

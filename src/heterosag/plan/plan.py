@@ -38,6 +38,15 @@ from heterosag.plan.build import (
 from heterosag.plan.design import Design, Robustness
 from heterosag.plan.dropout import LeakProbability
 from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width, cut
+from heterosag.plan.noise import (
+    NoiseRange,
+    check_blocks,
+    check_honest,
+    check_multiplier,
+    noise_range,
+    norm_of,
+    range_under_noise,
+)
 from heterosag.plan.notes import notes_of
 from heterosag.plan.sharing import SharingGraph, majority
 from heterosag.vector.quantize import ValueRange, step
@@ -57,8 +66,9 @@ class Plan:
 
     - `users`: names in roster order, class by class; `assignment`: each one's subgroup, by roster index.
     - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `max_weight`, `fill_levels`, `min_survivors`,
-      `min_block_survivors`, `min_robustness`, `colluders`, `dropout`, `assignment_seed`, `metrics`, `rotate`: as
-      `build` took them, or chose them.
+      `min_block_survivors`, `min_robustness`, `colluders`, `dropout`, `assignment_seed`, `metrics`, `rotate`,
+      `noise_multiplier`, `honest`: as `build` took them, or chose them. With noise the value range is -c .. c for the
+      clipping norm c.
     - `subgroups`: who is assigned to each; `design`: which of them code each segment together; `segments`: slices of
       the vector with their blocks, levels and rings.
     - `sharing`: who holds whose shares; `agree_quorum`: signatures on a survivor set before anything is released.
@@ -83,6 +93,8 @@ class Plan:
     assignment_seed: int | bytes | None
     metrics: tuple[str, ...]
     rotate: bool
+    noise_multiplier: float
+    honest: int
     subgroups: tuple[Subgroup, ...] = field(init=False)
     segments: tuple[PlannedSegment, ...] = field(init=False)
     agree_quorum: int = field(init=False)
@@ -105,7 +117,7 @@ class Plan:
         levels: Sequence[int],
         dimension: int,
         *,
-        value_range: ValueRange | float,
+        value_range: ValueRange | float | None = None,
         design: DesignName = "perfect",
         subgroup_size: int = 5,
         min_survivors: int = 3,
@@ -120,6 +132,9 @@ class Plan:
         fill_levels: bool = False,
         metrics: Sequence[str] = (),
         rotate: bool = False,
+        clipping_norm: float | None = None,
+        noise_multiplier: float = 0.0,
+        honest: int | None = None,
     ) -> Plan:
         """Plan the rounds of an epoch.
 
@@ -149,6 +164,11 @@ class Plan:
             fill_levels: Raise every block's level as far as its ring holds, at no cost in bits.
             metrics: Names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
             rotate: Spread every segment by a randomised Hadamard rotation before it is quantized.
+            clipping_norm: Largest norm of an update under noise, in place of a value range.
+            noise_multiplier: Standard deviation of a block's noise over `honest` users, in units of the clipping norm;
+                0: none. With noise there are no weights, and rotation is on.
+            honest: Fewest honest survivors of a block, whom the noise is counted on (default: `min_block_survivors` -
+                `colluders`).
 
         Returns:
             The plan, which says what it costs and guarantees.
@@ -181,6 +201,9 @@ class Plan:
             fill_levels=fill_levels,
             metrics=metrics,
             rotate=rotate,
+            clipping_norm=clipping_norm,
+            noise_multiplier=noise_multiplier,
+            honest=honest,
         )
 
     def __init__(self, **given: Any) -> None:
@@ -196,15 +219,23 @@ class Plan:
         roster = check_users(given["users"], sum(classes))
         if colluders is None:
             colluders = default_colluders(len(roster), min_survivors, sharing)
-        value_range = check_numbers(
-            dimension, given["value_range"], max_weight, min_survivors, colluders, dropout, len(roster)
-        )
+        noise = check_multiplier(given["noise_multiplier"])
+        wanted = given["value_range"]
+        if "clipping_norm" in given:  # not from `dataclasses.replace`, which knows it as the range
+            wanted = range_under_noise(noise, given["clipping_norm"], wanted)
+        value_range = check_numbers(dimension, wanted, max_weight, min_survivors, colluders, dropout, len(roster))
+        if noise:
+            max_weight = 1
         public_seed = seed_bytes(seed)
         counts, adjusted = count(classes, given["subgroup_size"], design, min_survivors, dimension)
         subgroups = assign(classes, counts, public_seed)
         chosen = choose_design(design, len(subgroups))
         segments = cut(chosen, subgroups, levels, dimension, value_range, given["fill_levels"])
         least = check_survivors(subgroups, segments, min_survivors, given["min_block_survivors"])
+        honest = check_honest(noise, given["honest"], least, colluders)
+        metrics = check_metrics(given["metrics"], len(roster))
+        if noise:
+            check_blocks(noise, norm_of(value_range), honest, chosen, segments, metrics)
         graph = share(len(roster), colluders, dropout, sharing, public_seed)
         quorum = majority(len(roster), colluders)
         check_thresholds(graph, quorum, dropout)
@@ -225,8 +256,10 @@ class Plan:
             "dropout": float(dropout),
             "sharing": graph,
             "assignment_seed": seed,
-            "metrics": check_metrics(given["metrics"], len(roster)),
-            "rotate": bool(given["rotate"]),
+            "metrics": metrics,
+            "rotate": bool(given["rotate"]) or noise > 0.0,
+            "noise_multiplier": noise,
+            "honest": honest,
             "subgroups": subgroups,
             "segments": segments,
             "agree_quorum": quorum,
@@ -243,7 +276,7 @@ class Plan:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "notes", tuple(notes_of(self, adjusted)))
+        object.__setattr__(self, "notes", tuple(notes_of(self, adjusted, weighted=given["max_weight"] > 1)))
 
     def with_value_range(self, value_range: ValueRange | float) -> Plan:
         """The same plan for another value range: what a round that follows the updates' size needs.
@@ -268,6 +301,8 @@ class Plan:
         )
         for block in (block for segment in self.segments for block in segment.blocks):
             check_width(checked, block.level, fill=self.fill_levels)
+        if self.noise_multiplier:
+            check_blocks(self.noise_multiplier, norm_of(checked), self.honest, self.design, self.segments, self.metrics)
         other = copy(self)  # nothing else in a plan depends on its range, so nothing is built again
         object.__setattr__(other, "value_range", checked)
         object.__setattr__(other, "_digest", [])
@@ -310,7 +345,18 @@ class Plan:
     @property
     def lanes(self) -> tuple[str, ...]:
         """The auxiliary lanes that follow each segment, 64 bits each: `count` is a constant 1."""
+        if self.noise_multiplier:
+            return ("count",)  # exact counts of clipped elements would tell something beside the noise
         return ("count", "weight", "clipped") if self.max_weight > 1 else ("count", "clipped")
+
+    @property
+    def clipping_norm(self) -> float | None:
+        """Largest norm of an update under noise [c]; None where there is no noise."""
+        return self.value_range[1] if self.noise_multiplier else None
+
+    def noise_range(self, segment: PlannedSegment, level: int) -> NoiseRange:
+        """The ranges in which a block of so many levels counts a segment under noise."""
+        return noise_range(self.noise_multiplier, self.value_range[1], self.honest, level - 1, segment.size)
 
     def index(self, user: User) -> int:
         """A user's roster index."""
@@ -403,7 +449,10 @@ class Plan:
 
         With weights the value range bounds x * w / W, and this is the error of the weighted mean when all weights are
         the largest, W; with weights of w on average it is (W/w)^2 times that, in a range that can then be w/W as wide.
+        Under noise it is the noise of all users.
         """
+        if self.noise_multiplier:
+            return (self.noise_multiplier * self.value_range[1]) ** 2 * self.dimension / (self.honest * len(self.users))
         total = math.fsum(
             block.users * segment.size * step(self.value_range, block.level) ** 2 / 4
             for segment in self.segments

@@ -25,7 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.errors import UsageError
+from heterosag.plan import Plan
 from heterosag.plan.noise import MAX_THETA, check_noise, coordinate_limit, noise_range
+from heterosag.plan.sharing import PRIVACY_BITS
 from heterosag.privacy import bound, cache
 
 __all__ = [
@@ -90,6 +92,46 @@ class NoisyRound:
     clip_bit: int = 0
     failure_probability: float = 0.0
     epoch: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan, *, survivors: int | None = None) -> NoisyRound:
+        """A round of a plan, for whoever of its users it costs most.
+
+        Args:
+            plan: A plan with noise.
+            survivors: Fewest survivors of a round, over all blocks; None: those of one block, so that both views are
+                alike. Counts where all blocks of a segment have the same level.
+
+        Returns:
+            The round, with the probability that a sparse sharing graph fails.
+
+        Raises:
+            UsageError: A plan without noise, or not a number of survivors.
+
+        Example:
+            >>> plan = Plan.build([40], [2], 10_000, design="secagg", subgroup_size=40, min_block_survivors=32,
+            ...     clipping_norm=1.0, noise_multiplier=4.0)
+            >>> NoisyRound.of(plan).honest
+            31
+        """
+        if not plan.noise_multiplier:
+            raise UsageError("this plan has no noise: build it with clipping_norm and noise_multiplier")
+        fewest = plan.min_block_survivors if survivors is None else survivors
+        if isinstance(fewest, bool) or not isinstance(fewest, int) or not 1 <= fewest <= len(plan.users):
+            raise UsageError(f"survivors of this plan are 1 to {len(plan.users)}, not {survivors!r}")
+        others = plan.min_block_survivors - plan.honest  # who may not follow the mechanism in a block
+        found = set()
+        for segment in plan.segments:
+            levels = {block.level for block in segment.blocks}
+            in_all = plan.colluders if others <= plan.colluders else others * len(segment.blocks)
+            everywhere = max(plan.honest, fewest - in_all if len(levels) == 1 else 0)
+            found |= {NoisySegment(size=segment.size, trials=level - 1, everywhere=everywhere) for level in levels}
+        return cls(
+            noise_multiplier=plan.noise_multiplier,
+            honest=plan.honest,
+            segments=tuple(sorted(found, key=lambda one: (one.size, one.trials, one.everywhere))),
+            failure_probability=0.0 if plan.sharing.complete else 2.0**-PRIVACY_BITS,
+        )
 
     def __post_init__(self) -> None:
         """Refuse parameters that no plan may have."""
@@ -232,11 +274,11 @@ def _check_rounds(rounds: int) -> None:
         raise UsageError(f"a number of rounds is 1 or more, not {rounds!r}")
 
 
-def epsilon(noisy: NoisyRound, *, rounds: int, delta: float, view: View = "server") -> float:
+def epsilon(noisy: NoisyRound | Plan, *, rounds: int, delta: float, view: View = "server") -> float:
     """The epsilon of so many equal rounds.
 
     Args:
-        noisy: One of the rounds.
+        noisy: One of the rounds, or a plan with noise, which stands for its `NoisyRound.of`.
         rounds: How many there are.
         delta: Probability with which the guarantee may fail; the round's own failures are part of it.
         view: Who looks.
@@ -256,6 +298,8 @@ def epsilon(noisy: NoisyRound, *, rounds: int, delta: float, view: View = "serve
         2.0
     """
     _check_rounds(rounds)
+    if isinstance(noisy, Plan):
+        noisy = NoisyRound.of(noisy)
     left = check_delta(delta, noisy.failure_probability)
     ideal = rounds * _hidden(noisy, view) / (2.0 * noisy.noise_multiplier**2)  # an order, were the noise Gaussian
     guess = 1.0 + math.sqrt(-math.log(left) / ideal)
@@ -264,12 +308,12 @@ def epsilon(noisy: NoisyRound, *, rounds: int, delta: float, view: View = "serve
 
 
 def noise_multiplier_for(
-    noisy: NoisyRound, *, target_epsilon: float, target_delta: float, rounds: int, view: View = "server"
+    noisy: NoisyRound | Plan, *, target_epsilon: float, target_delta: float, rounds: int, view: View = "server"
 ) -> float:
     """The least noise multiplier with which so many rounds stay within a target.
 
     Args:
-        noisy: A round; its own noise multiplier does not matter.
+        noisy: A round, or a plan with noise; its own noise multiplier does not matter.
         target_epsilon: Largest epsilon.
         target_delta: Delta of that epsilon.
         rounds: How many rounds there are.
@@ -291,9 +335,10 @@ def noise_multiplier_for(
     _check_rounds(rounds)
     if not (math.isfinite(target_epsilon) and target_epsilon > 0.0):
         raise UsageError(f"epsilon is a positive number, not {target_epsilon!r}")
-    left = check_delta(target_delta, noisy.failure_probability)
+    like = NoisyRound.of(noisy) if isinstance(noisy, Plan) else noisy
+    left = check_delta(target_delta, like.failure_probability)
     least = max(
-        4.0 * coordinate_limit(segment.size) * math.sqrt(noisy.honest / segment.trials) for segment in noisy.segments
+        4.0 * coordinate_limit(segment.size) * math.sqrt(like.honest / segment.trials) for segment in like.segments
     )
 
     loss = -math.log(left)
@@ -301,15 +346,15 @@ def noise_multiplier_for(
 
     def enough(noise_multiplier: float) -> float:
         """The noise that meets the target with theta as it is at the given noise: too much if that noise is less."""
-        like = replace(noisy, noise_multiplier=max(noise_multiplier, least))
+        now = replace(like, noise_multiplier=max(noise_multiplier, least))
 
         def price(order: float) -> float:
-            budget = target_epsilon * (1.0 - 2.0 * _ROUNDING) - overhead(order, left) - rounds * _clip_cost(like, order)
-            return math.sqrt(rounds * _unit_cost(like, order, view) / budget) if budget > 0.0 else math.inf
+            budget = target_epsilon * (1.0 - 2.0 * _ROUNDING) - overhead(order, left) - rounds * _clip_cost(now, order)
+            return math.sqrt(rounds * _unit_cost(now, order, view) / budget) if budget > 0.0 else math.inf
 
         return cheapest_order(price, 1.0 + math.sqrt(loss / ideal))[0]
 
-    found, low = math.inf, math.sqrt(rounds * _hidden(noisy, view) / (2.0 * ideal))
+    found, low = math.inf, math.sqrt(rounds * _hidden(like, view) / (2.0 * ideal))
     while (high := enough(low)) < found:
         if not math.isfinite(high):
             break

@@ -48,7 +48,7 @@ def find_fault(
         return fault
     if int(elements.max()) > survivors * (block.level - 1):
         return "a sum beyond what so many users can make"
-    if auxiliary["clipped"] > survivors * elements.size:
+    if auxiliary.get("clipped", 0) > survivors * elements.size:
         return "more clipped elements than it has"
     return None
 

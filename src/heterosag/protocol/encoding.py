@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.plan import Cell, Plan, PlannedBlock
+from heterosag.privacy.mechanism import norm_factor, word_starts
 from heterosag.protocol.cells import PIECE_SIZE, CellLanes, ParallelMap
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.update import METRIC_LIMIT, Update
 from heterosag.vector import ring
-from heterosag.vector.quantize import check_finite, count_outside, dequantize, quantize
+from heterosag.vector.quantize import ValueRange, check_finite, count_outside, dequantize, quantize
 from heterosag.vector.ring import Lanes
 from heterosag.vector.rotation import rotate_rows, unrotate
 
@@ -44,16 +45,61 @@ def fill_cells(
 
     A large vector is quantized in pieces, which `parallel_map` runs; the result does not depend on it.
 
+    Under noise the update is scaled to its clipping norm, and an element is a count of trials.
+
     Guarantees: every element is within 0 .. level-1, so a block of honest users cannot overflow. With
     `clip=False` elements wrap in the ring instead, as those of a malicious user may.
     """
     rounding = rounding or Rounding.from_system()
+    noise = _Noise.of(plan, subgroup, update) if plan.noise_multiplier and clip else None
     filled = []
     for _, run in groupby(
         plan.cells(subgroup), key=lambda cell: (cell.block.level, cell.bits, cell.segment == len(plan.segments))
     ):
-        filled += _fill_run(plan, list(run), update, rounding, clip, parallel_map)
+        filled += _fill_run(plan, list(run), update, rounding, clip, parallel_map, noise)
     return filled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noise:
+    """What scales an update to its clipping norm (None: it is not finite), and where each segment's words begin."""
+
+    factor: float | None
+    starts: dict[int, int]
+
+    @classmethod
+    def of(cls, plan: Plan, subgroup: int, update: Update) -> _Noise:
+        cells = plan.cells(subgroup)
+        starts = word_starts([cell.size for cell in cells], [cell.block.level - 1 for cell in cells])
+        by_segment = {cell.segment: start for cell, start in zip(cells, starts, strict=True)}
+        return cls(factor=norm_factor(update.vector, plan.value_range[1]), starts=by_segment)
+
+    def count(self, plan: Plan, update: Update, piece: _Piece, rounding: Rounding, out: Lanes, size: int) -> None:
+        """The counts of a piece. It is scaled before it is rotated, which leaves the norm as it is."""
+        cell = piece.cells[0]
+        trials = cell.block.level - 1
+        values = np.zeros(piece.stop - piece.start)
+        if self.factor is not None:
+            np.multiply(update.vector[piece.start : piece.stop], self.factor, out=values, dtype=np.float64)
+            segments = [cell.segment for cell in piece.cells]
+            rotate_rows(values.reshape(len(segments), -1), segments, start=piece.begin, size=cell.size)
+        rounding.count_trials(
+            values,
+            None if self.factor is None else 1.0,
+            plan.noise_range(plan.segments[cell.segment], cell.block.level),
+            trials,
+            first_word=self.starts[cell.segment] + piece.begin * trials,
+            out=out,
+            size=size,
+        )
+
+
+def _span(plan: Plan, segment: int, level: int) -> ValueRange:
+    """The range that a block's levels stand for."""
+    if not plan.noise_multiplier:
+        return plan.value_range
+    wide = plan.noise_range(plan.segments[segment], level).block_range
+    return -wide, wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +132,13 @@ def _pieces(cells: list[Cell]) -> Iterator[_Piece]:
 
 
 def _fill_run(
-    plan: Plan, cells: list[Cell], update: Update, rounding: Rounding, clip: bool, parallel_map: ParallelMap
+    plan: Plan,
+    cells: list[Cell],
+    update: Update,
+    rounding: Rounding,
+    clip: bool,
+    parallel_map: ParallelMap,
+    noise: _Noise | None,
 ) -> list[CellLanes]:
     """Neighbouring cells of one level and ring."""
     first, last = cells[0], cells[-1]
@@ -94,6 +146,11 @@ def _fill_run(
 
     def fill(piece: _Piece) -> dict[int, int]:
         """Quantize a piece, and count what was clipped of each of its segments."""
+        if noise is not None:
+            out = elements[piece.start - first.start : piece.stop - first.start]
+            noise.count(plan, update, piece, rounding, out, elements.size)
+            return {}
+        span = _span(plan, piece.cells[0].segment, first.block.level)
         rows, extent = _prepare(plan, update, piece)
         values, at, clipped = rows.reshape(-1), 0, 0
         for words in rounding.draw(piece.start, piece.stop):
@@ -101,7 +158,7 @@ def _fill_run(
             clipped += quantize(
                 values[at : at + words.size],
                 first.block.level,
-                plan.value_range,
+                span,
                 words,
                 out=elements[place : place + words.size],
                 wrap_bits=None if clip else first.bits,
@@ -111,7 +168,7 @@ def _fill_run(
             at += words.size
         if not clipped or len(rows) == 1:
             return {piece.cells[0].segment: clipped}
-        return {cell.segment: count_outside(row, plan.value_range) for cell, row in zip(piece.cells, rows, strict=True)}
+        return {cell.segment: count_outside(row, span) for cell, row in zip(piece.cells, rows, strict=True)}
 
     clipped: Counter[int] = Counter()
     for counts in parallel_map(fill, _pieces(cells)):
@@ -150,7 +207,7 @@ def decode(
     plan: Plan, block: PlannedBlock, sums: Lanes, survivors: int, weight: int, *, segment: int = 0
 ) -> npt.NDArray[np.float64]:
     """A block's decoded sum of levels as the weighted mean of its survivors' values, the rotation undone."""
-    mean = dequantize(sums, survivors, block.level, plan.value_range)
+    mean = dequantize(sums, survivors, block.level, _span(plan, segment, block.level))
     if plan.max_weight > 1:
         mean *= survivors * plan.max_weight / weight
     return unrotate(mean, segment) if plan.rotate else mean

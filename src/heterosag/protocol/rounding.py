@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from heterosag.crypto.hashing import digest
 from heterosag.crypto.keystream import KEY_SIZE, draw_words
 from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError
+from heterosag.plan.noise import NoiseRange
+from heterosag.privacy import mechanism
+from heterosag.vector.ring import Lanes
 
 __all__ = ["Rounding"]
 
@@ -44,6 +48,30 @@ class Rounding(Secret):
         """The words of elements start..start+count-1: every element of a vector has its own."""
         return np.concatenate(
             [np.empty(0, dtype=np.uint32), *(part.copy() for part in self.draw(start, start + count))]
+        )
+
+    def count_trials(
+        self,
+        values: npt.NDArray[np.floating[Any]],
+        factor: float | None,
+        ranges: NoiseRange,
+        trials: int,
+        *,
+        first_word: int,
+        out: Lanes,
+        size: int,
+    ) -> None:
+        """The noisy counts of some values of a vector, by this key's words; see `privacy.mechanism`."""
+        mechanism.count_trials(
+            values,
+            factor,
+            block_range=ranges.block_range,
+            theta=ranges.theta,
+            trials=trials,
+            key=self._key,
+            first_word=first_word,
+            out=out,
+            size=size,
         )
 
     def draw(self, start: int, stop: int) -> Iterator[npt.NDArray[np.uint32]]:

@@ -24,7 +24,8 @@ _SAMPLES = 4096  # elements of a vector that its checksum keeps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """A vector, its weight and its metrics as a plan takes them; `extent` is its least and greatest element.
+    """A vector, its weight and its metrics as a plan takes them; `extent` is its least and greatest element (of a plan
+    without noise).
 
     Made by `Update.of`, which checks them.
     """
@@ -53,7 +54,7 @@ class Update:
             above = isinstance(weight, int) and weight > plan.max_weight
             hint = ": build it with a larger max_weight" if above else ""
             raise UsageError(f"this plan takes integer weights from 1 to {plan.max_weight}, not {weight!r}{hint}")
-        extent = check_finite(vector)
+        extent = (0.0, 0.0) if plan.noise_multiplier else check_finite(vector)  # refusing it would tell something of it
         values = dict(metrics or {})
         if values.keys() != set(plan.metrics):
             raise UsageError(
