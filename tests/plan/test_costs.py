@@ -1,9 +1,12 @@
 """What a user sends beside its vector: the formulas say what the messages are."""
 
+import pytest
+from paper_plan import PAPER
 from rounds import World, small_plan
 
-from heterosag.plan import Plan
-from heterosag.plan.costs import beside_vector
+from heterosag.errors import UsageError
+from heterosag.plan import Plan, costs
+from heterosag.plan.costs import beside_vector, summarise
 from heterosag.protocol import messages as wire
 
 
@@ -36,3 +39,39 @@ def test_a_user_of_96_sends_at_most_three_quarters_of_what_it_sent_in_0_1_0() ->
     now = sent["share"] + sent["unmask"]
     assert now == 13_847
     assert now <= 0.75 * before
+
+
+def test_uploads_are_those_of_the_stated_formula() -> None:
+    """Claims: 200 rounds cost 60.4 85.9 95.4 95.4 95.4 Mb with ceil."""
+    bits = costs.of(Plan.build(**PAPER))
+    assert [round(200 * b / 1e6, 1) for b in bits.per_class()] == [60.4, 85.9, 95.4, 95.4, 95.4]
+    homogeneous = costs.of(Plan.build(**{**PAPER, "levels": [2] * 5}))
+    assert {round(200 * b / 1e6, 1) for b in homogeneous.per_class()} == {60.4}
+    unquantized = costs.of(Plan.build(**{**PAPER, "levels": [2**32] * 5}))
+    assert {round(200 * b / 1e6, 1) for b in unquantized.per_class()} == {569.3}
+
+
+def test_expansion_against_clear_and_secagg() -> None:
+    """Claims: 1.25x instead of 1.625x at 2^16 levels for pair blocks; 4x only in a star segment, 5x otherwise."""
+    fine = Plan.build([1024], [2**16], 127, value_range=1.0, subgroup_size=8, sharing="complete")
+    assert costs.of(fine).expansion() == (1.25,)
+    assert costs.of(fine).against_secagg() == (20 / 26,)
+    coarse = Plan.build([1016], [2], 127, value_range=1.0, subgroup_size=8, sharing="complete")
+    assert len(coarse.subgroups) == 127
+    assert sorted(block.bits for block in coarse.blocks_of(0)) == [4] + [5] * 126
+    secagg = Plan.build([1024], [2], 127, value_range=1.0, design="secagg", sharing="complete")
+    assert costs.of(secagg).expansion() == (11.0,)
+
+
+def test_the_summary_is_json_and_complete() -> None:
+    import json
+
+    summary = json.loads(json.dumps(summarise(Plan.build(**PAPER), dropout=0.2)))
+    assert summary["dropout"] == 0.2
+    assert summary["leak_probability"]["one"] == pytest.approx(5 * 0.8 * 0.2**4)
+    assert summary["subgroups"][1] == {"class": 1, "users": [5, 6, 7, 8, 9]}
+    assert summary["segments"][0] == [[0, 1], [2, 4], [3]]
+    assert summary["levels"][0] == [2, 8, 10]
+    assert summary["bits"][0] == [4, 7, 6]
+    with pytest.raises(UsageError, match="dropout rate"):
+        summarise(Plan.build(**PAPER), dropout=1.5)

@@ -4,6 +4,7 @@ import pytest
 from cases import each
 
 from heterosag.errors import UsageError
+from heterosag.plan import Plan
 from heterosag.plan.sharing import complete_graph, find_neighbours, majority, sparse_graph
 
 
@@ -51,3 +52,14 @@ def test_sparse_graph_is_regular_and_symmetric() -> None:
 def test_sparse_graph_refuses_nonsense(order: list[int], neighbours: int) -> None:
     with pytest.raises(UsageError, match="even number of neighbours"):
         sparse_graph(order, neighbours=neighbours, threshold=2)
+
+
+def test_sharing_graph_is_complete_for_few_and_sparse_for_many() -> None:
+    assert Plan.build([256], [2], 1000, value_range=1.0, subgroup_size=8).sharing.complete
+    plan = Plan.build([1000], [2], 1000, value_range=1.0, subgroup_size=10)
+    assert not plan.sharing.complete
+    assert 2 < plan.share_threshold < plan.sharing.neighbours < 100
+    assert any("neighbours" in note for note in plan.notes)
+    assert plan.colluders == 50
+    assert plan.agree_quorum == 526
+    assert plan.share_threshold > plan.sharing.neighbours / 2

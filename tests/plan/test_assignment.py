@@ -1,0 +1,34 @@
+"""Users are assigned to subgroups evenly, in an order that a seed decides."""
+
+from heterosag.plan import Plan
+
+
+def test_subgroups_of_a_class_differ_by_one_at_most() -> None:
+    plan = Plan.build([11, 17, 5], [2, 4, 8], 1000, value_range=1.0, subgroup_size=5)
+    assert [(s.user_class, len(s.members)) for s in plan.subgroups] == [(0, 6), (0, 5), (1, 6), (1, 6), (1, 5), (2, 5)]
+    assert sorted(i for s in plan.subgroups for i in s.members) == list(range(33))
+
+
+def test_a_number_without_perfect_design_is_reached_inside_a_class() -> None:
+    plan = Plan.build([140, 140], [2, 4], 10_000, value_range=1.0, subgroup_size=10)
+    assert len(plan.subgroups) == 29
+    assert "28 subgroups; 29 were reached by splitting" in plan.notes[0]
+    merged = Plan.build([130, 140], [2, 4], 10_000, value_range=1.0, subgroup_size=10)
+    assert len(merged.subgroups) == 26
+    assert "27 subgroups; 26 were reached by merging" in merged.notes[0]
+
+
+def test_named_users_and_seeded_assignment() -> None:
+    names = [f"phone-{i}" for i in range(20)]
+    plan = Plan.build([10, 10], [2, 4], 500, value_range=1.0, subgroup_size=5, users=names, assignment_seed=7)
+    assert plan.index("phone-3") == 3
+    for subgroup in plan.subgroups:
+        assert all((member < 10) == (subgroup.user_class == 0) for member in subgroup.members)
+    again = Plan.build([10, 10], [2, 4], 500, value_range=1.0, subgroup_size=5, users=names, assignment_seed=7)
+    other = Plan.build([10, 10], [2, 4], 500, value_range=1.0, subgroup_size=5, users=names, assignment_seed=8)
+    assert plan == again
+    assert plan.subgroups != other.subgroups
+    listed = Plan.build([10, 10], [2, 4], 500, value_range=1.0, subgroup_size=5, users=names)
+    assert any("listed order" in note for note in listed.notes)
+    assert not any("listed order" in note for note in plan.notes)
+    assert plan.subgroup_of("phone-19") in (2, 3)

@@ -1,0 +1,135 @@
+"""A plan's encodings: TOML for people, canonical bytes for digests and messages."""
+
+from typing import Any
+
+import pytest
+from cases import each
+from paper_plan import PAPER
+
+from heterosag.errors import PlanError
+from heterosag.plan import Plan
+
+PLANS: list[dict[str, Any]] = [
+    PAPER,
+    {
+        "classes": [10, 11],
+        "levels": [2, 4],
+        "dimension": 77,
+        "value_range": 1.0,
+        "users": [f"u{i}é" for i in range(21)],
+    },
+    {
+        "classes": [30],
+        "levels": [2**32],
+        "dimension": 10**9,
+        "value_range": 1.0,
+        "assignment_seed": b"\x00\xff" * 16,
+        "fill_levels": True,
+    },
+    {
+        "classes": [16],
+        "levels": [3],
+        "dimension": 50,
+        "value_range": 1.0,
+        "design": "multigroup",
+        "max_weight": 9,
+        "subgroup_size": 4,
+    },
+    {
+        "classes": [400],
+        "levels": [5],
+        "dimension": 999,
+        "value_range": 1.0,
+        "subgroup_size": 20,
+        "assignment_seed": 3,
+        "colluders": 9,
+    },
+    {
+        "classes": [6],
+        "levels": [2],
+        "dimension": 1,
+        "design": "secagg",
+        "min_robustness": 0.25,
+        "value_range": (0, 1e-7),
+    },
+]
+
+
+@each("requirements", PLANS)
+def test_toml_and_canonical_encoding_come_back(requirements: dict[str, Any]) -> None:
+    plan = Plan.build(**requirements)
+    assert Plan.from_toml(plan.to_toml()) == plan
+    decoded = Plan.decode(plan.encode())
+    assert decoded == plan
+    assert decoded.digest == plan.digest
+    assert decoded.notes == plan.notes
+    assert len(plan.digest) == 32
+
+
+def test_every_value_changes_the_digest() -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"levels": [2, 6, 8, 10, 13]},
+        {"dimension": 79511},
+        {"design": "multigroup"},
+        {"value_range": (-1.0, 1.5)},
+        {"min_survivors": 2},
+        {"max_weight": 2},
+        {"min_robustness": 0.5},
+        {"colluders": 0},
+        {"min_block_survivors": 4},
+        {"users": range(1, 26)},
+        {"assignment_seed": 0},
+        {"assignment_seed": 1},
+        {"dropout": 0.2},
+        {"fill_levels": True},
+    ]
+    digests = {Plan.build(**{**PAPER, **change}).digest for change in changes}
+    assert len(digests) == len(changes)
+
+
+def test_a_hand_written_toml_needs_no_digest_and_an_edited_one_is_noticed() -> None:
+    text = "classes = [5, 5]\nlevels = [2, 4]\ndimension = 100\nvalue_range = 1.0\n"
+    plan = Plan.from_toml(text)
+    assert plan == Plan.build([5, 5], [2, 4], 100, value_range=1.0)
+    with pytest.raises(PlanError, match="delete it"):
+        Plan.from_toml(plan.to_toml().replace("dimension = 100", "dimension = 101"))
+
+
+@each(
+    "text, field",
+    [
+        ("classes = [", "toml"),
+        ("classes = [5]\nlevels = [2]\n", "dimension"),
+        ("classes = [5]\nlevels = [2]\ndimension = 9\nvalue_range = [-1.0, 1.0]\ncolour = 1\n", "colour"),
+        ("version = 1\n", "version"),
+        (
+            'classes = [5]\nlevels = [2]\ndimension = 9\nvalue_range = [-1.0, 1.0]\nassignment_seed = "xyz"\n',
+            "assignment_seed",
+        ),
+    ],
+)
+def test_bad_toml(text: str, field: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        Plan.from_toml(text)
+    assert refusal.value.field == field
+
+
+def test_decode_refuses_anything_that_build_would_not_make() -> None:
+    import msgspec
+
+    data = Plan.build(**PAPER).encode()
+    version, recipe, structure = msgspec.msgpack.decode(data)
+    structure[1][0][1] = [0, 1, 2, 3, 5]
+    for bad in (
+        b"",
+        data[:-1],
+        data + b"\0",
+        msgspec.msgpack.encode([version, recipe, structure]),
+        msgspec.msgpack.encode([1, recipe, structure]),
+        msgspec.msgpack.encode([version, recipe[:-1], structure]),
+        msgspec.msgpack.encode([version, ["x"] * len(recipe), structure]),
+        b"\x91" * 100_000,
+    ):
+        with pytest.raises(PlanError):
+            Plan.decode(bad)

@@ -1,0 +1,27 @@
+"""What a plan says about itself that its numbers do not."""
+
+from typing import Any
+
+from paper_plan import PAPER
+
+from heterosag.plan import Plan
+
+
+def test_notes_name_what_the_paper_got_wrong() -> None:
+    composite = Plan.build([4] * 75, [2] * 75, 1000, design="paper-composite", value_range=1.0, subgroup_size=4)
+    assert any("Theorem 1 of the paper claims a robustness of 0.9867 here; it is 0.6667" in n for n in composite.notes)
+    assert any("0.24" in note and "Theorem 3" in note for note in composite.notes)
+    assert not any("Theorem 1" in note for note in Plan.build(**PAPER).notes)
+    two = Plan.build([10], [2], 100, design="paper", value_range=1.0, subgroup_size=5)
+    assert any("claims a robustness of 0 here; it is 0.5" in note for note in two.notes)
+
+
+def test_notes_say_where_least_survivors_and_quorum_disagree() -> None:
+    base: dict[str, Any] = {"classes": [24], "levels": [4], "dimension": 100, "value_range": 1.0, "subgroup_size": 6}
+    assert not any("colluders" in note for note in Plan.build(**base).notes)
+    more = Plan.build(**base, colluders=3)
+    assert any("not all 3: min_survivors=5 would" in note for note in more.notes)
+    fewer = Plan.build(**base, min_survivors=4, colluders=1)
+    assert any(
+        "tolerates 1 colluders, fewer than the 2" in note and "colluders=2 would" in note for note in fewer.notes
+    )
