@@ -1,6 +1,5 @@
 """Clients that end between messages: saved states and release logs on disk."""
 
-import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -116,20 +115,6 @@ def test_a_saved_client_shows_nothing_and_cannot_be_pickled() -> None:
         pickle.dumps(saved)
 
 
-# --- the log on disk ------------------------------------------------------------------------------------------------
-
-
-def test_claims_outlive_the_program(tmp_path: Path) -> None:
-    FileReleaseLog(tmp_path / "log").claim(b"context", "unmask", b"one")
-    again = FileReleaseLog(tmp_path / "log")
-    again.claim(b"context", "unmask", b"one")
-    again.claim(b"context", "sign", b"two")
-    again.claim(b"other", "unmask", b"two")
-    with pytest.raises(FaultyServerError, match="asked a second time"):
-        again.claim(b"context", "unmask", b"two")
-    assert len(list((tmp_path / "log").iterdir())) == 3
-
-
 def test_a_restored_state_of_old_does_not_release_twice(tmp_path: Path) -> None:
     """A node that is killed after it answered, before its state was saved, is asked again with another set."""
     plan = small_plan()
@@ -171,36 +156,6 @@ def test_a_restored_state_of_old_does_not_share_twice(tmp_path: Path) -> None:
     second = world.make_client(0, saved=old, release_log=FileReleaseLog(tmp_path))
     with pytest.raises(FaultyServerError, match="asked a second time"):
         second.share(roster)
-
-
-def _claim(folder: Path, value: bytes, results: "multiprocessing.Queue[str]") -> None:
-    try:
-        FileReleaseLog(folder).claim(b"context", "unmask", value)
-        results.put("claimed")
-    except FaultyServerError:
-        results.put("refused")
-
-
-def test_of_programs_that_claim_at_once_one_wins(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    results: multiprocessing.Queue[str] = context.Queue()
-    workers = [context.Process(target=_claim, args=(tmp_path, bytes([place]), results)) for place in range(6)]
-    for worker in workers:
-        worker.start()
-    found = sorted(results.get(timeout=30) for _ in workers)
-    for worker in workers:
-        worker.join()
-    assert found == ["claimed", *["refused"] * 5]
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot keep a release log"):
-        FileReleaseLog(tmp_path / "file" / "log")
-    log = FileReleaseLog(tmp_path / "log")
-    (tmp_path / "log").rmdir()
-    with pytest.raises(UsageError, match="cannot write the release log"):
-        log.claim(b"context", "mask", b"")
 
 
 def test_a_whole_round_with_logs_and_saved_states(tmp_path: Path) -> None:

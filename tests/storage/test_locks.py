@@ -1,0 +1,34 @@
+"""A lock between programs: one is inside at a time, and a place that cannot be locked is named."""
+
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from heterosag.errors import LocalFileError
+from heterosag.storage.locks import locked
+
+
+def is_free(path: Path) -> bool:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_nobody_else_is_inside_until_it_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "node.lock"
+    with locked(path):
+        assert not is_free(path)
+    assert is_free(path)
+    with pytest.raises(ZeroDivisionError), locked(path):
+        _ = 1 / 0
+    assert is_free(path)
+    assert path.read_bytes() == b""
+
+
+def test_a_place_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LocalFileError, match="cannot lock"), locked(tmp_path / "nowhere" / "node.lock"):
+        pass
