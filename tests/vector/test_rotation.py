@@ -56,14 +56,14 @@ def test_a_part_of_a_segment_is_rotated_as_in_the_whole() -> None:
 def test_a_large_update_is_rotated_and_quantized_within_bounded_memory() -> None:
     """Beside the lanes that it fills a user needs some pieces, however large its update is."""
     peaks = []
-    for elements in (2**21, 2**22):
+    for elements in (2**21, 2**21, 2**22):  # the first time what is compiled on first use is loaded too
         plan = Plan.build([6], [16], elements, design="secagg", value_range=4.0, subgroup_size=6, rotate=True)
         update = Update.of(plan, np.zeros(elements, dtype=np.float32))
         tracemalloc.start()
         filled = fill_cells(plan, 0, update)
         peaks.append(tracemalloc.get_traced_memory()[1] - filled[0].elements.nbytes)
         tracemalloc.stop()
-    assert peaks[1] < 1.1 * peaks[0] < 60e6
+    assert peaks[2] < 1.1 * peaks[1] < 60e6
 
 
 def test_rounds_with_rotation_give_the_mean_and_the_same_bits_secure_and_plain() -> None:
