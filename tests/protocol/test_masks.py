@@ -46,16 +46,22 @@ def test_layout_of_a_mask_is_the_specifications() -> None:
         at += size + 16
 
 
+@each("more", [77, 0, -1, -3])
 @each("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
-def test_chunks_join_without_a_seam(dtype: type) -> None:
-    count = 2 * CHUNK_SIZE // np.dtype(dtype).itemsize + 77
-    cell = CellLanes(np.zeros(count, dtype=dtype), np.zeros(1, dtype=np.uint64))
-    key = bytes(32)
-    masks.apply([cell], [Mask(key, True, (0,))])
-    assert cell.elements.tobytes() == keystream(key, count * np.dtype(dtype).itemsize)
-    masks.apply([cell], [Mask(key, False, (0,))])
-    assert not cell.elements.any()
-    assert not cell.auxiliary.any()
+def test_chunks_join_without_a_seam(dtype: type, more: int) -> None:
+    """Elements, auxiliary lanes and the next cell, whether or not the last chunk has room for all that ends a cell."""
+    count = 2 * CHUNK_SIZE // np.dtype(dtype).itemsize + more
+    cells = [CellLanes(np.zeros(size, dtype=dtype), np.zeros(3, dtype=np.uint64)) for size in (count, 5)]
+    key, at = bytes(32), 0
+    masks.apply(cells, [Mask(key, True, (0, 1))])
+    stream = keystream(key, 2 * CHUNK_SIZE + 4096)
+    for cell in cells:
+        end = at + cell.elements.nbytes
+        assert cell.elements.tobytes() == stream[at:end]
+        assert cell.auxiliary.tobytes() == stream[end : end + 24]
+        at = end + 24 + -(end + 24) % 16
+    masks.apply(cells, [Mask(key, False, (0, 1))])
+    assert not any(part.any() for cell in cells for part in (cell.elements, cell.auxiliary))
 
 
 def test_users_of_one_subgroup_share_every_cell_and_of_two_one() -> None:

@@ -80,15 +80,19 @@ class _Piece(Secret):
                     begin = self.starts[mask.cells][span.place] + span.start * cell.elements.itemsize
                     streams[id(mask)] = (Keystream(mask.key, start=begin), mask.add)
             signed = [streams[id(mask)] for mask in self.covering[span.place]]
-            ends = span.stop == cell.elements.size
-            if ends and not span.start and cell.elements.nbytes + cell.auxiliary.nbytes <= CHUNK_SIZE:
-                _add_small(cell, signed, buffer)
+            part = cell.elements[span.start : span.stop]
+            if span.stop < cell.elements.size:
+                _add_streams(part, signed, buffer)
                 continue
-            _add_streams(cell.elements[span.start : span.stop], signed, buffer)
-            if ends:
-                _add_streams(cell.auxiliary, signed, buffer)
-                for stream, _ in signed:
-                    stream.align()
+            last = part.size % (CHUNK_SIZE // part.itemsize)  # what the last chunk has of the cell's elements
+            if last * part.itemsize + cell.auxiliary.nbytes + BLOCK_SIZE <= CHUNK_SIZE:
+                _add_streams(part[: part.size - last], signed, buffer)
+                _add_end(cell, last, signed, buffer)
+                continue
+            _add_streams(part, signed, buffer)
+            _add_streams(cell.auxiliary, signed, buffer)
+            for stream, _ in signed:
+                stream.align()
 
 
 def _cut(lanes: Sequence[CellLanes], masks: Iterable[Mask]) -> list[_Piece]:
@@ -126,24 +130,24 @@ def _stream_starts(lanes: Sequence[CellLanes], cells: tuple[int, ...]) -> dict[i
     return starts
 
 
-def _add_small(cell: CellLanes, streams: list[tuple[Keystream, bool]], buffer: npt.NDArray[np.uint8]) -> None:
-    """A cell that a chunk holds: one read a stream for its elements, its auxiliary lanes and the rest of the block."""
-    elements, end = cell.elements.nbytes, cell.elements.nbytes + cell.auxiliary.nbytes
-    size = end + -end % BLOCK_SIZE
-    words = buffer[:elements].view(cell.elements.dtype)
-    lanes = buffer[elements:end].view(np.uint64)
+def _add_end(cell: CellLanes, last: int, streams: list[tuple[Keystream, bool]], buffer: npt.NDArray[np.uint8]) -> None:
+    """The end of a cell: one read a stream for its last elements, its auxiliary lanes and the rest of the block."""
+    part = cell.elements[cell.elements.size - last :]
+    end = part.nbytes + cell.auxiliary.nbytes
+    size = end + -(cell.elements.nbytes + cell.auxiliary.nbytes) % BLOCK_SIZE
+    words, lanes = buffer[: part.nbytes].view(part.dtype), buffer[part.nbytes : end].view(np.uint64)
     for stream, add in streams:
         stream.read_into(buffer, size)
         combine = np.add if add else np.subtract
-        combine(cell.elements, words, out=cell.elements)
+        combine(part, words, out=part)
         combine(cell.auxiliary, lanes, out=cell.auxiliary)
 
 
 def _add_streams(lanes: Lanes, streams: list[tuple[Keystream, bool]], buffer: npt.NDArray[np.uint8]) -> None:
-    width = lanes.dtype.itemsize
-    step = CHUNK_SIZE // width
+    step = CHUNK_SIZE // lanes.itemsize
     for start in range(0, lanes.size, step):
         part = lanes[start : start + step]
+        words = buffer[: part.nbytes].view(part.dtype)
         for stream, add in streams:
-            words = stream.read_into(buffer, part.size * width).view(lanes.dtype)
+            stream.read_into(buffer, part.nbytes)
             (np.add if add else np.subtract)(part, words, out=part)
