@@ -70,9 +70,10 @@ class Ledger:
             return
         self._known.add((node.index, phase, reply))
         if phase == "share":
-            self._sent_once(node, client, "share", "sealed-shares", reply)
+            self._claimed(node, client._base.context, "share", hashing.digest("sealed-shares", reply))
+            self._sent_once(node, client, "share", reply)
         elif phase == "mask":
-            self._sent_once(node, client, "mask", "masked-vector", reply)
+            self._sent_once(node, client, "mask", reply)
             self._hold(node, envelope, reply)
         elif phase == "agree":
             request = wire.decode(wire.SurvivorSet, envelope.data, plan=self._plan)
@@ -87,9 +88,12 @@ class Ledger:
         dealers = {node.index, *self._plan.sharing.holders(node.index)}.intersection(sharers)
         self._held[node.index, vector.context] = sorted(dealers.difference(vector.complaints))
 
-    def _sent_once(self, node: Node, client: Client, kind: str, label: str, reply: bytes) -> None:
+    def _sent_once(self, node: Node, client: Client, kind: str, reply: bytes) -> None:
         context = client._base.context
-        self._claimed(node, context, kind, hashing.digest(label, reply))
+        claimed = node.disk.claims.get((context, kind))
+        if claimed is None:
+            raise BrokenInvariantError(f"user {node.user!r} sends what it did not claim in its log: {kind}")
+        self._only(reply, f"two different messages to {kind} under one claim", node.index, claimed, kind)
         keys = client.advertise()  # the advertisement it sent before, which names this client's keys
         self._only(
             reply, f"two different messages to {kind} from one disk", node.index, node.disk.number, context, kind
