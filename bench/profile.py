@@ -25,7 +25,7 @@ from heterosag.crypto.keystream import Keystream
 from heterosag.crypto.seal import Seal
 from heterosag.plan import Plan
 from heterosag.protocol import masks
-from heterosag.protocol.cells import pack_cells, unpack_cells
+from heterosag.protocol.cells import add_cells, pack_cells
 from heterosag.protocol.client import Polynomials
 from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
@@ -80,7 +80,7 @@ def rows() -> Iterator[Row]:
                 "quantizing, words drawn": (1, "fill"),
                 "packing": (1, "pack"),
                 "checking the update": (1, "check"),
-                "hash of the message": (1, "hash"),
+                "tag of the message": (1, "checksum"),
             },
         ),
         "server: a vector arrives": (
@@ -140,10 +140,6 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         polynomials = Polynomials.draw(plan, one)
         shamir.split_two(polynomials.mask, polynomials.self, places)
 
-    def unpack() -> None:
-        for total, cell in zip(lanes, unpack_cells(packed, cells), strict=True):
-            np.add(total.elements, cell.elements, out=total.elements)
-
     many: dict[str, tuple[int, Callable[[], object]]] = {
         "agree": (200, lambda: agree(one.mask_key, theirs)),
         "seal": (200, lambda: Seal.of(agreed, context, 0, 1)),
@@ -156,9 +152,8 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         "fill": (1, lambda: fill_cells(plan, plan.assignment[0], checked, Rounding.from_system())),
         "pack": (1, lambda: pack_cells(lanes, cells)),
         "check": (1, lambda: Update.of(plan, update)),
-        "hash": (1, lambda: hashing.digest("message", message)),
         "checksum": (1, lambda: Poly1305.generate_tag(context, message)),
-        "unpack": (1, unpack),
+        "unpack": (1, lambda: add_cells(packed, cells, lanes)),
         "element": (200, lambda: element_from_bytes(element)),
         "combine": (20, lambda: shamir.combine(weights, shares)),
         "decode": (1, lambda: sums.mean(axis=0, dtype=np.float64)),

@@ -315,16 +315,32 @@ def mean_of(sums: list[int], users: int, level: int, span: list[float]) -> list[
     return [one / users * ((span[1] - span[0]) / (level - 1)) + span[0] for one in sums]
 
 
+def planes_of(bits: int) -> list[int]:
+    """List the bits that an element has in each plane: pieces of whole bytes, then what is left."""
+    return [8 * width for width in (8, 4, 2, 1) if bits // 8 & width] + [bits % 8] * (bits % 8 > 0)
+
+
 def pack_bits(elements: list[int], bits: int) -> bytes:
-    """Pack elements back to back, the lowest bit first."""
-    return sum(one << i * bits for i, one in enumerate(elements)).to_bytes((len(elements) * bits + 7) // 8, "little")
+    """Pack elements plane by plane, in each back to back, the lowest bit first."""
+    packed, below = b"", 0
+    for width in planes_of(bits):
+        number = sum((one >> below) % 2**width << i * width for i, one in enumerate(elements))
+        packed += number.to_bytes((len(elements) * width + 7) // 8, "little")
+        below += width
+    return packed
 
 
 def unpack_bits(data: bytes, bits: int, count: int) -> list[int]:
     """Undo the packing; another length, or bits left over, are refused."""
-    number = int.from_bytes(data, "little")
-    require(0 < bits <= 64 and len(data) == (count * bits + 7) // 8 and number < 1 << count * bits, "not packed so")
-    return [number >> i * bits & (1 << bits) - 1 for i in range(count)]
+    require(0 < bits <= 64 and len(data) == (count * bits + 7) // 8, "not packed so")
+    elements, below = [0] * count, 0
+    for width in planes_of(bits):
+        size = (count * width + 7) // 8
+        number, data = int.from_bytes(data[:size], "little"), data[size:]
+        require(number < 1 << count * width, "bits left over")
+        elements = [one | (number >> i * width) % 2**width << below for i, one in enumerate(elements)]
+        below += width
+    return elements
 
 
 class Cell(NamedTuple):

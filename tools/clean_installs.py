@@ -68,14 +68,13 @@ print("served")
 COMPILED = """
 import numpy as np
 from heterosag.vector import _numba
-loop = _numba.find(_numba.pack_words, _numba.WORTH)
-assert loop is not None and loop is not _numba.pack_words
-lanes, words = np.arange(64, dtype=np.uint32) % 32, np.zeros(5, np.uint64)
-same = np.zeros(5, np.uint64)
-loop(lanes, 5, words)
-_numba.pack_words(lanes, 5, same)
-assert (words == same).all()
-assert _numba.find(_numba.pack_words, 10) is None
+loop = _numba.find(_numba.pack_planes, _numba.WORTH)
+assert loop is not None and loop is not _numba.pack_planes
+lanes, packed, same = np.arange(64, dtype=np.uint32) * 9999, np.zeros(160, np.uint8), np.zeros(160, np.uint8)
+loop(lanes, 20, packed)
+_numba.pack_planes(lanes, 20, same)
+assert (packed == same).all()
+assert _numba.find(_numba.pack_planes, 10) is None
 print("compiled")
 """
 

@@ -1,13 +1,64 @@
-"""Cells as the bytes that cross the wire, and back."""
+"""Cells as the bytes that cross the wire, and back: added as they are read, large ones and small ones alike."""
 
 import numpy as np
+import pytest
 from rounds import small_plan
 
+from heterosag.errors import WireError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells, unpack_cells
+from heterosag.protocol.cells import (
+    CellLanes,
+    add_cells,
+    check_packed_cells,
+    empty_cells,
+    pack_cells,
+    reduce_cells,
+    unpack_cells,
+)
 from heterosag.protocol.masks import Mask
+from heterosag.vector import ring
+
+
+def plans() -> list[Plan]:
+    """Small cells that are packed together, of several rings, with metrics; and large ones that are added alone."""
+    return [
+        small_plan(metrics=["loss"]),
+        small_plan(levels=[200, 2**22]),
+        small_plan(dimension=60_000, levels=[5, 2**22]),
+    ]
+
+
+def drawn(plan: Plan, subgroup: int, seed: int) -> list[CellLanes]:
+    rng = np.random.default_rng(seed)
+    found = empty_cells(plan.cells(subgroup))
+    for content, cell in zip(found, plan.cells(subgroup), strict=True):
+        content.elements[:] = rng.integers(0, 1 << cell.bits, cell.size, dtype=np.uint64)
+        content.auxiliary[:] = rng.integers(0, 2**64, len(cell.lanes), dtype=np.uint64)
+    return found
+
+
+def test_packed_cells_are_added_as_they_would_be_unpacked() -> None:
+    for plan in plans():
+        for subgroup in range(len(plan.subgroups)):
+            cells, total, expected = plan.cells(subgroup), drawn(plan, subgroup, 1), drawn(plan, subgroup, 1)
+            data = memoryview(b"x" + bytes(pack_cells(drawn(plan, subgroup, 2), cells)))[1:]
+            add_cells(data, cells, total)
+            for content, added, found in zip(expected, unpack_cells(data, cells), total, strict=True):
+                assert np.array_equal(found.elements, content.elements + added.elements)
+                assert np.array_equal(found.auxiliary, content.auxiliary + added.auxiliary)
+
+
+def test_cells_with_bits_to_spare_are_refused_unread() -> None:
+    plan = small_plan(dimension=41)
+    cells = plan.cells(0)
+    data = bytearray(pack_cells(drawn(plan, 0, 3), cells))
+    size = ring.packed_size(cells[0].size, cells[0].bits)
+    assert cells[0].size * cells[0].bits % 8
+    data[size - 1] |= 0x80
+    with pytest.raises(WireError, match="trailing bits"):
+        check_packed_cells(memoryview(bytes(data)), cells)
 
 
 def test_packing_of_cells_comes_back() -> None:

@@ -343,8 +343,12 @@ def test_packing() -> None:
         elements, bits = case["elements"], case["bits"]
         assert ring.pack(np.array(elements, dtype=ring.lane_dtype(bits)), bits).hex() == case["bytes"]
         assert ring.unpack(unhex(case["bytes"]), bits, len(elements)).tolist() == elements
-        joined = sum(element << i * bits for i, element in enumerate(elements))
-        assert joined.to_bytes((len(elements) * bits + 7) // 8, "little").hex() == case["bytes"]
+        planes, below = b"", 0
+        for width in [*(8 * size for size in (8, 4, 2, 1) if bits // 8 & size), bits % 8]:
+            joined = sum((element >> below) % 2**width << i * width for i, element in enumerate(elements))
+            planes += joined.to_bytes((len(elements) * width + 7) // 8, "little")
+            below += width
+        assert planes.hex() == case["bytes"]
 
 
 @must_fail("packing")

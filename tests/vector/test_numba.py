@@ -17,7 +17,7 @@ from heterosag.vector.quantize import quantize
 from heterosag.vector.rotation import rotate, unrotate
 
 COUNT = 1003
-WIDTHS = (1, 3, 5, 7, 9, 11, 15, 17, 20, 31, 33, 47, 63)
+WIDTHS = (1, 5, 8, 11, 16, 17, 20, 24, 27, 31, 32, 33, 40, 47, 56, 63)
 
 
 def lanes_of(bits: int, count: int = COUNT) -> ring.Lanes:
@@ -39,13 +39,16 @@ def use(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
 @each("count", [1, 2, 7, 8, 63, 64, 65, COUNT])
 def test_packing_is_the_same(monkeypatch: pytest.MonkeyPatch, bits: int, count: int, compiled: bool) -> None:
     lanes = lanes_of(bits, count)
-    packed = ring.pack(lanes, bits)
-    with monkeypatch.context() as patched:
+    packed, expected = ring.pack(lanes, bits), ~lanes + lanes
+    ring.add_packed(packed, bits, sums := ~lanes)
+    assert np.array_equal(sums, expected)
+    with monkeypatch.context() as patched, np.errstate(over="ignore"):  # sums wrap, of which plain Python would warn
         use(patched, compiled)
         assert ring.pack(lanes, bits) == packed
-        back = ring.unpack(packed, bits, count)
-    assert back.dtype == lanes.dtype
-    assert np.array_equal(back, lanes)
+        ring.add_packed(packed, bits, sums := ~lanes)
+        assert np.array_equal(sums, expected)
+        ring.add_packed(memoryview(b"x" + packed)[1:], bits, sums)  # at an odd place, as in a message
+    assert np.array_equal(sums, expected + lanes)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -81,7 +84,18 @@ def test_rotating_is_the_same(monkeypatch: pytest.MonkeyPatch, size: int, compil
 
 
 def test_small_vectors_do_not_load_the_compiler() -> None:
-    assert _numba.find(_numba.pack_words, _numba.WORTH - 1) is None
+    assert _numba.find(_numba.pack_planes, _numba.WORTH - 1) is None
+
+
+def test_a_part_of_a_large_vector_is_worth_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(_numba, "_compile", lambda loop: lambda *given: called.append(loop.__name__) or loop(*given))
+    lanes = lanes_of(27)
+    out = np.empty(ring.packed_size(COUNT, 27), dtype=np.uint8)
+    for size in (None, _numba.WORTH):
+        ring.pack_into(lanes, 27, out, size=size)
+        ring.add_packed(out.data, 27, lanes.copy(), size=size)
+    assert called == ["pack_planes", "add_planes"]
 
 
 @pytest.fixture
@@ -94,7 +108,7 @@ def _forgotten() -> Iterator[None]:
 @pytest.mark.usefixtures("_forgotten")
 def test_without_numba_or_with_one_that_does_not_fit_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)  # importing it fails
-    assert _numba.find(_numba.pack_words, _numba.WORTH) is None
+    assert _numba.find(_numba.pack_planes, _numba.WORTH) is None
 
 
 @pytest.mark.usefixtures("_forgotten")
@@ -108,11 +122,11 @@ def test_with_nowhere_to_keep_it_it_is_compiled_all_the_same(monkeypatch: pytest
         return njit(loop, **given)
 
     monkeypatch.setattr(numba, "njit", refuse)
-    words = np.zeros(1, dtype=np.uint64)
-    found = _numba.find(_numba.pack_words, _numba.WORTH)
+    packed = np.zeros(8, dtype=np.uint8)
+    found = _numba.find(_numba.pack_planes, _numba.WORTH)
     assert found is not None
-    found(np.array([1, 2, 3], dtype=np.uint8), 5, words)
-    assert words.tolist() == [1 | 2 << 5 | 3 << 10]
+    found(np.array([1, 2, 3], dtype=np.uint32), 20, packed)
+    assert packed.tolist() == [1, 0, 2, 0, 3, 0, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ">f4", np.longdouble])

@@ -5,7 +5,7 @@ import pytest
 from cases import each
 
 from heterosag.errors import UsageError, WireError
-from heterosag.vector import ring
+from heterosag.vector import _numba, ring
 
 
 @each(
@@ -26,15 +26,21 @@ def test_width_is_the_papers_bits(users: int, level: int, bits: int) -> None:
 
 
 def reference(values: list[int], bits: int) -> bytes:
-    """The packing as one big number."""
-    number = sum(value << (index * bits) for index, value in enumerate(values))
-    return number.to_bytes((len(values) * bits + 7) // 8, "little")
+    """The packing by its words: the elements' whole bytes in pieces of 8, 4, 2 and 1, then a big number of the rest."""
+    packed, below = b"", 0
+    for width in (8, 4, 2, 1):
+        if bits // 8 & width:
+            packed += b"".join((value >> below).to_bytes(8, "little")[:width] for value in values)
+            below += 8 * width
+    rest = bits - below
+    number = sum((value >> below) << (index * rest) for index, value in enumerate(values))
+    return packed + number.to_bytes((len(values) * rest + 7) // 8, "little")
 
 
 @each("bits", range(1, 65))
-def test_packing_is_one_little_endian_number_at_every_width_and_length(bits: int) -> None:
+def test_packing_is_in_planes_at_every_width_and_length(bits: int) -> None:
     rng = np.random.default_rng(bits)
-    for count in [*range(34), 257]:
+    for count in [*range(34), 63, 64, 65, 257]:
         values = [int(v) & ((1 << bits) - 1) for v in rng.integers(0, 2**64, count, dtype=np.uint64)]
         lanes = np.array(values, dtype=ring.lane_dtype(bits))
         data = ring.pack(lanes, bits)
@@ -43,14 +49,34 @@ def test_packing_is_one_little_endian_number_at_every_width_and_length(bits: int
         back = ring.unpack(data, bits, count)
         assert back.dtype == lanes.dtype
         assert back.tolist() == values
+        total = lanes[::-1].copy()
+        ring.add_packed(data, bits, total)
+        assert np.array_equal(total, lanes[::-1] + lanes)
 
 
-@each("bits", [1, 5, 12, 33, 63])
+@each("bits", [1, 5, 12, 27, 33, 63])
 def test_packing_of_many_chunks(bits: int) -> None:
-    count = 8 * ring._CHUNK_GROUPS * 2 + 13
+    count = ring._CHUNK * 2 + 13
     lanes = ring.reduce(np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64), bits)
     lanes = lanes.astype(ring.lane_dtype(bits))
-    assert np.array_equal(ring.unpack(ring.pack(lanes, bits), bits, count), lanes)
+    packed = ring.pack(lanes, bits)
+    assert np.array_equal(ring.unpack(packed, bits, count), lanes)
+    total = lanes.copy()
+    ring.add_packed(packed, bits, total)
+    assert np.array_equal(total, lanes + lanes)
+
+
+def test_adding_wraps_in_the_lanes() -> None:
+    total = np.array([2**32 - 1, 5], dtype=np.uint32)
+    ring.add_packed(ring.pack(np.array([3, 4], dtype=np.uint32), 27), 27, total)
+    assert total.tolist() == [2, 9]
+
+
+def test_the_planes_of_27_bits() -> None:
+    """Two lower bytes of each element, the third of each, then three bits of each."""
+    elements = np.array([0x5_A1_B2C3, 0x2_11_2233, 0x7_FF_FFFF], dtype=np.uint32)
+    planes = bytes.fromhex("c3b23322ffffa111ff") + (5 | 2 << 3 | 7 << 6).to_bytes(2, "little")
+    assert ring.pack(elements, 27) == planes
 
 
 def test_lane_types() -> None:
@@ -81,6 +107,20 @@ def test_unpack_is_strict() -> None:
             ring.unpack(wrong, 5, 3)
     with pytest.raises(WireError, match="trailing bits"):
         ring.unpack(bytes([data[0], data[1] | 0x80]), 5, 3)
+
+
+@each("worth", [1, 1 << 62])
+def test_what_is_refused_is_not_added(worth: int) -> None:
+    before, _numba.WORTH = _numba.WORTH, worth
+    try:
+        total = np.zeros(3, dtype=np.uint32)
+        data = ring.pack(np.array([1, 2, 3], dtype=np.uint32), 27)
+        for wrong, match in ((data[:-1], "takes 11 bytes"), (data[:-1] + b"\x80", "trailing bits")):
+            with pytest.raises(WireError, match=match):
+                ring.add_packed(wrong, 27, total)
+        assert not total.any()
+    finally:
+        _numba.WORTH = before
 
 
 @each("bits", [1, 3, 7, 8, 11, 16, 33, 63])

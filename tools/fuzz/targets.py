@@ -485,6 +485,8 @@ def ring_vector(data: bytes) -> None:
     assert ring.pack(lanes, bits) == packed, "two encodings of one vector"
     (again,) = ring.unpack_all([memoryview(packed)], bits, [count])
     assert (again == lanes).all()
+    ring.add_packed(packed, bits, again)
+    assert (again == lanes + lanes).all()
 
 
 def masked_vector(data: bytes) -> None:

@@ -325,7 +325,8 @@ def packed() -> Document:
         {"name": "too wide", "bits": 65, "count": 1, "bytes": "00" * 9, "error": "UsageError"},
     ]
     about = (
-        "Elements of b bits packed back to back into a little-endian bit string, for every width. "
+        "Elements of b bits packed in planes, for every width: their whole bytes, in pieces of 8, 4, 2 and 1, and then "
+        "the bits that are left, back to back. "
         "Unused trailing bits are zero, and anything else must be refused."
     )
     return document(about, cases, must_fail)

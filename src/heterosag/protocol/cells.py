@@ -17,6 +17,7 @@ __all__ = [
     "PIECE_SIZE",
     "CellLanes",
     "ParallelMap",
+    "add_cells",
     "check_packed_cells",
     "empty_cells",
     "pack_cells",
@@ -43,10 +44,10 @@ class CellLanes:
 
 
 def empty_cells(cells: Sequence[Cell]) -> list[CellLanes]:
-    """Zeroed lanes for each cell."""
+    """Zeroed lanes for each cell; zeros are written, since memory that is read first is mapped twice."""
     return [
         CellLanes(
-            np.zeros(cell.size, dtype=ring.lane_dtype(cell.bits)),
+            np.full(cell.size, 0, dtype=ring.lane_dtype(cell.bits)),
             np.zeros(len(cell.lanes), dtype=np.uint64),
         )
         for cell in cells
@@ -61,18 +62,18 @@ def reduce_cells(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> None:
 
 def pack_cells(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> memoryview:
     """The cells as they cross the wire: elements packed at exactly their ring's bits, then the auxiliary lanes."""
-    packed: dict[int, memoryview] = {}
+    packed: dict[int, bytes] = {}
     for bits, places in _small_cells(cells).items():
         together = ring.pack_all([lanes[place].elements for place in places], bits)
         packed.update(zip(places, together, strict=True))
-    sizes = [ring.packed_size(cell.size, cell.bits) for cell in cells]
+    sizes, whole = [ring.packed_size(cell.size, cell.bits) for cell in cells], sum(cell.size for cell in cells)
     out = np.empty(sum(sizes) + sum(content.auxiliary.nbytes for content in lanes), dtype=np.uint8)
     at = 0
     for place, (content, cell, size) in enumerate(zip(lanes, cells, sizes, strict=True)):
         if place in packed:
-            out[at : at + size] = packed[place]
+            out[at : at + size] = np.frombuffer(packed[place], dtype=np.uint8)
         else:
-            ring.pack_into(content.elements, cell.bits, out[at : at + size])
+            ring.pack_into(content.elements, cell.bits, out[at : at + size], size=whole)
         at += size
         out[at : at + content.auxiliary.nbytes] = content.auxiliary.astype("<u8", copy=False).view(np.uint8)
         at += content.auxiliary.nbytes
@@ -85,16 +86,36 @@ def check_packed_cells(data: memoryview, cells: Sequence[Cell]) -> None:
         ring.check_packed(packed, cell.bits, cell.size)
 
 
+def add_cells(data: memoryview, cells: Sequence[Cell], totals: Sequence[CellLanes]) -> None:
+    """Add packed cells to lanes in place, where sums wrap; the caller has checked them by `check_packed_cells`."""
+    parts, size = list(_parts(data, cells)), sum(cell.size for cell in cells)
+    small = _unpack_small(parts)
+    for place, (packed, tail, cell) in enumerate(parts):
+        total = totals[place]
+        if place in small:
+            np.add(total.elements, small[place], out=total.elements)
+        else:
+            ring.add_packed(packed, cell.bits, total.elements, size=size)
+        np.add(total.auxiliary, np.frombuffer(tail, dtype="<u8"), out=total.auxiliary)
+
+
 def unpack_cells(data: memoryview, cells: Sequence[Cell]) -> Iterator[CellLanes]:
     """The inverse of `pack_cells`, a cell at a time."""
     parts = list(_parts(data, cells))
-    unpacked: dict[int, Lanes] = {}
+    small = _unpack_small(parts)
+    for place, (packed, tail, cell) in enumerate(parts):
+        elements = small[place] if place in small else ring.unpack(packed, cell.bits, cell.size)
+        yield CellLanes(elements, np.frombuffer(tail, dtype="<u8"))
+
+
+def _unpack_small(parts: Sequence[tuple[memoryview, memoryview, Cell]]) -> dict[int, Lanes]:
+    """The elements of the cells that are packed together, by place."""
+    cells = [cell for _, _, cell in parts]
+    found: dict[int, Lanes] = {}
     for bits, places in _small_cells(cells).items():
         together = ring.unpack_all([parts[place][0] for place in places], bits, [cells[place].size for place in places])
-        unpacked.update(zip(places, together, strict=True))
-    for place, (packed, tail, cell) in enumerate(parts):
-        elements = unpacked.pop(place) if place in unpacked else ring.unpack(packed, cell.bits, cell.size)
-        yield CellLanes(elements, np.frombuffer(tail, dtype="<u8"))
+        found.update(zip(places, together, strict=True))
+    return found
 
 
 def _small_cells(cells: Sequence[Cell]) -> dict[int, list[int]]:

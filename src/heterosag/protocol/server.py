@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from secrets import token_bytes
 from typing import Any, ClassVar
 
-import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from heterosag.crypto import hashing
@@ -39,7 +38,7 @@ from heterosag.plan import Plan, User
 from heterosag.protocol import messages as wire
 from heterosag.protocol import unmasking
 from heterosag.protocol.blocks import DecodedBlock, join_blocks
-from heterosag.protocol.cells import ParallelMap, check_packed_cells, empty_cells, unpack_cells
+from heterosag.protocol.cells import ParallelMap, add_cells, check_packed_cells, empty_cells
 from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.messages import cut_rows
@@ -227,10 +226,7 @@ class _Masking(_State):
             check_packed_cells(message.vector, self.plan.cells(subgroup))
         except WireError as error:
             raise WireError(error.problem, sender=user) from None
-        cells = unpack_cells(message.vector, self.plan.cells(subgroup))
-        for total, cell in zip(self.sums[subgroup], cells, strict=True):
-            np.add(total.elements, cell.elements, out=total.elements)
-            np.add(total.auxiliary, cell.auxiliary, out=total.auxiliary)
+        add_cells(message.vector, self.plan.cells(subgroup), self.sums[subgroup])
         self.arrived.add(index)
         self.signatures[index] = message.signature
         self.disputes.update((dealer, index) for dealer in message.complaints)

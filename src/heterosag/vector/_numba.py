@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["WORTH", "count_below", "find", "hadamard", "pack_words", "round_down", "round_down_far", "unpack_words"]
+__all__ = ["WORTH", "add_planes", "count_below", "find", "hadamard", "pack_planes", "round_down", "round_down_far"]
 
 WORTH = 1 << 18
 """Elements from which a vector is worth the second that loading the compiler takes."""
@@ -76,35 +76,67 @@ def count_below(
         out[place] = below
 
 
-def pack_words(lanes: npt.NDArray[Any], bits: int, words: npt.NDArray[np.uint64]) -> None:
-    """Elements of `bits` bits, back to back, into 64-bit words."""
-    word, held, at = np.uint64(0), 0, 0
-    for lane in lanes:
-        value = np.uint64(lane)
-        word |= value << np.uint64(held)
-        held += bits
-        if held >= 64:
-            words[at] = word
-            at += 1
-            held -= 64
-            word = value >> np.uint64(bits - held)
-    if held:
-        words[at] = word
+def pack_planes(lanes: npt.NDArray[Any], bits: int, packed: npt.NDArray[np.uint8]) -> None:
+    """Pack a vector in planes (see ring.py), from lanes wider than the ring."""
+    kind, count, rest = lanes.dtype.type, lanes.size, bits % 8
+    at, shift = 0, 0
+    for width in (4, 2, 1):
+        if bits // 8 & width:
+            plane = packed[at : at + width * count]
+            for i in range(count):
+                value = lanes[i] >> kind(shift)
+                for k in range(width):
+                    plane[width * i + k] = value >> kind(8 * k) & kind(255)
+            at += width * count
+            shift += 8 * width
+    if rest:
+        for group in range(count // 8):  # eight elements are `rest` bytes
+            word = np.uint64(0)
+            for k in range(8):
+                word |= np.uint64(lanes[8 * group + k] >> kind(shift)) << np.uint64(rest * k)
+            for k in range(rest):
+                packed[at + k] = word >> np.uint64(8 * k) & np.uint64(255)
+            at += rest
+        word = np.uint64(0)
+        for k in range(count % 8):
+            word |= np.uint64(lanes[count - count % 8 + k] >> kind(shift)) << np.uint64(rest * k)
+        for k in range(packed.size - at):
+            packed[at + k] = word >> np.uint64(8 * k) & np.uint64(255)
 
 
-def unpack_words(words: npt.NDArray[np.uint64], bits: int, lanes: npt.NDArray[Any]) -> None:
-    """The inverse of `pack_words`."""
-    mask = np.uint64((1 << bits) - 1)
-    held, at = 0, 0
-    for place in range(lanes.size):
-        value = words[at] >> np.uint64(held)
-        held += bits
-        if held >= 64:
-            at += 1
-            held -= 64
-            if held:
-                value |= words[at] << np.uint64(bits - held)
-        lanes[place] = value & mask
+def add_planes(packed: npt.NDArray[np.uint8], bits: int, total: npt.NDArray[Any]) -> None:
+    """Add a vector packed in planes (see ring.py) to lanes, where sums wrap; for lanes wider than the ring."""
+    kind, count, rest = total.dtype.type, total.size, bits % 8
+    at, shift = 0, 0
+    for width in (4, 2, 1):
+        if bits // 8 & width:
+            plane = packed[at : at + width * count]
+            if width == 4:
+                for i in range(count):
+                    low = kind(plane[4 * i]) | kind(plane[4 * i + 1]) << kind(8)
+                    total[i] += low | (kind(plane[4 * i + 2]) | kind(plane[4 * i + 3]) << kind(8)) << kind(16)
+            elif width == 2:
+                for i in range(count):
+                    total[i] += (kind(plane[2 * i]) | kind(plane[2 * i + 1]) << kind(8)) << kind(shift)
+            else:
+                for i in range(count):
+                    total[i] += kind(plane[i]) << kind(shift)
+            at += width * count
+            shift += 8 * width
+    if rest:
+        mask = np.uint64((1 << rest) - 1)
+        for group in range(count // 8):  # eight elements are `rest` bytes
+            word = np.uint64(0)
+            for k in range(rest):
+                word |= np.uint64(packed[at + k]) << np.uint64(8 * k)
+            for k in range(8):
+                total[8 * group + k] += kind(word >> np.uint64(rest * k) & mask) << kind(shift)
+            at += rest
+        word = np.uint64(0)
+        for k in range(packed.size - at):
+            word |= np.uint64(packed[at + k]) << np.uint64(8 * k)
+        for k in range(count % 8):
+            total[count - count % 8 + k] += kind(word >> np.uint64(rest * k) & mask) << kind(shift)
 
 
 def hadamard(values: npt.NDArray[np.float64], signs: npt.NDArray[np.int8], factor: float) -> None:

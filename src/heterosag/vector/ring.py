@@ -5,16 +5,18 @@ works in Z_{2^b} with b = bit_length(s*W*(K-1)): the same bits on the wire as th
 and masks that are exactly uniform without rejection.
 
 In memory an element is a *lane*, an unsigned integer of 1, 2, 4 or 8 bytes, the smallest that holds b bits.
-On the wire elements are packed back to back: element i occupies bits i*b .. (i+1)*b - 1 of a little-endian bit
-string. Eight elements fill exactly b bytes, which is the unit both directions work in. Unused trailing bits of the
-last byte are zero, and `unpack` refuses anything else, so that a vector has exactly one encoding.
+On the wire a vector is packed in *planes*. First the whole bytes of its elements, lowest first, in pieces of 8, 4, 2
+and 1 bytes, each size at most once: 27 bits have three whole bytes, so there are the lower two of every element, and
+then the third of every element. Last the b mod 8 bits that are left of every element, back to back: element i has bits
+i*r .. (i+1)*r - 1 of a little-endian bit string, r = b mod 8. So everything is read and written as whole arrays. Unused
+trailing bits of the last byte are zero, and `unpack` refuses anything else, so that a vector has exactly one encoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ from heterosag.vector import _numba
 __all__ = [
     "MAX_BITS",
     "Lanes",
+    "add_packed",
     "check_packed",
     "lane_dtype",
     "pack",
@@ -41,10 +44,12 @@ MAX_BITS = 63
 """Widest ring: a sum fits a signed 64-bit integer, so decoding never needs a wider type."""
 
 Lanes = npt.NDArray[np.unsignedinteger[Any]]
+_Loop = TypeVar("_Loop", bound=Callable[..., None])
 
-_GROUP = 8  # elements: eight of b bits are b whole bytes
+_GROUP = 8  # elements: eight of r bits are r whole bytes
 _WORD = 64
-_CHUNK_GROUPS = 16384  # keeps the intermediate words inside the second-level cache
+_CHUNK = 1 << 17  # elements, whole groups: intermediate lanes stay in the cache, and calls cost less than the work
+_WIDE = 16  # bits
 _LANE_DTYPES = ((8, np.dtype("<u1")), (16, np.dtype("<u2")), (32, np.dtype("<u4")), (64, np.dtype("<u8")))
 
 
@@ -72,38 +77,37 @@ def packed_size(count: int, bits: int) -> int:
 
 
 def pack(lanes: Lanes, bits: int) -> bytes:
-    """Pack elements, each below 2^bits, into a little-endian bit string of exactly `packed_size` bytes."""
+    """Pack elements, each below 2^bits, in planes: exactly `packed_size` bytes."""
     out = np.empty(packed_size(lanes.size, bits), dtype=np.uint8)
     pack_into(lanes, bits, out)
     return out.tobytes()
 
 
-def pack_into(lanes: Lanes, bits: int, out: npt.NDArray[np.uint8]) -> None:
-    """`pack` into bytes that are there already."""
+def pack_into(lanes: Lanes, bits: int, out: npt.NDArray[np.uint8], *, size: int | None = None) -> None:
+    """`pack` into bytes that are there already.
+
+    `size` is that of the whole of which this vector is a part; it decides whether a compiled loop is worth it, never
+    what comes out.
+    """
     dtype = lane_dtype(bits)
     if lanes.ndim != 1 or lanes.dtype.kind != "u":
         raise UsageError(f"pack wants a one-dimensional unsigned array, not {lanes.ndim}-d {lanes.dtype}")
     if bits < lanes.dtype.itemsize * 8 and lanes.size and int(lanes.max()) >> bits:
         raise UsageError(f"an element does not fit in {bits} bits: reduce the vector first")
     lanes = np.ascontiguousarray(lanes, dtype=dtype)
-    if bits == dtype.itemsize * 8:
-        out[:] = lanes.view(np.uint8)
+    if (compiled := _find_loop(_numba.pack_planes, bits, size or lanes.size)) is not None:
+        compiled(lanes, bits, out)
         return
-    if (compiled := _numba.find(_numba.pack_words, lanes.size)) is not None:
-        words = np.empty(-(-lanes.size * bits // _WORD), dtype="<u8")
-        compiled(lanes, bits, words)
-        out[:] = words.view(np.uint8)[: out.size]
-        return
-    whole = lanes.size // _GROUP
-    rows = out[: whole * bits].reshape(whole, bits)
-    groups = lanes[: whole * _GROUP].reshape(whole, _GROUP)
-    for start in range(0, whole, _CHUNK_GROUPS):
-        stop = min(start + _CHUNK_GROUPS, whole)
-        _copy_rows(rows[start:stop], _pack_groups(groups[start:stop], bits), bits)
-    if lanes.size % _GROUP:
-        tail = np.zeros((1, _GROUP), dtype=dtype)
-        tail[0, : lanes.size % _GROUP] = lanes[whole * _GROUP :]
-        out[whole * bits :] = _pack_groups(tail, bits).reshape(-1)[: out.size - whole * bits]
+    buffer = np.empty(min(lanes.size, _CHUNK), dtype=dtype)
+    for start in range(0, lanes.size, _CHUNK):
+        values = lanes[start : start + _CHUNK]
+        for plane, held in _planes_of(out, bits, lanes.size, start, values.size):
+            if not held:
+                plane[:] = _pack_bits(values, bits % 8)[: plane.size]
+                continue
+            plane.view(f"<u{held}")[:] = values  # its lowest bytes
+            if held < dtype.itemsize:
+                values = np.right_shift(values, np.uint8(8 * held), out=buffer[: values.size])
 
 
 def check_packed(data: bytes | bytearray | memoryview, bits: int, count: int) -> int:
@@ -119,39 +123,79 @@ def check_packed(data: bytes | bytearray | memoryview, bits: int, count: int) ->
 
 def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> Lanes:
     """The inverse of `pack`; refuses what `check_packed` refuses."""
-    dtype = lane_dtype(bits)
-    size = check_packed(data, bits, count)
-    if bits == dtype.itemsize * 8:
-        return np.frombuffer(data, dtype=dtype).copy()
-    if (compiled := _numba.find(_numba.unpack_words, count)) is not None:
-        words = np.zeros(size // 8 + 1, dtype="<u8")
-        words.view(np.uint8)[:size] = np.frombuffer(data, dtype=np.uint8)
-        lanes = np.empty(count, dtype=dtype)
-        compiled(words, bits, lanes)
-        return lanes
-    rows = -(-count // _GROUP)
-    padded = np.zeros(rows * bits, dtype=np.uint8)
-    padded[:size] = np.frombuffer(data, dtype=np.uint8)
-    groups = padded.reshape(rows, bits)
-    out = np.empty((rows, _GROUP), dtype=dtype)
-    for start in range(0, rows, _CHUNK_GROUPS):
-        stop = min(start + _CHUNK_GROUPS, rows)
-        out[start:stop] = _unpack_groups(groups[start:stop], bits, dtype)
-    return out.reshape(-1)[:count]
+    out = np.empty(count, dtype=lane_dtype(bits))
+    for part, values in _read(data, bits, count):
+        out[part] = values
+    return out
 
 
-def pack_all(vectors: Sequence[Lanes], bits: int) -> list[memoryview]:
+def add_packed(data: bytes | bytearray | memoryview, bits: int, total: Lanes, *, size: int | None = None) -> None:
+    """Add a packed vector to lanes, in place; sums wrap in the lanes. Refuses first what `check_packed` refuses.
+
+    `size` as for `pack_into`.
+    """
+    if (compiled := _find_loop(_numba.add_planes, bits, size or total.size)) is not None:
+        compiled(np.frombuffer(data, dtype=np.uint8, count=check_packed(data, bits, total.size)), bits, total)
+        return
+    for part, values in _read(data, bits, total.size):
+        np.add(total[part], values, out=total[part])
+
+
+def _find_loop(loop: _Loop, bits: int, size: int) -> _Loop | None:
+    """The compiled form of a loop over planes where it is faster than whole arrays: in wide rings of odd widths."""
+    return _numba.find(loop, size) if bits > _WIDE and bits % 32 else None
+
+
+def _read(data: bytes | bytearray | memoryview, bits: int, count: int) -> Iterator[tuple[slice, Lanes]]:
+    """A packed vector's elements, a chunk at a time in one buffer: which they are, and their lanes."""
+    packed = np.frombuffer(data, dtype=np.uint8, count=check_packed(data, bits, count))
+    buffer = np.empty(min(count, _CHUNK), dtype=lane_dtype(bits))
+    for start in range(0, count, _CHUNK):
+        values = buffer[: min(_CHUNK, count - start)]
+        planes = list(_planes_of(packed, bits, count, start, values.size))
+        for place, (plane, held) in enumerate(reversed(planes)):  # the highest bits first
+            found = plane.view(f"<u{held}") if held else _unpack_bits(plane, bits % 8, values.size)
+            if not place:
+                values[:] = found
+                continue
+            np.left_shift(values, np.uint8(8 * held), out=values)
+            np.bitwise_or(values, found, out=values)
+        yield slice(start, start + values.size), values
+
+
+def _planes_of(
+    packed: npt.NDArray[np.uint8], bits: int, count: int, start: int, size: int
+) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
+    """The bytes of elements start..start+size-1 in each plane of a vector, and how many bytes an element has there.
+
+    The last plane, where an element has fewer than eight bits, comes with 0.
+    """
+    at = 0
+    for width in _widths(bits):
+        yield packed[at + start * width : at + (start + size) * width], width
+        at += count * width
+    if bits % 8:
+        yield packed[at + start * (bits % 8) // 8 : at + packed_size(start + size, bits % 8)], 0
+
+
+@lru_cache
+def _widths(bits: int) -> tuple[int, ...]:
+    """Bytes that an element has in each plane of whole bytes."""
+    return tuple(width for width in (8, 4, 2, 1) if bits // 8 & width)
+
+
+def pack_all(vectors: Sequence[Lanes], bits: int) -> list[bytes]:
     """`pack` of each vector, in one go: for many small ones, which cost more in calls than in work."""
     dtype = lane_dtype(bits)
     if any(vector.dtype != dtype for vector in vectors):
         raise UsageError(f"elements of {bits} bits are packed together from lanes of {dtype}")
     starts = _group_starts([vector.size for vector in vectors])
-    joined = np.zeros(starts[-1] * _GROUP, dtype=dtype)
+    joined = np.zeros(starts[-1], dtype=dtype)
     for vector, start in zip(vectors, starts, strict=False):
-        joined[start * _GROUP : start * _GROUP + vector.size] = vector
-    packed = memoryview(pack(joined, bits))
+        joined[start : start + vector.size] = vector
+    packed = np.frombuffer(pack(joined, bits), dtype=np.uint8)
     return [
-        packed[start * bits : start * bits + packed_size(vector.size, bits)]
+        b"".join(plane.data for plane, _ in _planes_of(packed, bits, joined.size, start, vector.size))
         for vector, start in zip(vectors, starts, strict=False)
     ]
 
@@ -159,66 +203,45 @@ def pack_all(vectors: Sequence[Lanes], bits: int) -> list[memoryview]:
 def unpack_all(parts: Sequence[memoryview], bits: int, counts: Sequence[int]) -> list[Lanes]:
     """`unpack` of each part, in one go; refuses what `check_packed` refuses."""
     starts = _group_starts(counts)
-    joined = np.zeros(starts[-1] * bits, dtype=np.uint8)
+    joined = np.zeros(packed_size(starts[-1], bits), dtype=np.uint8)
     for data, count, start in zip(parts, counts, starts, strict=False):
-        size = check_packed(data, bits, count)
-        joined[start * bits : start * bits + size] = data
-    lanes = unpack(joined.data, bits, starts[-1] * _GROUP)
-    return [lanes[start * _GROUP : start * _GROUP + count] for count, start in zip(counts, starts, strict=False)]
+        packed = np.frombuffer(data, dtype=np.uint8, count=check_packed(data, bits, count))
+        theirs = _planes_of(packed, bits, count, 0, count)
+        for (target, _), (plane, _) in zip(_planes_of(joined, bits, starts[-1], start, count), theirs, strict=True):
+            target[:] = plane
+    lanes = unpack(joined.data, bits, starts[-1])
+    return [lanes[start : start + count] for count, start in zip(counts, starts, strict=False)]
 
 
 def _group_starts(counts: Sequence[int]) -> list[int]:
-    """In which group each vector starts when all are padded to whole groups; last, the number of groups."""
+    """At which element each vector starts when all are padded to whole groups; last, the number of elements."""
     starts = [0]
     for count in counts:
-        starts.append(starts[-1] - (-count // _GROUP))
+        starts.append(starts[-1] + count + -count % _GROUP)
     return starts
 
 
-def _pack_groups(groups: Lanes, bits: int) -> npt.NDArray[np.uint8]:
-    """Rows of eight elements to rows of words whose first `bits` bytes hold them."""
-    if bits < 8:
-        return _squeeze(groups.view("<u8"), bits).view(np.uint8).reshape(-1, 8)
-    words = np.zeros((len(groups), -(-_GROUP * bits // _WORD)), dtype="<u8")
-    for element in range(_GROUP):
-        word, shift = divmod(element * bits, _WORD)
-        value = groups[:, element].astype(np.uint64)
-        words[:, word] |= value << np.uint64(shift)
-        if shift + bits > _WORD:
-            words[:, word + 1] |= value >> np.uint64(_WORD - shift)
-    return words.view(np.uint8)
+def _pack_bits(values: Lanes, bits: int) -> npt.NDArray[np.uint8]:
+    """Elements of fewer than eight bits back to back, with zeros up to whole words."""
+    words = np.zeros(-(-values.size // _WORD) * _GROUP, dtype="<u8")
+    words.view(np.uint8)[: values.size] = values
+    groups = _squeeze(words, bits).reshape(-1, _GROUP)  # eight elements in each word's lowest `bits` bytes
+    out = np.zeros((len(groups), bits), dtype="<u8")
+    for place in range(_GROUP):
+        word, shift = divmod(_GROUP * bits * place, _WORD)
+        out[:, word] |= groups[:, place] << np.uint64(shift)
+        if shift + _GROUP * bits > _WORD:
+            out[:, word + 1] |= groups[:, place] >> np.uint64(_WORD - shift)
+    return out.reshape(-1).view(np.uint8)
 
 
-def _copy_rows(target: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8], width: int) -> None:
-    """Copy the first `width` bytes of every row, in pieces of eight, four, two and one bytes: a row is too short for
-    NumPy to copy it well."""
-    at = 0
-    while at < width:
-        piece = next(size for size in (8, 4, 2, 1) if at + size <= width)
-        _column(target, at, piece)[:] = _column(source, at, piece)
-        at += piece
-
-
-def _column(rows: npt.NDArray[np.uint8], at: int, size: int) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Bytes at..at+size-1 of every row as one (unaligned) number each."""
-    return np.ndarray((len(rows),), dtype=f"<u{size}", buffer=rows.data, offset=at, strides=(rows.strides[0],))
-
-
-def _unpack_groups(groups: npt.NDArray[np.uint8], bits: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Lanes:
-    """Rows of `bits` bytes back to rows of eight elements."""
-    words = np.zeros((len(groups), -(-_GROUP * bits // _WORD)), dtype="<u8")
-    _copy_rows(words.view(np.uint8), groups, bits)
-    if bits < 8:
-        return _spread(words, bits).view(np.uint8).reshape(-1, _GROUP)
-    out = np.empty((len(groups), _GROUP), dtype=dtype)
-    mask = np.uint64((1 << bits) - 1)
-    for element in range(_GROUP):
-        word, shift = divmod(element * bits, _WORD)
-        value = words[:, word] >> np.uint64(shift)
-        if shift + bits > _WORD:
-            value |= words[:, word + 1] << np.uint64(_WORD - shift)
-        out[:, element] = value & mask
-    return out
+def _unpack_bits(packed: npt.NDArray[np.uint8], bits: int, count: int) -> npt.NDArray[np.uint8]:
+    """The inverse: every group's bytes in a word of their own, with some of the next group's above them; spread."""
+    groups = -(-count // _GROUP)
+    padded = np.zeros(groups * bits + _WORD // 8, dtype=np.uint8)
+    padded[: packed.size] = packed
+    words = np.ndarray((groups,), dtype="<u8", buffer=padded.data, strides=(bits,)).copy()
+    return _spread(words, bits).view(np.uint8)[:count]
 
 
 @lru_cache
@@ -236,20 +259,24 @@ def _steps(bits: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
 
 
 def _squeeze(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
-    """Words of eight bytes with `bits` bits each: the fields moved together to the low end."""
-    out, kept = words.copy(), np.empty_like(words)
+    """Words of eight bytes with `bits` bits each: the fields moved together to the low end, in place."""
+    kept = np.empty_like(words)
     for lower, upper, shift in _steps(bits):
-        np.bitwise_and(out, lower, out=kept)
-        np.right_shift(out, shift, out=out)
-        np.bitwise_and(out, upper, out=out)
-        np.bitwise_or(out, kept, out=out)
-    return out
+        np.bitwise_and(words, lower, out=kept)
+        np.right_shift(words, shift, out=words)
+        np.bitwise_and(words, upper, out=words)
+        np.bitwise_or(words, kept, out=words)
+    return words
 
 
 def _spread(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
-    """The inverse of `_squeeze`."""
+    """The inverse of `_squeeze`, in place; what is above the fields is dropped."""
+    kept = np.empty_like(words)
     for lower, upper, shift in reversed(_steps(bits)):
-        words = (words & lower) | ((words & upper) << shift)
+        np.bitwise_and(words, upper, out=kept)
+        np.left_shift(kept, shift, out=kept)
+        np.bitwise_and(words, lower, out=words)
+        np.bitwise_or(words, kept, out=words)
     return words
 
 
