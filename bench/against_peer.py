@@ -85,6 +85,12 @@ _STEPS: dict[str, Callable[[Cost], float]] = {
     "bytes up": lambda cost: cost.sent,
     "error of the mean": lambda cost: cost.error,
 }
+_FINE_GOALS: dict[Graph, dict[str, float]] = {
+    "complete": {"user's mask step": 25, "server, all steps": 300},
+    "sparse": {"user's mask step": 6, "server, all steps": 15},
+}
+"""At the peer's own precision: like for like."""
+
 _GOALS: dict[Graph, dict[str, float]] = {
     "complete": {
         "user's share step": 100,
@@ -101,12 +107,13 @@ def rows(cases: tuple[Case, ...] = SHORT) -> Iterator[Row]:
     for case in cases:
         found = measure(case)
         what = f"{case.users} users, {case.dimension:,} elements, {case.graph} graph"
-        goals = _GOALS[case.graph] if (case.users, case.dimension) == (100, 1_000_000) else {}
+        large = (case.users, case.dimension) == (100, 1_000_000)
+        goals = {"coarse": _GOALS[case.graph], "fine": _FINE_GOALS[case.graph]} if large else {}
         for side in ("coarse", "fine", "signed"):
             ours = {"coarse": "ours at 12 levels", "fine": "ours as fine as it", "signed": "ours with identities"}[side]
             for name, of in _STEPS.items():
                 theirs, mine = [of(cost) for cost in found["peer"]], [of(cost) for cost in found[side]]
-                goal = goals.get(name) if side == "coarse" else None
+                goal = goals.get(side, {}).get(name)
                 yield Row.of(f"{name}: SecAgg+ / {ours} ({what})", theirs, mine, goal=goal, better="higher")
         for name in ("user's share step", "user's mask step", "server's unmask step", "bytes up"):
             of = _STEPS[name]
