@@ -1,0 +1,72 @@
+"""Plans as the studio makes and describes them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from studio_server import HAND, Studio
+
+from heterosag.plan import Plan
+
+
+def test_a_plan_by_hand_is_the_plan_of_its_exports(studio: Studio) -> None:
+    status, plan = studio.post("/api/plan", HAND)
+    assert status == 200
+    built = Plan.build([24, 24, 24, 24], [2, 6, 8, 12], 79_510, value_range=1.0, subgroup_size=8)
+    assert plan["digest"] == built.digest.hex() == Plan.from_toml(plan["exports"]["toml"]).digest.hex()
+    assert [row["bytes"] for row in plan["classes"]] == [max(built.vector_sizes()[3 * g : 3 * g + 3]) for g in range(4)]
+    robust = plan["guarantees"][0]
+    assert robust["value"] == "0.9091"
+    assert not robust["holds"]
+    assert "0.8333" in robust["claim"]
+    assert "0.5" in robust["claim"]
+    scope: dict[str, Any] = {}
+    exec(plan["exports"]["python"].replace("print", ""), scope)
+    assert scope["plan"].digest == built.digest
+    command = plan["exports"]["command"].replace("\\\n", " ").split()
+    assert command[0] == "heterosag"
+    words = [sys.executable, "-m", *command, "--json"]
+    told = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert told["digest"] == plan["digest"]
+
+
+def test_requirements_give_a_plan_within_the_deadline_and_a_curve_through_it(studio: Studio) -> None:
+    form = {"rates_kind": "list", "rates": "1 x 24, 2 x 24, 4 x 24, 8 x 24", "deadline": 1.0}
+    status, plan = studio.post("/api/plan", form)
+    assert status == 200
+    assert all(row["seconds"] <= 1.0 for row in plan["classes"])
+    assert plan["proposal"]["lower_bound"] <= plan["error"]
+    scope: dict[str, Any] = {}
+    exec(plan["exports"]["python"].replace("print", ""), scope)
+    assert scope["plan"].digest.hex() == plan["digest"]
+    _, longer = studio.post("/api/plan", form | {"deadline": 2.0})
+    assert longer["error"] < plan["error"]
+    _, traced = studio.post("/api/trade-off", form)
+    errors = [error for _, error in traced["curve"] if error is not None]
+    assert errors == sorted(errors, reverse=True)
+    assert traced["chosen"][0] == 1.0
+
+
+def test_impossible_requirements_get_the_nearest_plan_and_the_contradiction(studio: Studio) -> None:
+    status, plan = studio.post("/api/plan", {"deadline": 0.01})
+    assert status == 200
+    assert "contradict" in plan["problem"]
+    assert plan["warnings"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"users": 10_000, "most_subgroups": 64, "dimension": 10**9, "deadline": 10_000},
+        HAND | {"classes": "2500,2500,2500,2500", "subgroup_size": 160, "design": "paper-composite"},
+    ],
+)
+def test_the_largest_plans_of_the_page_take_seconds(studio: Studio, form: dict[str, Any]) -> None:
+    began = time.monotonic()
+    assert studio.post("/api/plan", form)[0] == 200
+    assert time.monotonic() - began < 20
