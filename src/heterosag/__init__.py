@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from heterosag import planner as planner
     from heterosag import privacy as privacy
     from heterosag.errors import AbandonedRoundError as AbandonedRoundError
+    from heterosag.errors import BudgetError as BudgetError
     from heterosag.errors import ExposedUsersError as ExposedUsersError
     from heterosag.errors import FaultyBlockError as FaultyBlockError
     from heterosag.errors import FaultyServerError as FaultyServerError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "AbandonedRoundError",
+    "BudgetError",
     "ExposedUsersError",
     "FaultyBlockError",
     "FaultyServerError",
@@ -92,6 +94,7 @@ __all__ = [
     "Policy",
     "Ledger",
     "AbandonedRoundError",
+    "BudgetError",
     "ExposedUsersError",
     "FaultyBlockError",
     "FaultyServerError",

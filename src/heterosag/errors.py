@@ -10,6 +10,7 @@ is whose fault it is, and the tree answers that:
 - `FaultyServerError`: the server asked a client for what it must not have. The client released nothing.
 - `TooFewSurvivorsError`: nobody's fault; the round cannot go on without exposing somebody.
 - `ExposedUsersError`: nobody's fault; with the rounds before, this one would reveal the sum of the few users named.
+- `BudgetError`: nobody's fault; the round would cost this user more privacy than its policy allows.
 - `WithheldError`: the users named did not answer in an enrolment, which starts again without them.
 - `AbandonedRoundError`: the round was given up, and nothing is asked for again under its context.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 __all__ = [
     "AbandonedRoundError",
+    "BudgetError",
     "ExposedUsersError",
     "FaultyBlockError",
     "FaultyServerError",
@@ -147,6 +149,19 @@ class ExposedUsersError(HeteroSagError):
         super().__init__(
             f"with the rounds before, this one would reveal the sum of users {list(self.users)} alone: {advice}"
         )
+
+
+class BudgetError(HeteroSagError):
+    """A round more would exceed this user's privacy budget: `epsilon` is spent of `limit`, at `delta`."""
+
+    def __init__(self, epsilon: float, limit: float, delta: float) -> None:
+        super().__init__(
+            f"epsilon {epsilon:.3g} of {limit:g} is spent at delta {delta:g}, and this round would exceed the rest: "
+            "this user takes part in no more of them"
+        )
+        self.epsilon = epsilon
+        self.limit = limit
+        self.delta = delta
 
 
 class WithheldError(HeteroSagError):

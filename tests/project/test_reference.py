@@ -22,8 +22,9 @@ REFERENCE = DOCS / "reference"
 PUBLIC = (
     "aggregation.clipping", "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
     "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "privacy", "privacy.accounting",
-    "privacy.mechanism", "protocol", "protocol.enrolment", "protocol.guard", "protocol.pipeline", "protocol.update",
-    "report.figures", "report.page", "report.runs", "simulation.engine", "simulation.session", "storage.identities",
+    "privacy.mechanism", "protocol", "protocol.budget", "protocol.enrolment", "protocol.guard",
+    "protocol.pipeline", "protocol.update", "report.figures", "report.page", "report.runs", "simulation.engine",
+    "simulation.session", "storage.budget", "storage.identities",
     "storage.release_log", "storage.run_log", "training.config", "training.data", "training.models",
     "training.runs", "vector.arrays",
 )  # fmt: skip
@@ -136,6 +137,7 @@ def test_the_page_names_no_error_that_is_not_there_and_every_attribute() -> None
         "FaultyBlockError": errors.FaultyBlockError([], "x"),
         "TooFewSurvivorsError": errors.TooFewSurvivorsError("min_survivors", "x"),
         "ExposedUsersError": errors.ExposedUsersError([1]),
+        "BudgetError": errors.BudgetError(7.9, 8.0, 1e-5),
         "WithheldError": errors.WithheldError([1], "x"),
     }
     for name, error in made.items():

@@ -20,6 +20,7 @@ from heterosag.crypto.secret import Secret
 from heterosag.errors import ExposedUsersError, FaultyServerError, UsageError, WireError
 from heterosag.plan import Plan, User
 from heterosag.protocol import client_state, steps
+from heterosag.protocol.budget import Budget
 from heterosag.protocol.cells import ParallelMap
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.guard import Guard
@@ -51,15 +52,20 @@ class Client(Secret):
             outlives the program (`heterosag.storage.release_log.FileReleaseLog`) where a client may be restarted.
         guard: Refuses survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from
             round to round. A round of metrics alone, which are summed over everybody, is not counted.
+        budget: Remembers what rounds with noise have cost this user, and refuses the one beyond its policy; give one
+            that outlives the program (`heterosag.storage.budget.FileBudget`).
         settled: False where the round's value range and model are not known yet: nothing is masked before `settle`.
 
     Raises:
-        UsageError: Neither an identity with a directory nor `trust_server` was given, or they do not fit the plan.
+        UsageError: Neither an identity with a directory nor `trust_server` was given, or they do not fit the plan; or
+            the policy has a `max_epsilon` and there is no budget.
         PlanError: The plan is below the policy.
 
     Guarantees: a message that only a malicious server sends raises `FaultyServerError`, and the client is dead: it has
     forgotten its secrets. One that merely comes out of order raises it too and changes nothing; bytes that do not
-    decode raise `WireError` and change nothing. An identical message gets the identical answer.
+    decode raise `WireError` and change nothing. An identical message gets the identical answer. With noise, no masked
+    vector is given out before its round is charged to the budget, and `BudgetError` is raised instead of the vector
+    beyond it.
 
     Example:
         >>> from heterosag import Client, Plan, Server
@@ -86,6 +92,7 @@ class Client(Secret):
         policy: Policy | None = None,
         release_log: ReleaseLog | None = None,
         guard: Guard | None = None,
+        budget: Budget | None = None,
         settled: bool = True,
     ) -> None:
         (policy or Policy()).check(plan, directory=directory, settled=settled)
@@ -106,6 +113,11 @@ class Client(Secret):
         self._guard = guard
         self._settled = settled
         self._policy = policy or Policy()
+        self._budget = budget if plan.noise_multiplier else None
+        if self._policy.max_epsilon is not None and budget is None:
+            raise UsageError(
+                "a policy with max_epsilon counts over rounds: give a budget that outlives them, such as a FileBudget"
+            )
         self._directory = directory
         content, model = round_id.content(plan)
         self._base = Fresh(
@@ -222,7 +234,13 @@ class Client(Secret):
 
         `secrets` is for test vectors; they come from the system's entropy unless given.
         """
-        return self._step("advertise", b"", lambda state: steps.advertise(state, secrets or RoundSecrets.generate()))
+
+        def step(state: Any) -> tuple[Any, bytes]:
+            if self._budget is not None:
+                self._budget.check(self.plan, self._policy)
+            return steps.advertise(state, secrets or RoundSecrets.generate())
+
+        return self._step("advertise", b"", step)
 
     def share(self, message: bytes, *, polynomials: Polynomials | None = None) -> bytes:
         """Phase 1: answer the roster with shares of this user's secrets, each sealed for its holder.
@@ -256,6 +274,8 @@ class Client(Secret):
         neither.
         """
 
+        if self._policy.max_epsilon is not None and (rounding is not None or not clip):
+            raise UsageError("noise from a given key, or none, has no privacy: this client's policy asks for epsilon")
         if not self._settled:
             raise UsageError("the round's value range and model are not known yet: settle comes before mask")
         if isinstance(vector, Update):
@@ -269,9 +289,14 @@ class Client(Secret):
 
         def step(state: Any) -> tuple[Any, bytes]:
             update = vector if isinstance(vector, Update) else Update.of(self.plan, *given)
-            return steps.mask(
+            if self._budget is not None:
+                self._budget.check(self.plan, self._policy)
+            after, reply = steps.mask(
                 state, message, update, self._log, rounding=rounding, clip=clip, parallel_map=parallel_map
             )
+            if self._budget is not None:
+                self._budget.charge(self.plan, self._policy)
+            return after, reply
 
         reply = self._step("mask", message, step)
         self._masked = fingerprint

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from heterosag.errors import PlanError
 from heterosag.plan import Plan, User
+from heterosag.privacy import Accountant
+from heterosag.privacy.accounting import check_delta
 from heterosag.vector.quantize import ValueRange
 
 __all__ = ["Policy"]
@@ -35,6 +37,9 @@ class Policy:
         max_range_change: Greatest factor by which the range may change from one round of an epoch to the next.
         max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
             not count.
+        max_epsilon: Privacy budget over all rounds, against whoever sees all sums; plans without noise are then
+            refused, and a client needs a `budget`. None: no limit.
+        delta: Probability with which the guarantee of that epsilon may fail.
         frame: The digest of the one plan that is accepted, whatever its value range: see `exactly`.
 
     Example:
@@ -60,7 +65,16 @@ class Policy:
     max_half_width: float = math.inf
     max_range_change: float = 2.0
     max_epochs: int = 8
+    max_epsilon: float | None = None
+    delta: float = 1e-5
     frame: bytes | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a budget that makes no sense, before anything is promised on it."""
+        if self.max_epsilon is not None:
+            Accountant.filter(max_epsilon=self.max_epsilon, target_delta=self.delta)
+        else:
+            check_delta(self.delta)
 
     @classmethod
     def any_plan(cls) -> Policy:
@@ -117,6 +131,11 @@ class Policy:
         """
         if settled:
             self._check_range(plan.value_range, before)
+        if self.max_epsilon is not None and not plan.noise_multiplier:
+            raise PlanError(
+                "noise_multiplier",
+                f"no noise, this client's policy asks for some: it stays within epsilon {self.max_epsilon:g}",
+            )
         if self.frame is not None:
             if plan.frame != self.frame:
                 raise PlanError("plan", "is another one than the plan that this client's policy accepts")
