@@ -188,6 +188,15 @@ OPTIONS: dict[str, Any] = {"subgroup_size": 3, "min_survivors": 2}
 LOOSE = Policy.any_plan()
 
 
+def ask(node: Node, model: dict[str, Any], **fields: Any) -> Message:
+    records: dict[str, Any] = {"arrays": record(model)}
+    if fields:
+        records["heterosag"] = ConfigRecord(fields)
+    message = Message(RecordDict(records), dst_node_id=node.context.node_id, message_type=MessageType.TRAIN)
+    message.metadata.__dict__["_message_id"] = "m"
+    return node.app(message, node.context)
+
+
 def grid_of(nodes: list[Node], fault: Any = None, **changes: Any) -> tuple[SecureGrid, LocalGrid]:
     inside = LocalGrid(nodes, fault)
     requirements: dict[str, Any] = {

@@ -6,14 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flower_nodes import FIRST_NODE, LEVEL, LOOSE, Node, arrays, grid_of, make_nodes, messages, train
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from heterosag import Plan
 from heterosag.errors import PlanError
 from heterosag.flower import SecureGrid, mod
-from heterosag.plan import Plan
 from heterosag.protocol import Identity, Policy
+
+pytest.importorskip("flwr")
+
+from flower_nodes import (
+    LocalGrid,
+    told_at_home,
+)
 
 
 def federation(count: int, folder: Path, **options: Any) -> tuple[list[Node], dict[str, bytes]]:
@@ -187,3 +195,89 @@ def test_an_enrolment_that_was_not_begun_is_refused(tmp_path: Path, caplog: pyte
     message.metadata.__dict__["_message_id"] = "m"
     assert nodes[0].app(message, nodes[0].context).has_error()
     assert "has not begun" in caplog.text
+
+
+def test_nodes_name_their_class_once(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-class": place % 2})
+    grid, inside = grid_of(nodes, levels=[5, 17])
+    for _ in range(2):
+        list(grid.send_and_receive(messages(nodes, arrays())))
+    assert sum(stage == "hello" for stage, _ in inside.log) == 12
+    plan = grid.rounds[1].plan
+    assert plan is not None
+    assert plan.classes == (6, 6)
+    for place, node in enumerate(nodes):
+        assert plan.subgroups[plan.subgroup_of(str(node.context.node_id))].user_class == place % 2
+
+
+def test_nodes_name_their_rate(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-rate": 0.5 + place})
+    grid, _ = grid_of(nodes, levels=[5, 17], rate_limits=[6.0])
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    plan = grid.rounds[0].plan
+    assert plan is not None
+    assert plan.classes == (6, 6)
+
+
+def test_a_node_that_names_nothing_is_left_out(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-class": 0} if place else {})
+    grid, _ = grid_of(nodes, levels=[5, 17])
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    assert "heterosag-class" in grid.rounds[0].lost[FIRST_NODE]
+    assert len(grid.rounds[0].survivors) == 11
+
+
+def test_a_changing_set_of_nodes_gets_a_new_plan(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    for chosen in (nodes, nodes, nodes[3:]):
+        (reply,) = grid.send_and_receive(messages(chosen, arrays()))
+        assert not reply.has_error()
+    plans = [done.plan for done in grid.rounds]
+    assert plans[0] == plans[1]
+    assert plans[2] is not None
+    assert len(plans[2].users) == 9
+
+
+def test_a_plan_given_is_used_or_refused(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    users = [str(node.context.node_id) for node in nodes]
+    plan = Plan.build([6], [LEVEL], 36, subgroup_size=3, min_survivors=2, users=users, value_range=(-0.75, 0.75))
+    grid = SecureGrid(LocalGrid(nodes), plan=plan, adapt_range=False)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    assert grid.rounds[0].plan == plan
+    (reply,) = grid.send_and_receive(messages(nodes[1:], arrays()))
+    assert "other nodes" in str(reply.error.reason)
+    (reply,) = grid.send_and_receive(messages(nodes, {"w": np.zeros(9, dtype=np.float32)}))
+    assert "the plan given is for 36 elements" in str(reply.error.reason) or "36" in str(reply.error.reason)
+    for more in ({"metrics": ["loss"]}, {"max_weight": 4}, {"options": {"min_survivors": 2}}):
+        with pytest.raises(PlanError, match="a plan given has its own"):
+            SecureGrid(LocalGrid(nodes), plan=plan, **more)  # type: ignore[arg-type]
+
+
+def test_a_class_without_nodes_and_classes_nobody_asked_for(tmp_path: Path) -> None:
+    nodes = make_nodes(9, tmp_path, train, config=lambda place: {"heterosag-class": 1})
+    for levels in ([5, 17], [17]):
+        grid, _ = grid_of(nodes, levels=levels)
+        (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+        assert not reply.has_error()
+        assert len(grid.rounds[0].survivors) == 9
+
+
+@pytest.mark.parametrize("classes", [5, "x", [0.5], ["a"]])
+def test_classes_that_are_none_are_refused_by_name(
+    classes: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+
+    def spoil(stage: str, node: int, message: Message) -> str:
+        del stage
+        own: Any = message.content.config_records["heterosag"]
+        if node == FIRST_NODE and "classes" in own:
+            own["classes"] = classes
+        return ""
+
+    grid, _ = grid_of(nodes, spoil)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    told_at_home(caplog, "'classes' is missing or no list of int", grid.rounds[0].lost[FIRST_NODE])

@@ -15,8 +15,6 @@ from flwr.serverapp.strategy import FedAvg
 
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.flower import SecureGrid, mod
-from heterosag.flower.reports import SLOTS, fill_slots
-from heterosag.plan import Plan
 from heterosag.protocol.client import Client, Polynomials
 from heterosag.storage.run_log import read_run
 
@@ -236,10 +234,3 @@ def test_no_name_of_a_metric_stands_for_the_weight(tmp_path: Path) -> None:
     inside._carry = rename  # type: ignore[method-assign]
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     assert reply.content.metric_records["metrics"]["num-examples"] == 6
-
-
-def test_a_metric_without_a_name_fills_no_other_slot() -> None:
-    plan = Plan.build([6], [4], 9, value_range=1.0, subgroup_size=3, min_survivors=2, metrics=SLOTS)
-    filled, names = fill_slots(plan, {"": float("nan"), "loss": 2.0}, wanted=(), leave_out="num-examples")
-    assert names == ["", "loss"]
-    assert list(filled.values())[1:] == [2.0, *[0.0] * 6]

@@ -1,0 +1,68 @@
+"""The record that both sides talk in, and what of a message is bound."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flower_nodes import (
+    arrays,
+    grid_of,
+    make_nodes,
+    messages,
+    told_at_home,
+    train,
+)
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+
+from heterosag.flower.messages import round_digest
+
+
+def test_other_terms_for_one_node_are_another_context(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Weight 1000 for the victim and 1 for the others would show its update in the high digits of the sum."""
+    nodes = make_nodes(9, tmp_path, train)
+    victim = nodes[2].context.node_id
+
+    def change(stage: str, node: int, message: Message) -> str:
+        fields = dict(message.content["heterosag"])
+        if "weight-unit" in fields and node == victim:
+            message.content["heterosag"] = ConfigRecord({**fields, "weight-unit": 1})
+        return ""
+
+    grid, _ = grid_of(nodes, change, max_weight=8, weight_unit=5)
+    list(grid.send_and_receive(messages(nodes, arrays())))
+    told_at_home(caplog, "is not what the server says everybody sees", grid.rounds[0].lost[victim])
+    assert victim not in grid.rounds[0].survivors
+
+
+def test_all_that_an_app_can_see_of_arrays_is_bound(tmp_path: Path) -> None:
+    """Bytes that numpy does not read, another type beside the data, and a record that holds no array."""
+    (node,) = make_nodes(1, tmp_path, train)
+    (message,) = messages([node], {"w": np.zeros(3, dtype=np.float32)})
+    known = {round_digest(message, {}, b"")}
+    data = message.content.array_records["arrays"]["w"].data
+    for changed in (
+        Array("float32", (3,), "numpy.ndarray", data + b"1"),
+        Array("float64", (3,), "numpy.ndarray", data),
+        Array("float32", (1, 3), "numpy.ndarray", data),
+        Array("float32", (3,), "another", data),
+    ):
+        message.content["arrays"] = ArrayRecord({"w": changed})
+        known.add(round_digest(message, {}, b""))
+    message.content["arrays"] = ArrayRecord({"w": Array("float32", (3,), "numpy.ndarray", data)})
+    assert round_digest(message, {}, b"") in known
+    message.content["empty"] = ArrayRecord()
+    known.add(round_digest(message, {}, b""))
+    assert len(known) == 6
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"\x93NUMPY\x01\x00"])
+def test_an_array_that_cannot_be_read_is_a_named_error(data: bytes, tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    content = RecordDict({"arrays": ArrayRecord({"w": Array("float32", (3,), "numpy.ndarray", data)})})
+    asked = [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.TRAIN) for node in nodes]
+    (reply,) = grid.send_and_receive(asked)
+    assert "an array that cannot be read" in str(reply.error.reason)

@@ -1,0 +1,60 @@
+"""What a round on Flower says of itself: its bytes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flower_nodes import (
+    grid_of,
+    make_nodes,
+    messages,
+    shift,
+    train,
+)
+from flwr.app import Message
+
+
+def test_messages_are_at_most_three_percent_above_the_packed_bytes(tmp_path: Path) -> None:
+    size = 79_510
+
+    def ones(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        return {"w": before["w"] + np.float32(shift(node))}
+
+    nodes = make_nodes(10, tmp_path, ones)
+    grid, _ = grid_of(nodes, levels=[12], options={"subgroup_size": 5, "min_survivors": 2})
+    list(grid.send_and_receive(messages(nodes, {"w": np.zeros(size, dtype=np.float32)})))
+    done = grid.rounds[0]
+    assert done.plan is not None
+    packed = done.plan.vector_sizes()
+    for node, sent in done.received_bytes["mask"].items():
+        assert sent <= 1.03 * packed[done.plan.subgroup_of(str(node))]
+
+
+def test_bytes_on_the_wire_are_all_that_flower_carries(tmp_path: Path) -> None:
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    carried: dict[tuple[str, int], int] = {}
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        carried[stage, node] = sum(len(item.deflate()) for item in get_all_nested_objects(message).values())
+        return ""
+
+    nodes = make_nodes(6, tmp_path / "log", train)
+    grid, _ = grid_of(nodes, fault, record=tmp_path / "run")
+    model = {"w": np.zeros(20_000, dtype=np.float32)}
+    list(grid.send_and_receive(messages(nodes, model)))
+    grid.close()
+    done = grid.rounds[0]
+    for (stage, node), size in carried.items():
+        assert abs(done.wire_sent[stage][node] - size) < 100  # the message's own id is set only when it is sent
+    up = [sum(sizes.values()) for sizes in (done.received_bytes["mask"], done.wire_received["mask"])]
+    assert up[0] < up[1] < 1.03 * up[0] + 6 * 1500
+    assert sum(map(sum, (s.values() for s in done.received_bytes.values()))) < sum(
+        map(sum, (s.values() for s in done.wire_received.values()))
+    )
+    assert min(done.wire_sent["mask"].values()) > 80_000  # the model, in plaintext
+    assert max(done.wire_sent["share"].values()) < 80_000
