@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,11 +16,9 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("safetensors")
 
-from browser import open_page
 from command import run_command as run
 
 from heterosag.errors import UsageError
-from heterosag.report.page import make_page, write_page
 from heterosag.report.runs import summarise_run
 from heterosag.storage.run_log import read_run
 from heterosag.training.config import TrainConfig
@@ -181,47 +178,6 @@ def test_liars_do_not_move_the_range_far(tmp_path: Path) -> None:
     train(tmp_path / "hostile", rule="median", attack="gaussian", attackers=2)
     widths = [read_run(tmp_path / name).rounds[-1]["range"][1] for name in ("calm", "hostile")]
     assert widths[1] < 1.5 * widths[0]
-
-
-# --- the page -------------------------------------------------------------------------------------------------------
-
-
-def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    train(tmp_path / "one", rounds=3)
-    train(tmp_path / "two", rounds=3, dropout=0.45, min_survivors=3, design="secagg")
-    page = make_page([read_run(tmp_path / "one"), read_run(tmp_path / "two")])
-    assert page.count("<svg") == 7
-    for words in (
-        "Accuracy over rounds",
-        "Accuracy over communication time",
-        "Bytes a user sends",
-        "what is guaranteed",
-    ):
-        assert words in page
-    outside = [link for link in re.findall(r'(?:src|href)="([^"]+)"', page) if not link.startswith("#")]
-    assert not outside
-    assert not [link for link in re.findall(r"url\(([^)]+)\)", page) if not link.startswith("#")]
-    assert "<script" not in page
-
-
-def test_a_page_needs_rounds_and_a_place(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="at least one round"):
-        make_page([])
-    train(tmp_path / "one", rounds=1)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot write"):
-        write_page([read_run(tmp_path / "one")], tmp_path / "file" / "page.html")
-
-
-def test_the_page_in_a_browser(tmp_path: Path) -> None:
-    """Headless Chromium loads it without a word on its console, with its five figures and the design drawn."""
-    train(tmp_path / "one", rounds=2)
-    page = tmp_path / "page.html"
-    write_page([read_run(tmp_path / "one")], page)
-    done = open_page(page, tmp_path / "profile")
-    assert done.stdout.count("<svg") == 6
-    assert "CONSOLE" not in done.stderr
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

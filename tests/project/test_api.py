@@ -7,6 +7,8 @@ import difflib
 import inspect
 import json
 import re
+import subprocess
+import sys
 import types
 from collections.abc import Iterator
 from functools import cache
@@ -19,7 +21,10 @@ import pytest
 from cases import each
 
 ROOT = Path(__file__).parents[2]
+
+
 SOURCE = ROOT / "src" / "heterosag"
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # the pinned typer's, not ours
 
@@ -48,9 +53,6 @@ def load(name: str) -> types.ModuleType:
         if name.startswith(room):
             pytest.importorskip(package)
     return import_module(name)
-
-
-# --- __all__ ------------------------------------------------------------------------------------------------------
 
 
 @each("name", [name for name, tree in trees().items() if not is_empty(tree)])
@@ -92,9 +94,6 @@ def test_public_classes_explain_their_members(name: str) -> None:
                 inner = getattr(function, "__func__", getattr(function, "fget", function))
                 if not member.startswith("_") and inspect.isfunction(inner):
                     assert inspect.getdoc(inner) or inspect.getdoc(getattr(value, member)), f"{name}.{one}.{member}"
-
-
-# --- documents and examples ---------------------------------------------------------------------------------------
 
 
 def shown_code() -> Iterator[tuple[str, str]]:
@@ -160,9 +159,6 @@ def test_documents_and_examples_use_public_names_only() -> None:
     assert seen > 50
 
 
-# --- the snapshot -------------------------------------------------------------------------------------------------
-
-
 def kept() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(api_snapshot.SNAPSHOT.read_text(encoding="utf-8"))
     return found
@@ -209,9 +205,6 @@ def test_what_is_described_is_what_matters() -> None:
     )
 
 
-# --- what was stored stays readable -------------------------------------------------------------------------------
-
-
 def test_a_record_of_the_first_format_is_read() -> None:
     from heterosag.report.runs import summarise_run
     from heterosag.storage.run_log import read_run
@@ -235,3 +228,22 @@ def test_a_plan_of_the_first_version_is_refused_with_what_to_do() -> None:
     text = (ROOT / "tests" / "formats" / "plan-1.toml").read_text(encoding="utf-8")
     with pytest.raises(PlanError, match=r"heterosag plan --save FILE.*`floor` for min_survivors"):
         Plan.from_toml(text)
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    """The package is lazy, and the core never touches an extra."""
+    code = "import sys, heterosag; print([m for m in ('numpy', 'cryptography', 'torch', 'flwr') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+    code = (
+        "import sys, heterosag; heterosag.Plan; print([m for m in ('torch', 'flwr', 'matplotlib') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+def test_everything_public_resolves() -> None:
+    import heterosag
+
+    assert all(getattr(heterosag, name) is not None for name in (*heterosag.__all__, *heterosag._PACKAGES))
+    assert set(heterosag.__all__) <= set(dir(heterosag))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = heterosag.nothing

@@ -100,16 +100,6 @@ def test_figures_are_those_the_software_draws(
     assert not differences_of_drawings((tmp_path / "design.svg").read_text(encoding="utf-8"), committed)
 
 
-def test_figures_name_the_extra_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heterosag.errors import UsageError
-    from heterosag.plan.design import perfect
-    from heterosag.report.figures import draw_design
-
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UsageError, match=r"heterosag\[report\]"):
-        draw_design(perfect(4))
-
-
 @pytest.mark.slow
 def test_the_benchmarks_figures_are_drawn_from_the_committed_summary(data: types.ModuleType, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studio_server import Studio, begin_run, write_round
+from records import begin_run, write_round
+from studio_server import Studio
 
 from heterosag.plan import Plan
 

@@ -8,7 +8,8 @@ import urllib.parse
 from typing import Any
 
 import pytest
-from studio_server import DAMAGED, Studio, begin_run, write_round
+from records import begin_run, write_round
+from studio_server import DAMAGED, Studio
 
 
 def test_runs_are_listed_shown_and_compared(studio: Studio) -> None:

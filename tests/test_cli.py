@@ -1,8 +1,6 @@
 """The command line as a user runs it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -178,28 +176,6 @@ def test_mistakes_in_a_round(words: str, complaint: str) -> None:
     done = run(*ROUND.split(), *words.split(), expect=2)
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_importing_loads_nothing_heavy() -> None:
-    """The package is lazy, and the core never touches an extra."""
-    code = "import sys, heterosag; print([m for m in ('numpy', 'cryptography', 'torch', 'flwr') if m in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
-    code = (
-        "import sys, heterosag; heterosag.Plan; print([m for m in ('torch', 'flwr', 'matplotlib') if m in sys.modules])"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
-
-
-def test_everything_public_resolves() -> None:
-    import heterosag
-
-    assert all(getattr(heterosag, name) is not None for name in (*heterosag.__all__, *heterosag._PACKAGES))
-    assert set(heterosag.__all__) <= set(dir(heterosag))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = heterosag.nothing
-
-
-# --- the planner ------------------------------------------------------------------------------------------------------
 
 
 def test_optimize_finds_a_plan_that_the_other_commands_take(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""Plans on a terminal."""
+
+import pytest
+from rich.console import Console, RenderableType
+
+from heterosag.plan import Plan
+from heterosag.plan.design import make
+from heterosag.report.plans import compare_plans, show_matrix, show_plan
+
+
+def printed(shown: RenderableType) -> str:
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(shown)
+    return capture.get()
+
+
+def plan(design: str) -> Plan:
+    return Plan.build([16, 16], [4, 16], 1000, value_range=1.0, subgroup_size=8, design=design)
+
+
+def test_a_plan_is_shown_with_what_its_classes_send_and_what_it_guarantees() -> None:
+    text = printed(show_plan(plan("perfect")))
+    assert "perfect: 32 users, 4 subgroups, 3 segments, 1,000 elements" in text
+    assert [line.split()[:4] for line in text.splitlines() if line.strip()[:2] in ("0 ", "1 ")][:2] == [
+        ["0", "│", "16", "│"],
+        ["1", "│", "16", "│"],
+    ]
+    assert "inference robustness" in text
+    assert "a round fails, 10% dropout" in text
+    assert all(f"- {note}"[:60] in text for note in plan("perfect").notes)
+
+
+def test_plans_are_compared_row_by_row() -> None:
+    text = printed(compare_plans([plan(name) for name in ("perfect", "secagg", "multigroup")], dropout=0.25))
+    heading, robustness = (next(line for line in text.splitlines() if word in line) for word in ("perfect", "robust"))
+    assert heading.index("perfect") < heading.index("secagg") < heading.index("multigroup")
+    assert [float(cell) for cell in robustness.replace("│", " ").replace("┃", " ").split()[2:]] == pytest.approx(
+        [float(plan(name).inference_robustness()) for name in ("perfect", "secagg", "multigroup")], abs=1e-4
+    )
+    assert "25% dropout" in text
+
+
+def test_a_matrix_has_a_row_a_segment_and_is_left_out_where_it_is_too_wide() -> None:
+    lines = printed(show_matrix(make("perfect", 5))).splitlines()
+    assert len(lines) == 2 + 5
+    assert sum(line.count("*") for line in lines[2:]) == 5
+    assert "not shown" in printed(show_matrix(make("multigroup", 33)))

@@ -1,0 +1,23 @@
+"""A planner's proposal for scripts and for people."""
+
+import json
+
+from rich.console import Console
+
+from heterosag.planner import Requirements, best
+from heterosag.report.proposals import describe, show
+
+
+def test_a_proposal_says_what_it_costs_and_what_would_help() -> None:
+    proposal = best(Requirements(rates=(0.5,) * 8 + (2.0,) * 8, dimension=2000, deadline=0.1))
+    found = json.loads(json.dumps(describe(proposal)))
+    assert found["lower_bound"] <= found["error"] == found["plan"]["quantization_error"]
+    assert max(found["upload_seconds"]) <= 0.1
+    assert "error_before" not in found
+    assert describe(proposal, before=7.0)["error_before"] == 7.0
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(show(proposal, before=7.0))
+    assert "the plan of the run: 7" in capture.get()
+    assert f"what would help most: {proposal.binding}" in capture.get()
+    assert all(f"  {one.what}: {one.error:.4g}" in capture.get() for one in proposal.relaxing)

@@ -1,0 +1,51 @@
+"""Rounds as `heterosag round` runs, checks and shows them."""
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rounds import small_plan
+
+from heterosag.errors import UsageError
+from heterosag.report.rounds import run, show
+
+
+def printed(summary: dict[str, Any]) -> str:
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(show(summary))
+    return capture.get()
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_round_is_checked_against_plain_sums(secure: bool) -> None:
+    done = run(small_plan(), drop={"mask": 1}, malicious=1, rule="median", secure=secure, seed=3)
+    assert done["exact"] is True
+    assert done["survivors"] == 11
+    assert not set(done["dropped"]["mask"]) & set(done["malicious"])
+    assert (
+        run(small_plan(), drop={"mask": 1}, malicious=1, rule="median", secure=secure, seed=3)["error_rms"]
+        == (done["error_rms"])
+    )
+    assert "1 before mask" in printed(done)
+
+
+def test_a_round_that_fails_says_why() -> None:
+    done = run(small_plan(), drop={"share": 10})
+    assert done["error"]["kind"]
+    assert done["error"]["message"] in printed(done).replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"drop": {"lunch": 1}}, "before one of the phases"),
+        ({"malicious": 13}, "cannot hold"),
+        ({"malicious": -1}, "cannot hold"),
+        ({"rounds": 0}, "one or more"),
+        ({"rounds": 2, "secure": False}, "with the cryptography"),
+    ],
+)
+def test_nonsense_is_refused(arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        run(small_plan(), **arguments)

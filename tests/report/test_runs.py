@@ -1,0 +1,67 @@
+"""Runs on a terminal: what they came to, side by side, and line by line while they run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import begin_run, write_round, write_run
+
+from heterosag.report.runs import compare_runs, summarise_run, summary_rows, watch
+from heterosag.storage.run_log import read_run
+
+
+def test_a_summary_counts_what_the_rounds_say(tmp_path: Path) -> None:
+    found = summarise_run(write_run(tmp_path / "one", 3))
+    assert (found["name"], found["rounds"], found["failed_rounds"], found["finished"]) == ("one", 3, 0, True)
+    assert found["accuracy"] == found["best_accuracy"] == pytest.approx(0.3)
+    assert found["mean_survivors"] == pytest.approx((23 + 22 + 24) / 3)
+    assert found["refusals"] == 2
+    assert found["sent_bytes"] == [5900.0, 6300.0]
+
+
+def test_a_run_that_failed_or_goes_on_is_summarised_too(tmp_path: Path) -> None:
+    writer = begin_run(tmp_path / "one")
+    write_round(writer, 1, 0.5)
+    good = read_run(tmp_path / "one").rounds[0]
+    writer.write("round", {**good, "round": 2, "error": {"kind": "AbortedError", "message": "too few"}, "survivors": 0})
+    writer.close()
+    found = summarise_run(read_run(tmp_path / "one"))
+    assert (found["rounds"], found["failed_rounds"], found["finished"], found["mean_survivors"]) == (2, 1, False, 23)
+
+
+@pytest.mark.parametrize(
+    ("changes", "row", "cell"),
+    [
+        ({"trips": [4, 2, 2, 2]}, "trips of each round", "4, then 2"),
+        ({"trips": [4, 2, 3]}, "trips of each round", "4, 2, 3"),
+        ({"trips": None}, "trips of each round", "-"),
+        ({"attack": "flip", "attackers": 3}, "attack", "flip, 3 attackers"),
+        ({"attack": "unknown"}, "attack", "not known"),
+        ({"accuracy": None}, "accuracy at the end", "-"),
+        ({"wire_bytes": 2_500_000}, "all that Flower carried", "2.50 MB"),
+        ({"engine": "flower"}, "time, all rounds", "1.5 s measured"),
+        ({"secure": False}, "cryptography: users, server", "none (plain engine)"),
+    ],
+)
+def test_rows_say_it_in_words(changes: dict[str, Any], row: str, cell: str, tmp_path: Path) -> None:
+    summary = summarise_run(write_run(tmp_path / "one", 3))
+    assert dict(summary_rows([summary, {**summary, **changes}]))[row][1] == cell
+
+
+def test_runs_stand_side_by_side(tmp_path: Path) -> None:
+    table = compare_runs([write_run(tmp_path / "one", 3), write_run(tmp_path / "two", 2)])
+    assert [str(column.header) for column in table.columns] == ["", "one", "two"]
+
+
+def test_whoever_watches_without_a_terminal_gets_a_line_a_round(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rounds = write_run(tmp_path / "one", 2).rounds
+    with watch(2) as tell:
+        for line in rounds:
+            tell(line)
+    assert capsys.readouterr().out.count("\n") == 2
+    with watch(2, silent=True) as tell:
+        tell(rounds[0])
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "")
