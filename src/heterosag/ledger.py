@@ -38,7 +38,12 @@ LARGEST = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """A set of users whose sum the server can work out in some segments."""
+    """A set of users whose sum the server can work out in some segments.
+
+    Args:
+        users: The set.
+        segments: Indices of the segments.
+    """
 
     users: tuple[User, ...]
     segments: tuple[int, ...]
@@ -48,6 +53,12 @@ def epoch_of(plan: Plan) -> bytes:
     """What names an epoch: who is assigned to which subgroup, and which subgroups code which elements together.
 
     Nothing else of a plan: ranges follow the updates, and a change of levels or thresholds must not begin a new ledger.
+
+    Args:
+        plan: Any plan of the epoch.
+
+    Returns:
+        32 bytes.
     """
     blocks = [(at.start, at.stop, [block.subgroups for block in at.blocks]) for at in plan.segments]
     return digest("epoch", repr((plan.users, plan.assignment, blocks)).encode())
@@ -285,6 +296,9 @@ class History:
 
     For every range of elements that no segment of any plan so far cuts, it keeps the sums over users, by name. A new
     sum that follows from those before adds nothing, so there are never more of them than users.
+
+    Args:
+        sets_below: Sets of fewer users than this must stay hidden; 0 for none.
     """
 
     def __init__(self, *, sets_below: int) -> None:
@@ -295,7 +309,15 @@ class History:
         self._ranges: list[tuple[int, int, _Block]] = []
 
     def check(self, plan: Plan, survivors: frozenset[int]) -> None:
-        """Raise an `ExposedUsersError` if sums over these survivors (roster indices) reveal that of a small set."""
+        """Refuse survivors whose sums, with those before, would newly reveal that of a small set.
+
+        Args:
+            plan: The plan of the round.
+            survivors: Roster indices.
+
+        Raises:
+            ExposedUsersError: They would; it names the set.
+        """
         if not self._below:
             return
         for before, after in self._after(plan, survivors):
@@ -306,7 +328,12 @@ class History:
                 raise ExposedUsersError([names[user] for user in sorted(smallest)], over_epochs=True)
 
     def note(self, plan: Plan, survivors: frozenset[int]) -> None:
-        """The server has learned, or could have, the sums over these survivors."""
+        """The server has learned, or could have, the sums over these survivors.
+
+        Args:
+            plan: The plan of the round.
+            survivors: Roster indices.
+        """
         after = [block for _, block in self._after(plan, survivors)]
         self._ranges = [(start, stop, block) for (start, stop, _), block in zip(self._ranges, after, strict=True)]
 
@@ -352,7 +379,18 @@ class History:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, sets_below: int) -> History:
-        """A history as `to_dict` wrote it."""
+        """A history as `to_dict` wrote it.
+
+        Args:
+            values: What `to_dict` returned.
+            sets_below: As when it was made.
+
+        Returns:
+            The history.
+
+        Raises:
+            UsageError: A sum is over users that the history does not have.
+        """
         history = cls(sets_below=sets_below)
         history._users = {user: place for place, user in enumerate(values["users"])}
         users = tuple(range(len(history._users)))

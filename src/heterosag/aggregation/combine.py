@@ -23,7 +23,17 @@ __all__ = ["BlockSum", "Combined", "combine"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSum:
-    """One decoded block. `fault` says why it cannot come from honest users, None if it can."""
+    """One decoded block.
+
+    Args:
+        segment: The segment's index; the number of segments for the metrics' block.
+        subgroups: Whose users it sums.
+        survivors: How many of them survived.
+        weight: Their weights together.
+        clipped: How many of their elements were clipped.
+        sums: The elements, in the block's ring.
+        fault: Why it cannot come from honest users, None if it can.
+    """
 
     segment: int
     subgroups: tuple[int, ...]
@@ -36,9 +46,17 @@ class BlockSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
-    """The aggregate of a round, and what it was made of. Faulty blocks were left out; the metrics' is one of them.
+    """The aggregate of a round, and what it was made of.
 
-    `faulty_users` dealt false shares: leave them out of the next rounds.
+    Args:
+        vector: The aggregate.
+        survivors: Whose updates are in it.
+        blocks: The decoded blocks of each segment.
+        faulty_blocks: Those that were left out; the metrics' may be one of them.
+        metrics: Means of the plan's metrics.
+        inference_robustness: That of the survivors.
+        byzantine_tolerance: How many faulty users the survivors' blocks tolerate.
+        faulty_users: They dealt false shares: leave them out of the next rounds.
     """
 
     vector: npt.NDArray[np.float64]
@@ -52,7 +70,19 @@ class Combined:
 
 
 def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
-    """Check every block, combine the sound ones of each segment by the rule, and average the metrics."""
+    """Check every block, combine the sound ones of each segment by the rule, and average the metrics.
+
+    Args:
+        plan: The plan of the round.
+        decoded: What the server unmasked.
+        rule: How the blocks of a segment become one.
+
+    Returns:
+        The aggregate.
+
+    Raises:
+        FaultyBlockError: Blocks are faulty that the rule cannot leave out, or no sound one is left in a segment.
+    """
     blocks = tuple(
         tuple(_describe(index, block) for block in segment) for index, segment in enumerate(decoded.segments)
     )

@@ -26,8 +26,11 @@ _Means = Sequence[npt.NDArray[np.float64]]
 class Rule:
     """A way to combine block means.
 
-    `leaves_out_faulty`: whether a faulty block is left out, or ends the round. `takes_faulty`: whether it is used all
-    the same, as a server without checks would; only for comparison.
+    Args:
+        name: What it is called.
+        leaves_out_faulty: Whether a faulty block is left out, or ends the round.
+        takes_faulty: Whether it is used all the same, as a server without checks would; only for comparison.
+        combine: Takes the means of a segment's blocks and their weights, and returns one vector.
     """
 
     name: str
@@ -53,6 +56,15 @@ def trimmed_mean(fraction: float = 0.25) -> Rule:
     """The mean, coordinate by coordinate, of what is left when `fraction` of the blocks is cut off at either end.
 
     With three blocks or more at least one is cut off at either end.
+
+    Args:
+        fraction: How many of the blocks are cut off at either end.
+
+    Returns:
+        The rule.
+
+    Raises:
+        UsageError: The fraction is not from 0 to below one half.
     """
     if not 0 <= fraction < 0.5:
         raise UsageError(f"a trimmed mean cuts off a fraction from 0 to below one half at either end, not {fraction!r}")
@@ -85,7 +97,17 @@ RULES: dict[str, Rule] = {
 
 
 def find_rule(rule: str | Rule) -> Rule:
-    """A rule by name, or the rule given."""
+    """A rule by name, or the rule given.
+
+    Args:
+        rule: A name in `RULES`, or a rule.
+
+    Returns:
+        The rule.
+
+    Raises:
+        UsageError: No rule has this name.
+    """
     if isinstance(rule, Rule):
         return rule
     if rule not in RULES:

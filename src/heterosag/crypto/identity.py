@@ -51,7 +51,17 @@ class Identity(Secret):
 
     @classmethod
     def from_private_bytes(cls, data: bytes) -> Identity:
-        """An identity from the 32 bytes of its private key, as a deployment provisions it."""
+        """An identity from the 32 bytes of its private key, as a deployment provisions it.
+
+        Args:
+            data: The private key, 32 bytes.
+
+        Returns:
+            The identity.
+
+        Raises:
+            UsageError: The key has another length.
+        """
         if len(data) != 32:
             raise UsageError(f"a private key has 32 bytes, not {len(data)}")
         return cls(Ed25519PrivateKey.from_private_bytes(data))
@@ -62,6 +72,15 @@ class Identity(Secret):
 
         An Ed25519 key is the identity. From a NIST curve's key, which Flower's nodes authenticate with, an Ed25519 key
         of its own is derived: the same key file always gives the same identity, which tells nothing about the key.
+
+        Args:
+            data: The file's content.
+
+        Returns:
+            The identity.
+
+        Raises:
+            UsageError: It is no such key, or has a passphrase.
         """
         load = serialization.load_ssh_private_key if b"OPENSSH" in data else serialization.load_pem_private_key
         try:
@@ -87,7 +106,15 @@ class Identity(Secret):
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, label: str, *parts: bytes) -> bytes:
-        """Sign the parts for the labelled purpose."""
+        """Sign the parts for the labelled purpose.
+
+        Args:
+            label: The purpose; a signature for one counts for no other.
+            parts: What is signed, as a list.
+
+        Returns:
+            The signature, 64 bytes.
+        """
         return self._key.sign(digest(f"sign/{label}", *parts))
 
 

@@ -111,6 +111,9 @@ def mod(
             `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
         weighted_by: Names of the train function's metrics that the server may take as this node's weight.
         hide_sets_below: Refuse rounds that, with those before, would show the sum of fewer users than this.
+
+    Returns:
+        The mod.
     """
     node = _Node(
         identity=identity,

@@ -20,7 +20,12 @@ __all__ = ["Subgroup", "assign", "count_subgroups", "fit_perfect", "split_evenly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subgroup:
-    """Users of one class (by index, slowest first) who always act together; `members` are roster indices."""
+    """Users of one class who always act together.
+
+    Args:
+        user_class: The class, by its index, slowest first.
+        members: Their roster indices.
+    """
 
     user_class: int
     members: tuple[int, ...]

@@ -25,7 +25,15 @@ __all__ = ["Costs", "beside_vector", "of", "summarise"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Bits of one user's masked vector in a round, by subgroup."""
+    """Bits of one user's masked vector in a round, by subgroup.
+
+    Args:
+        upload_bits: What a user of each subgroup sends, elements only.
+        plaintext_bits: The same elements without masks.
+        secagg_bits: The same elements in one block of everybody.
+        auxiliary_bits: The auxiliary lanes that come on top, for everybody alike.
+        classes: The class of each subgroup.
+    """
 
     upload_bits: tuple[int, ...]
     plaintext_bits: tuple[int, ...]
@@ -54,7 +62,14 @@ class Costs:
 
 
 def of(plan: Plan) -> Costs:
-    """The costs of a plan."""
+    """The costs of a plan.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        Bits of the masked vector, by subgroup.
+    """
     upload, clear, secagg = [], [], []
     for subgroup in range(len(plan.subgroups)):
         parts = [(segment.size, block) for segment, block in zip(plan.segments, plan.blocks_of(subgroup), strict=True)]
@@ -113,7 +128,15 @@ def _index(user: int) -> int:
 
 
 def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
-    """Everything a script wants to know of a plan, in JSON types. `dropout` replaces the plan's expected rate."""
+    """Everything a script wants to know of a plan, in JSON types.
+
+    Args:
+        plan: The plan.
+        dropout: Replaces the plan's expected dropout rate.
+
+    Returns:
+        What `heterosag plan --json` prints; the keys are on the page of the command line.
+    """
     rate = plan.dropout if dropout is None else dropout
     leak = plan.leak_probability(rate)
     robustness = plan.robustness()

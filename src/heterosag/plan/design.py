@@ -40,7 +40,13 @@ _STARTER_16 = ((1, 3), (2, 11), (4, 5), (6, 13), (7, 10), (8, 12), (9, 14))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """Which subgroups code each segment together. All four kinds are values of this one type."""
+    """Which subgroups code each segment together. All four kinds are values of this one type.
+
+    Args:
+        name: What it is called.
+        subgroups: How many subgroups it is for.
+        segments: The blocks of each segment, each a tuple of subgroups.
+    """
 
     name: str
     subgroups: int
@@ -62,11 +68,26 @@ class Design:
         return self.subgroups > 1 and any(len(block) == 1 for segment in self.segments for block in segment)
 
     def block_of(self, segment: int, subgroup: int) -> Block:
-        """The block in which `subgroup` codes `segment`."""
+        """The block in which a subgroup codes a segment.
+
+        Args:
+            segment: The segment's index.
+            subgroup: The subgroup's index.
+
+        Returns:
+            The subgroups of the block.
+        """
         return next(block for block in self.segments[segment] if subgroup in block)
 
     def surviving(self, lost: Collection[int] = ()) -> tuple[Segment, ...]:
-        """The segments' blocks once the subgroups in `lost` are wholly gone."""
+        """The segments' blocks once some subgroups are wholly gone.
+
+        Args:
+            lost: Indices of those subgroups.
+
+        Returns:
+            The blocks of each segment; those of lost subgroups alone are left out.
+        """
         if not lost:
             return self.segments
         gone = set(lost)
@@ -80,6 +101,15 @@ class Design:
 
         Guarantees: computed from the blocks, never from a formula; a proper set of surviving subgroups is decodable
         in at most the fraction 1 - value of the segments. Where the exact value costs too much, a proven lower bound.
+
+        Args:
+            lost: Indices of subgroups of which nobody survived.
+
+        Returns:
+            The value, and whether it is exact.
+
+        Raises:
+            UsageError: There is no such subgroup.
         """
         key = frozenset(lost)
         if not key <= set(range(self.subgroups)):
@@ -90,7 +120,14 @@ class Design:
         return self._known[key]
 
     def robustness_at_most(self, lost: Collection[int] = ()) -> Fraction:
-        """A quick upper bound: no more than what the subgroup that is alone most often leaves hidden."""
+        """A quick upper bound: no more than what the subgroup that is alone most often leaves hidden.
+
+        Args:
+            lost: Indices of subgroups of which nobody survived.
+
+        Returns:
+            A bound that `robustness` never exceeds.
+        """
         gone = set(lost)
         alone = [0] * self.subgroups
         if self.subgroups - len(gone) < 2:
@@ -102,7 +139,15 @@ class Design:
         return 1 - Fraction(max(alone), len(self.segments))
 
     def decodable(self, subgroups: Iterable[int], lost: Collection[int] = ()) -> tuple[int, ...]:
-        """The segments in which the server learns the sum of exactly these subgroups."""
+        """The segments in which the server learns the sum of exactly these subgroups.
+
+        Args:
+            subgroups: Indices of the subgroups.
+            lost: Indices of subgroups of which nobody survived.
+
+        Returns:
+            Indices of the segments.
+        """
         wanted = set(subgroups) - set(lost)
         return tuple(
             index
@@ -111,13 +156,26 @@ class Design:
         )
 
     def byzantine_tolerance(self, lost: Collection[int] = ()) -> int:
-        """How many faulty subgroups, wherever they are, leave a majority of sound blocks in every segment."""
+        """How many faulty subgroups, wherever they are, leave a majority of sound blocks in every segment.
+
+        Args:
+            lost: Indices of subgroups of which nobody survived.
+
+        Returns:
+            A number of subgroups.
+        """
         return max(0, min(-(-len(segment) // 2) - 1 for segment in self.surviving(lost)))
 
     def tolerated_losses(self, minimum: float) -> int:
         """The largest e such that losing any e whole subgroups surely keeps the robustness at `minimum` or above.
 
         Exact for e = 0 and 1; from 2 on by the general lower bound, so it may be too small but never too large.
+
+        Args:
+            minimum: The robustness to keep.
+
+        Returns:
+            A number of subgroups, -1 if the robustness is below the minimum with everybody.
         """
         if minimum not in self._tolerated:
             self._tolerated[minimum] = self._tolerate(minimum)
@@ -153,7 +211,14 @@ class Design:
         return rows
 
     def matrix_text(self, labels: Sequence[str] | None = None) -> str:
-        """The matrix as the paper prints it; `labels` name the subgroups, by their index unless given."""
+        """The matrix as the paper prints it.
+
+        Args:
+            labels: Names of the subgroups; their indices unless given.
+
+        Returns:
+            A line a segment, a column a subgroup, `*` for a star.
+        """
         names = [str(index) for index in range(self.subgroups)] if labels is None else list(labels)
         cells = [["*" if entry is None else names[entry] for entry in row] for row in self.matrix()]
         wide = max(len(cell) for row in [names, *cells] for cell in row)
@@ -165,17 +230,38 @@ class Design:
 
 
 def secagg(subgroups: int) -> Design:
-    """One block of everybody, one segment: the protocol of Bonawitz et al., the baseline."""
+    """One block of everybody, one segment: the protocol of Bonawitz et al., the baseline.
+
+    Args:
+        subgroups: How many.
+
+    Returns:
+        The design: one segment, one block.
+    """
     return Design(name="secagg", subgroups=subgroups, segments=((tuple(range(subgroups)),),))
 
 
 def multigroup(subgroups: int) -> Design:
-    """Every subgroup codes the whole vector alone: the strawman of the paper's section 3.2."""
+    """Every subgroup codes the whole vector alone: the strawman of the paper's section 3.2.
+
+    Args:
+        subgroups: How many.
+
+    Returns:
+        The design: one segment, a block a subgroup.
+    """
     return Design(name="multigroup", subgroups=subgroups, segments=(tuple((g,) for g in range(subgroups)),))
 
 
 def paper(subgroups: int) -> Design:
-    """The paper's Algorithm 1: g and h meet in segment (g + h - 1) mod Z, and g is a star in (2g - 1) mod Z."""
+    """The paper's Algorithm 1: g and h meet in segment (g + h - 1) mod Z, and g is a star in (2g - 1) mod Z.
+
+    Args:
+        subgroups: How many.
+
+    Returns:
+        The design: as many segments as subgroups.
+    """
     segments = tuple(_fold([(segment + 1 - g) % subgroups for g in range(subgroups)]) for segment in range(subgroups))
     return Design(name="paper" if is_prime(subgroups) else "paper-composite", subgroups=subgroups, segments=segments)
 
@@ -185,6 +271,15 @@ def perfect(subgroups: int) -> Design:
 
     Guarantees: robustness (Z-2)/(Z-1) for even Z and (Z-1)/Z for odd Z, 1 for Z <= 2. Raises where Z has no known
     construction; `has_perfect` tells.
+
+    Args:
+        subgroups: How many.
+
+    Returns:
+        The design: a segment less than subgroups if they are even in number, else as many.
+
+    Raises:
+        UsageError: No construction is known for that number.
     """
     if not has_perfect(subgroups):
         raise UsageError(f"no perfect one-factorisation is built in for {subgroups} subgroups")
@@ -206,20 +301,45 @@ DESIGNS: dict[str, Callable[[int], Design]] = {
 
 
 def make(name: str, subgroups: int) -> Design:
-    """The design called `name` on so many subgroups."""
+    """The design called `name` on so many subgroups.
+
+    Args:
+        name: One of `DESIGNS`.
+        subgroups: How many.
+
+    Returns:
+        The design.
+
+    Raises:
+        UsageError: No design has this name, or it has no construction for so many subgroups.
+    """
     if name not in DESIGNS:
         raise UsageError(f"no design is called {name!r}: choose one of {', '.join(DESIGNS)}")
     return DESIGNS[name](subgroups)
 
 
 def has_perfect(subgroups: int) -> bool:
-    """Whether `perfect` can be built on so many subgroups."""
+    """Whether `perfect` can be built on so many subgroups.
+
+    Args:
+        subgroups: How many.
+
+    Returns:
+        Whether `perfect` takes that number.
+    """
     full = subgroups + subgroups % 2
     return subgroups > 0 and (full in (2, 16) or is_prime(full - 1) or is_prime(full // 2))
 
 
 def is_prime(number: int) -> bool:
-    """Whether a number is prime; trial division is enough for numbers of subgroups."""
+    """Whether a number is prime; trial division is enough for numbers of subgroups.
+
+    Args:
+        number: Any integer.
+
+    Returns:
+        False below 2.
+    """
     return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
 
 

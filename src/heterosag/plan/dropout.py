@@ -40,7 +40,16 @@ class LeakProbability:
 
 
 def leak_probability(design: Design, sizes: Sequence[int], dropout: float) -> LeakProbability:
-    """The leak of Theorem 3 for subgroups of the given sizes."""
+    """The leak of Theorem 3 for subgroups of the given sizes.
+
+    Args:
+        design: Which subgroups code together.
+        sizes: The users of each subgroup.
+        dropout: The fraction of users who drop out, independently of one another.
+
+    Returns:
+        The probabilities for one subgroup, for any, and for a block.
+    """
     masses = [_binomial(size, dropout) for size in sizes]
     # The probability of having seen neither a lone survivor nor an empty subgroup, the one, the other, and both.
     neither, lone, empty, both = 1.0, 0.0, 0.0, 0.0
@@ -72,10 +81,21 @@ def failure_probability(
 ) -> float:
     """The probability that no admissible set of survivors is left and the round ends with an error.
 
-    `needed` survivors reach the thresholds; `losses` whole subgroups may be lost before the robustness falls below
-    what the plan asks for (see `Design.tolerated_losses`: from two on an underestimate, so that this is then an upper
-    bound). The server may drop whole subgroups to make the rest admissible, and this counts that. Where a block needs
-    more survivors than its subgroups do, every subgroup is taken to need as many: an upper bound again.
+    The server may drop whole subgroups to make the rest admissible, and this counts that. Where a block needs more
+    survivors than its subgroups do, every subgroup is taken to need as many: an upper bound again.
+
+    Args:
+        design: Which subgroups code together.
+        sizes: The users of each subgroup.
+        dropout: The fraction of users who drop out, independently of one another.
+        min_survivors: The least survivors of a subgroup.
+        min_block_survivors: The least survivors of a block.
+        needed: How many survivors reach the thresholds.
+        losses: How many whole subgroups may be lost before the robustness falls below what the plan asks for (see
+            `Design.tolerated_losses`: from two on an underestimate, so that this is then an upper bound).
+
+    Returns:
+        The probability.
     """
     if losses < 0:
         return 1.0
@@ -167,6 +187,19 @@ def least_subgroup_size(users: int, *, corrupt: float, dropout: float, honest: i
     Blocks are pairs of subgroups of n users, every pair of the users/n subgroups once; a user is honest and survives
     with probability 1 - corrupt - dropout (at worst nobody is both corrupt and gone), independently. A union bound over
     the pairs.
+
+    Args:
+        users: How many there are.
+        corrupt: The fraction of them who are corrupt.
+        dropout: The fraction who drop out.
+        honest: Honest survivors that every block must keep.
+        bits: It fails with a probability of at most 2^-bits.
+
+    Returns:
+        The users of a subgroup.
+
+    Raises:
+        UsageError: No size is enough, or the fractions make no sense.
     """
     if not (corrupt >= 0 and dropout >= 0 and corrupt + dropout < 1 and honest >= 1 and bits >= 1 and users >= 2):
         raise UsageError(f"no subgroups for {users} users, {corrupt:g} of them corrupt and {dropout:g} gone")

@@ -16,7 +16,14 @@ __all__ = ["Cell", "PlannedBlock", "PlannedSegment", "check_width", "cut"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBlock:
-    """The subgroups that code one segment together, at which level and in which ring."""
+    """The subgroups that code one segment together, at which level and in which ring.
+
+    Args:
+        subgroups: Their indices.
+        users: How many users they have together.
+        level: The quantizer level of the slowest class among them.
+        bits: The width of the ring in which their values are summed.
+    """
 
     subgroups: tuple[int, ...]
     users: int
@@ -26,7 +33,13 @@ class PlannedBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSegment:
-    """One slice of the vector, elements start..stop-1, and its blocks."""
+    """One slice of the vector, elements start..stop-1, and its blocks.
+
+    Args:
+        start: The first element.
+        stop: The element behind the last one.
+        blocks: Which subgroups code the slice together.
+    """
 
     start: int
     stop: int
@@ -43,6 +56,13 @@ class Cell:
     """What one subgroup sends of one segment: elements start..stop-1 in its block's ring, then auxiliary lanes.
 
     The metrics of a plan are one more cell behind the last segment: no elements, a block of everybody.
+
+    Args:
+        segment: The segment's index.
+        start: The first element.
+        stop: The element behind the last one.
+        block: The block that the subgroup is in.
+        lanes: The names of the auxiliary lanes.
     """
 
     segment: int

@@ -312,6 +312,12 @@ class Plan:
         """What is left of the plan in a round that sums metrics and no update: the cell of metrics, a block of all.
 
         Users, thresholds, admissible survivor sets, digest and frame are those of the whole plan.
+
+        Returns:
+            A plan without segments.
+
+        Raises:
+            UsageError: The plan has no metrics.
         """
         if not self.metrics:
             raise UsageError("this plan has no metrics to sum")
@@ -355,11 +361,29 @@ class Plan:
         return self.value_range[1] if self.noise_multiplier else None
 
     def noise_range(self, segment: PlannedSegment, level: int) -> NoiseRange:
-        """The ranges in which a block of so many levels counts a segment under noise."""
+        """The ranges in which a block of so many levels counts a segment under noise.
+
+        Args:
+            segment: The segment.
+            level: The levels of the block.
+
+        Returns:
+            The ranges of one user's counts.
+        """
         return noise_range(self.noise_multiplier, self.value_range[1], self.honest, level - 1, segment.size)
 
     def index(self, user: User) -> int:
-        """A user's roster index."""
+        """A user's roster index.
+
+        Args:
+            user: A name in `users`.
+
+        Returns:
+            The place of the user in the roster, from 0.
+
+        Raises:
+            UsageError: The plan has no such user.
+        """
         try:
             return self._roster[user]
         except (KeyError, TypeError):
@@ -369,17 +393,38 @@ class Plan:
             ) from None
 
     def subgroup_of(self, user: User) -> int:
-        """The index of a user's subgroup."""
+        """The index of a user's subgroup.
+
+        Args:
+            user: A name in `users`.
+
+        Returns:
+            An index into `subgroups`.
+        """
         return self.assignment[self.index(user)]
 
     def blocks_of(self, subgroup: int) -> tuple[PlannedBlock, ...]:
-        """The block in which a subgroup codes each segment, in the order of the segments."""
+        """The block in which a subgroup codes each segment, in the order of the segments.
+
+        Args:
+            subgroup: An index into `subgroups`.
+
+        Returns:
+            A block for each segment.
+        """
         return tuple(
             next(block for block in segment.blocks if subgroup in block.subgroups) for segment in self.segments
         )
 
     def cells(self, subgroup: int) -> tuple[Cell, ...]:
-        """What a user of this subgroup sends, in order: a cell a segment, and one more for metrics."""
+        """What a user of this subgroup sends, in order: a cell a segment, and one more for metrics.
+
+        Args:
+            subgroup: An index into `subgroups`.
+
+        Returns:
+            The cells in the order in which they are sent.
+        """
         if subgroup not in self._cells:
             cells = [
                 Cell(segment=at, start=segment.start, stop=segment.stop, block=block, lanes=self.lanes)
@@ -410,30 +455,72 @@ class Plan:
         return self._guarded[0]
 
     def lost_subgroups(self, survivors: Iterable[User]) -> frozenset[int]:
-        """The subgroups of which nobody is among the survivors."""
+        """The subgroups of which nobody is among the survivors.
+
+        Args:
+            survivors: Names in `users`.
+
+        Returns:
+            Indices into `subgroups`.
+        """
         alive = {self.index(user) for user in survivors}
         return frozenset(index for index, subgroup in enumerate(self.subgroups) if alive.isdisjoint(subgroup.members))
 
     # --- guarantees ---------------------------------------------------------------------------------------------
 
     def robustness(self, survivors: Collection[User] | None = None) -> Robustness:
-        """Inference robustness, saying whether it is exact or a lower bound."""
+        """Inference robustness, saying whether it is exact or a lower bound.
+
+        Args:
+            survivors: Names in `users`; everybody unless given.
+
+        Returns:
+            The value, as a fraction, and whether it is exact.
+        """
         return self.design.robustness(() if survivors is None else self.lost_subgroups(survivors))
 
     def inference_robustness(self, survivors: Collection[User] | None = None) -> float:
-        """The smallest fraction of segments in which the sum of any proper set of subgroups stays hidden."""
+        """The smallest fraction of segments in which the sum of any proper set of subgroups stays hidden.
+
+        Args:
+            survivors: Names in `users`; everybody unless given.
+
+        Returns:
+            A number from 0 to 1; a lower bound where `robustness` says so.
+        """
         return float(self.robustness(survivors))
 
     def byzantine_tolerance(self, survivors: Collection[User] | None = None) -> int:
-        """How many faulty users, one a subgroup at worst, leave the median of every segment to sound blocks."""
+        """How many faulty users, one a subgroup at worst, leave the median of every segment to sound blocks.
+
+        Args:
+            survivors: Names in `users`; everybody unless given.
+
+        Returns:
+            A number of users.
+        """
         return self.design.byzantine_tolerance(() if survivors is None else self.lost_subgroups(survivors))
 
     def leak_probability(self, dropout: float | None = None) -> LeakProbability:
-        """Theorem 3's leak at a dropout rate (the plan's own unless given)."""
+        """Theorem 3's leak at a dropout rate.
+
+        Args:
+            dropout: The fraction of users who drop out in a round; the plan's own unless given.
+
+        Returns:
+            The probabilities for one subgroup, for any, and for a block.
+        """
         return chances.leak_probability(self.design, self._sizes(), self._rate(dropout))
 
     def failure_probability(self, dropout: float | None = None) -> float:
-        """The probability that a round ends with an error because no admissible survivor set is left."""
+        """The probability that a round ends with an error because no admissible survivor set is left.
+
+        Args:
+            dropout: The fraction of users who drop out in a round; the plan's own unless given.
+
+        Returns:
+            The probability, an upper bound where `Design.tolerated_losses` is one.
+        """
         return chances.failure_probability(
             self.design,
             self._sizes(),

@@ -34,7 +34,12 @@ _MAX_COMPONENTS = 6  # up to here every cut of the components is tried, beyond i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Robustness:
-    """An inference robustness: exact, or (`exact` false) a proven lower bound."""
+    """An inference robustness: exact, or (`exact` false) a proven lower bound.
+
+    Args:
+        value: The least fraction of segments in which a set of subgroups stays hidden.
+        exact: Whether it is that fraction itself, not only a bound.
+    """
 
     value: Fraction
     exact: bool = True

@@ -36,8 +36,13 @@ FAILURE_BITS = 20
 class SharingGraph:
     """Whose shares each user holds, and how many shares rebuild a secret.
 
-    `order` is the ring that neighbours are counted on; it is empty for the complete graph. A dealer always keeps a
-    share of its own, which it gives when it survives.
+    A dealer always keeps a share of its own, which it gives when it survives.
+
+    Args:
+        users: How many there are.
+        neighbours: How many others hold shares of each.
+        threshold: How many shares rebuild a secret.
+        order: The ring that neighbours are counted on, as roster indices; empty for the complete graph.
     """
 
     users: int
@@ -52,7 +57,14 @@ class SharingGraph:
         return not self.order
 
     def holders(self, user: int) -> tuple[int, ...]:
-        """Roster indices of the other users who hold shares of `user`'s secrets, in rising order."""
+        """The other users who hold shares of a user's secrets.
+
+        Args:
+            user: The user's roster index.
+
+        Returns:
+            Their roster indices, in rising order.
+        """
         if self.complete:
             return tuple(other for other in range(self.users) if other != user)
         if not self._places:
@@ -64,17 +76,45 @@ class SharingGraph:
 
 
 def majority(users: int, colluders: int = 0) -> int:
-    """floor((N+c)/2) + 1: two sets of this size share an honest user though c users collude."""
+    """floor((N+c)/2) + 1: two sets of this size share an honest user though c users collude.
+
+    Args:
+        users: N, how many there are.
+        colluders: c, how many of them may collude with the server.
+
+    Returns:
+        The size.
+    """
     return (users + colluders) // 2 + 1
 
 
 def complete_graph(users: int, colluders: int = 0) -> SharingGraph:
-    """Everybody shares with everybody; a majority rebuilds."""
+    """Everybody shares with everybody; a majority rebuilds.
+
+    Args:
+        users: How many there are.
+        colluders: How many of them may collude with the server.
+
+    Returns:
+        The graph, with the majority as its threshold.
+    """
     return SharingGraph(users=users, neighbours=users - 1, threshold=majority(users, colluders))
 
 
 def sparse_graph(order: Sequence[int], neighbours: int, threshold: int) -> SharingGraph:
-    """The ring graph on users in the given (random) order."""
+    """The ring graph on users in the given (random) order.
+
+    Args:
+        order: Roster indices in the order of the ring.
+        neighbours: k, an even number of them.
+        threshold: t, how many shares rebuild a secret.
+
+    Returns:
+        The graph.
+
+    Raises:
+        UsageError: The order is no permutation, or k and t do not fit it.
+    """
     users = len(order)
     if neighbours % 2 or not 2 <= neighbours < users or sorted(order) != list(range(users)):
         raise UsageError(
@@ -85,12 +125,24 @@ def sparse_graph(order: Sequence[int], neighbours: int, threshold: int) -> Shari
 
 
 def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_server: bool = False) -> tuple[int, int]:
-    """The smallest even k, and t, for N users of whom the fractions `corrupt` are malicious and `dropped` drop out.
+    """The smallest even k, and t, for N users of whom some are malicious and some drop out.
 
     Guarantees: except with probability 2^-40 the honest survivors stay connected and no user has t corrupt holders;
-    except with 2^-20 every user keeps t holders who answer. t is more than half of k, however few users may be corrupt
-    by the bounds. `malicious_server` asks for the threshold that a server
-    cannot reach twice with different answers (Bell et al.'s semi-malicious model), plain false for a curious one.
+    except with 2^-20 every user keeps t holders who answer. t is more than half of k, however few users may be
+    corrupt by the bounds.
+
+    Args:
+        users: N, how many there are.
+        corrupt: The fraction of them who may be malicious.
+        dropped: The fraction who drop out.
+        malicious_server: Ask for a threshold that a server cannot reach twice with different answers (the
+            semi-malicious model of Bell et al.).
+
+    Returns:
+        k, the neighbours of each user, and t, the threshold.
+
+    Raises:
+        UsageError: No k below N does, or the fractions make no sense.
     """
     if users < 3 or not (0 <= corrupt < 1 and 0 <= dropped < 1 and corrupt + dropped < 1):
         raise UsageError(f"no sharing graph for {users} users with {corrupt:g} corrupt and {dropped:g} dropped")

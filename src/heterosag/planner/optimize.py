@@ -17,7 +17,12 @@ __all__ = ["Proposal", "Relaxation", "best", "trade_off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaxation:
-    """What relaxing one requirement would buy: the error bound with it."""
+    """What relaxing one requirement would buy.
+
+    Args:
+        what: The requirement, relaxed.
+        error: The error bound of the best plan with it.
+    """
 
     what: str
     error: float

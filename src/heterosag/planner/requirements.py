@@ -80,5 +80,12 @@ class Requirements:
         return max(math.ceil(self.corrupt * len(self.rates)), self.min_survivors - 2)
 
     def budget(self, rate: float) -> float:
-        """The bits that a user with this rate may upload."""
+        """The bits that a user with this rate may upload.
+
+        Args:
+            rate: Mb/s.
+
+        Returns:
+            Bits until the deadline, or those of the requirement itself.
+        """
         return float(self.bits) if self.bits is not None else rate * 1e6 * (self.deadline or 0.0)

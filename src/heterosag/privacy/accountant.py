@@ -38,7 +38,15 @@ _SET_ASIDE = 0.1  # of a filter's delta, for failures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacySpent:
-    """What composed rounds cost: epsilon at delta, the number of rounds, and the order that shows it."""
+    """What composed rounds cost: epsilon at delta, the number of rounds, and the order that shows it.
+
+    Args:
+        epsilon: What was spent.
+        delta: At which delta.
+        num_releases: How many rounds.
+        accounting_method: How they were composed.
+        optimal_order: The order that shows it, None where nothing was spent.
+    """
 
     epsilon: float
     delta: float

@@ -231,7 +231,15 @@ def _clip_cost(noisy: NoisyRound, order: float) -> float:
 
 
 def overhead(order: float, delta: float) -> float:
-    """What a divergence of this order adds up to epsilon with, at this delta."""
+    """What a divergence of this order adds up to epsilon with, at this delta.
+
+    Args:
+        order: The divergence's order.
+        delta: Above 0, below 1.
+
+    Returns:
+        What is added to the divergence.
+    """
     return math.log1p(-1.0 / order) - math.log(order * delta) / (order - 1.0)
 
 
@@ -239,6 +247,13 @@ def cheapest_order(price: Callable[[float], float], guess: float) -> tuple[float
     """The least price among `ORDERS`, and its order: from a guess on, in steps that become smaller.
 
     Whatever order is found, its price is a valid one; the search only saves time.
+
+    Args:
+        price: The price of an order.
+        guess: Where to begin.
+
+    Returns:
+        The price and its order.
     """
     prices: dict[int, float] = {}
 
@@ -259,7 +274,18 @@ def cheapest_order(price: Callable[[float], float], guess: float) -> tuple[float
 
 
 def check_delta(delta: float, failures: float = 0.0) -> float:
-    """What is left of delta after the failures that are added to it."""
+    """What is left of delta after the failures that are added to it.
+
+    Args:
+        delta: What is allowed.
+        failures: Probabilities that the bound does not hold at all.
+
+    Returns:
+        What is left.
+
+    Raises:
+        UsageError: Delta is no probability, or nothing is left of it.
+    """
     if not 0.0 < delta < 1.0:
         raise UsageError(f"delta is above 0 and below 1, not {delta!r}")
     if failures >= delta:

@@ -18,9 +18,14 @@ __all__ = ["DecodedBlock", "find_fault", "find_metric_fault", "join_blocks"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedBlock:
-    """The sum of a block's survivors: elements in the block's ring, auxiliary lanes by name.
+    """The sum of a block's survivors.
 
-    `fault` says why honest users cannot have made it, None if they can. A faulty block's numbers mean nothing.
+    Args:
+        block: The block, as it was planned.
+        survivors: How many there are.
+        elements: The sums, in the block's ring.
+        auxiliary: The sums of the auxiliary lanes, by name.
+        fault: Why honest users cannot have made it, None if they can. A faulty block's numbers mean nothing.
     """
 
     block: PlannedBlock

@@ -25,10 +25,26 @@ class Budget(Protocol):
     """Remembers, for good, what rounds cost one user."""
 
     def check(self, plan: Plan, policy: Policy) -> None:
-        """Raise `BudgetError` if a round of this plan would exceed the policy."""
+        """Refuse a round that would exceed the policy.
+
+        Args:
+            plan: The plan of the round.
+            policy: What this client allows.
+
+        Raises:
+            BudgetError: It would.
+        """
 
     def charge(self, plan: Plan, policy: Policy) -> None:
-        """Persist the charge of a round before returning, or raise `BudgetError` if it would exceed the policy."""
+        """Persist the charge of a round before returning.
+
+        Args:
+            plan: The plan of the round.
+            policy: What this client allows.
+
+        Raises:
+            BudgetError: It would exceed the policy.
+        """
 
 
 class MemoryBudget:
@@ -52,16 +68,39 @@ class MemoryBudget:
         self._charges: Charges = []
 
     def check(self, plan: Plan, policy: Policy) -> None:
-        """Raise `BudgetError` if a round of this plan would exceed the policy."""
+        """Refuse a round that would exceed the policy.
+
+        Args:
+            plan: The plan of the round.
+            policy: What this client allows.
+
+        Raises:
+            BudgetError: It would.
+        """
         add_charge(self._charges, plan, policy)
 
     def charge(self, plan: Plan, policy: Policy) -> None:
-        """Keep the charge of a round, or raise `BudgetError` if it would exceed the policy."""
+        """Keep the charge of a round.
+
+        Args:
+            plan: The plan of the round.
+            policy: What this client allows.
+
+        Raises:
+            BudgetError: It would exceed the policy.
+        """
         self._charges = add_charge(self._charges, plan, policy)
 
 
 def event_of(plan: Plan) -> NoisyRound:
-    """A round of a plan as a client charges it: where a plan may fail, the failure counts once for every plan."""
+    """A round of a plan as a client charges it: where a plan may fail, the failure counts once for every plan.
+
+    Args:
+        plan: The plan of the round.
+
+    Returns:
+        What the accountant takes.
+    """
     event = NoisyRound.of(plan)
     if not event.failure_probability:
         return event

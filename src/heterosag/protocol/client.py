@@ -232,7 +232,11 @@ class Client(Secret):
     def advertise(self, *, secrets: RoundSecrets | None = None) -> bytes:
         """Phase 0: this round's public keys, signed with an identity.
 
-        `secrets` is for test vectors; they come from the system's entropy unless given.
+        Args:
+            secrets: For test vectors; they come from the system's entropy unless given.
+
+        Returns:
+            The advertisement.
         """
 
         def step(state: Any) -> tuple[Any, bytes]:
@@ -245,7 +249,12 @@ class Client(Secret):
     def share(self, message: bytes, *, polynomials: Polynomials | None = None) -> bytes:
         """Phase 1: answer the roster with shares of this user's secrets, each sealed for its holder.
 
-        `polynomials` is for test vectors.
+        Args:
+            message: The roster.
+            polynomials: For test vectors.
+
+        Returns:
+            The sealed shares.
         """
 
         def step(state: Any) -> tuple[Any, bytes]:
@@ -267,11 +276,21 @@ class Client(Secret):
     ) -> bytes:
         """Phase 2: answer the inbox with the masked vector. One vector a round.
 
-        `vector` has the plan's dimension; `weight` is an integer up to its weight bound; `metrics` has its metrics.
-        An `Update`, which was checked when it was made, stands for all three.
-        `parallel_map` runs the pieces of a large vector: `heterosag.simulation.workers.all_cores()` for every core.
-        `rounding` is for simulations and test vectors, `clip=False` for playing a malicious user; a deployment gives
-        neither.
+        Args:
+            message: The inbox.
+            vector: It has the plan's dimension. An `Update`, which was checked when it was made, stands for weight and
+                metrics too.
+            weight: An integer from 1 to the plan's `max_weight`.
+            metrics: The plan's metrics, by name.
+            rounding: For simulations and test vectors; a deployment gives none.
+            clip: False to play a malicious user; a deployment leaves it.
+            parallel_map: Runs the pieces of a large vector: `heterosag.simulation.workers.all_cores()` for every core.
+
+        Returns:
+            The masked vector.
+
+        Raises:
+            UsageError: The update does not fit the plan, another one was masked before, or the round is not settled.
         """
 
         if self._policy.max_epsilon is not None and (rounding is not None or not clip):
@@ -303,14 +322,28 @@ class Client(Secret):
         return reply
 
     def agree(self, message: bytes) -> bytes:
-        """Phase 3, with identities only: sign the survivor set, once."""
+        """Phase 3, with identities only: sign the survivor set, once.
+
+        Args:
+            message: The survivor set.
+
+        Returns:
+            The signature.
+        """
         guard = self._counted()
         reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log, guard))
         self._forget_vector()
         return reply
 
     def unmask(self, message: bytes) -> bytes:
-        """Phase 4: release one share of every dealer, of sigma_self if it survived and of sigma_mask if not, once."""
+        """Phase 4: release one share of every dealer, of sigma_self if it survived and of sigma_mask if not, once.
+
+        Args:
+            message: The survivors, signed by a quorum where there are identities.
+
+        Returns:
+            The shares.
+        """
         masked = isinstance(self._state, Masked) and self._state.base.identity is None
         event = "unmask, without identities" if masked and self.phase is ClientPhase.MASKED else "unmask"
         guard = self._counted()

@@ -43,11 +43,25 @@ class RoundId:
             raise UsageError("a session has 1 to 64 bytes, a model digest 32, and a round's number is below 2^64")
 
     def context(self, plan: Plan) -> bytes:
-        """c0: what the round's first messages are bound to, whatever its value range and model will be."""
+        """c0: what the round's first messages are bound to, whatever its value range and model will be.
+
+        Args:
+            plan: The plan of the round.
+
+        Returns:
+            32 bytes.
+        """
         return digest("context/round", index_bytes(WIRE_VERSION, self.number), plan.frame, self.session)
 
     def content(self, plan: Plan) -> tuple[Plan, bytes]:
-        """What is masked: the plan, or what is left of it where metrics alone are summed; and what c2 says of it."""
+        """What is masked: the plan, or what is left of it where metrics alone are summed; and what c2 says of it.
+
+        Args:
+            plan: The plan of the round.
+
+        Returns:
+            The plan of what is masked, and the name that c2 binds.
+        """
         if self.metrics_only:
             return plan.only_metrics(), digest("context/metrics", self.model)
         return plan, self.model

@@ -44,7 +44,12 @@ _Step = Literal["commit", "reveal", "finish", "done", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charter:
-    """Who enrols in which epoch, and for what: a plan in listed order, whose users are assigned anew."""
+    """Who enrols in which epoch, and for what.
+
+    Args:
+        epoch: Bytes that no other try has.
+        plan: A plan in listed order, whose users are assigned anew.
+    """
 
     epoch: bytes
     plan: Plan
@@ -61,7 +66,18 @@ class Charter:
         return hashing.digest("context/charter", hashing.index_bytes(wire.WIRE_VERSION), self.plan.digest, self.epoch)
 
     def without(self, users: Collection[User], epoch: bytes) -> Charter:
-        """The charter of the next try, without these users; a `PlanError` where too few are left for a plan."""
+        """The charter of the next try, without these users.
+
+        Args:
+            users: Who did not answer.
+            epoch: Bytes that no other try has.
+
+        Returns:
+            The charter.
+
+        Raises:
+            PlanError: Too few are left for a plan.
+        """
         arguments = self.plan.arguments()
         gone = {self.plan.users[self.plan.index(user)] for user in users}
         kept, sizes, first = [], [], 0
@@ -80,7 +96,15 @@ class Charter:
         return Charter(epoch=epoch, plan=Plan.build(**arguments))
 
     def settle(self, commitments: bytes, nonces: Collection[bytes]) -> Plan:
-        """The plan that everybody arrives at: `commitments` is their context, the nonces in roster order."""
+        """The plan that everybody arrives at.
+
+        Args:
+            commitments: The context of everybody's commitments.
+            nonces: Everybody's nonce, in roster order.
+
+        Returns:
+            The plan.
+        """
         seed = hashing.digest("enrol/seed", commitments, *nonces)
         return Plan.build(**self.plan.arguments() | {"assignment_seed": seed})
 
@@ -120,9 +144,15 @@ class _Saved(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 class Enrolling(Secret):
     """One user in one enrolment: `commit`, `reveal`, `finish`. Without I/O, as a client is.
 
-    - `identity`, `directory`, `policy`, `release_log`: as for a `Client`; the nonce is revealed once per charter.
-    - `after`: the charter of an enrolment that failed before; a new one must have fewer of its users.
-    - `level`: the quantizer level of this user's class; a charter that says otherwise is refused.
+    Args:
+        charter: Who enrols, and for what.
+        user: This user.
+        identity: As for a `Client`.
+        directory: As for a `Client`.
+        policy: As for a `Client`.
+        release_log: As for a `Client`; the nonce is revealed once per charter.
+        after: The charter of an enrolment that failed before; a new one must have fewer of its users.
+        level: The quantizer level of this user's class; a charter that says otherwise is refused.
     """
 
     def __init__(
@@ -190,6 +220,9 @@ class Enrolling(Secret):
 
         Raises:
             UsageError: The bytes were cut or changed, or belong to another charter or user.
+
+        Returns:
+            The enrolment.
         """
         enrolling = cls(charter, user, **options)
         try:
@@ -206,18 +239,42 @@ class Enrolling(Secret):
         return enrolling
 
     def commit(self, *, nonce: bytes | None = None) -> bytes:
-        """A signed commitment to a nonce. `nonce` is for test vectors; it comes from the system's entropy else."""
+        """A signed commitment to a nonce.
+
+        Args:
+            nonce: For test vectors; it comes from the system's entropy unless given.
+
+        Returns:
+            The commitment.
+
+        Raises:
+            UsageError: A nonce of another length was given.
+        """
         drawn = token_bytes(NONCE_SIZE) if nonce is None else nonce
         if len(drawn) != NONCE_SIZE:
             raise UsageError(f"a nonce has {NONCE_SIZE} bytes, not {len(drawn)}")
         return self._answer("commit", "reveal", lambda: self._commit(drawn))
 
     def reveal(self, message: bytes) -> bytes:
-        """Check everybody's signed commitment, then reveal the nonce, once."""
+        """Check everybody's signed commitment, then reveal the nonce, once.
+
+        Args:
+            message: Everybody's commitments.
+
+        Returns:
+            The nonce.
+        """
         return self._answer("reveal", "finish", lambda: self._reveal(message), message)
 
     def finish(self, message: bytes) -> Plan:
-        """Check everybody's nonce, and work out the plan."""
+        """Check everybody's nonce, and work out the plan.
+
+        Args:
+            message: Everybody's nonces.
+
+        Returns:
+            The plan that they give.
+        """
         return self._answer("finish", "done", lambda: self._finish(message), message)
 
     def _commit(self, nonce: bytes) -> bytes:
@@ -294,7 +351,12 @@ class Enrolling(Secret):
 
 
 class Enrolment:
-    """The server's side: `receive` users' messages, `close` a phase. When to close is the caller's business."""
+    """The server's side: `receive` users' messages, `close` a phase. When to close is the caller's business.
+
+    Args:
+        charter: Who enrols, and for what.
+        directory: Everybody's public key.
+    """
 
     def __init__(self, charter: Charter, *, directory: Mapping[User, bytes]) -> None:
         missing = [user for user in charter.plan.users if user not in directory]
@@ -316,7 +378,16 @@ class Enrolment:
         return self._plan
 
     def receive(self, user: User, data: bytes) -> None:
-        """Take a user's message; an identical duplicate changes nothing, another one is refused by name."""
+        """Take a user's message; an identical duplicate changes nothing.
+
+        Args:
+            user: Who sent it, as the transport knows.
+            data: The message.
+
+        Raises:
+            FaultyUserError: No honest user sends this; it names the user.
+            UsageError: The enrolment is over.
+        """
         plan, index = self.charter.plan, self.charter.plan.index(user)
         if self._phase == "commit":
             own = wire.decode(wire.NonceCommitment, data, plan=plan, sender=user)
@@ -337,7 +408,15 @@ class Enrolment:
             raise UsageError(f"the enrolment is over: {self._phase}")
 
     def close(self) -> dict[User, bytes]:
-        """End the phase and return what everybody gets next; a `WithheldError` names who did not answer."""
+        """End the phase.
+
+        Returns:
+            What everybody gets next.
+
+        Raises:
+            WithheldError: It names who did not answer.
+            UsageError: The enrolment is over.
+        """
         plan = self.charter.plan
         if self._phase == "commit":
             self._everybody(self._commitments, "commitment")

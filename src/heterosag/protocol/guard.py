@@ -14,7 +14,18 @@ class Guard(Protocol):
     """Looks at survivor sets, as roster indices."""
 
     def check(self, survivors: frozenset[int]) -> None:
-        """Raise an `ExposedUsersError` if sums over this set, with those before, would expose too few users."""
+        """Refuse a set whose sums, with those before, would expose too few users.
+
+        Args:
+            survivors: Roster indices.
+
+        Raises:
+            ExposedUsersError: They would.
+        """
 
     def note(self, survivors: frozenset[int]) -> None:
-        """Sums over this set are about to be learned, or could be."""
+        """Sums over this set are about to be learned, or could be.
+
+        Args:
+            survivors: Roster indices.
+        """

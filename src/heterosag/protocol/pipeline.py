@@ -49,7 +49,13 @@ _SETUP = (Phase.ADVERTISE, Phase.SHARE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A message of one round on a trip: the round's number, the phase, and the message."""
+    """A message of one round on a trip.
+
+    Args:
+        number: The round's number.
+        phase: The phase that it opens or answers.
+        message: The message itself.
+    """
 
     number: int
     phase: Phase
@@ -58,7 +64,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A user's answer to a part, or why it refused it."""
+    """A user's answer to a part, or why it refused it.
+
+    Args:
+        number: The round's number.
+        phase: The phase of the part.
+        message: The answer; empty where it was refused.
+        error: Why it was refused, None if it was not.
+    """
 
     number: int
     phase: Phase
@@ -136,7 +149,13 @@ class ServerPipeline:
         return prepared
 
     def settle(self, plan: Plan, *, model: bytes = bytes(DIGEST_SIZE), metrics_only: bool = False) -> None:
-        """Give the round its value range and model: a prepared one at once, another before its share phase closes."""
+        """Give the round its value range and model: a prepared one at once, another before its share phase closes.
+
+        Args:
+            plan: The plan with the round's value range.
+            model: As in `RoundId`.
+            metrics_only: As in `RoundId`.
+        """
         round_id = RoundId(session=self.session, number=self.number, model=model, metrics_only=metrics_only)
         self.server.settle(plan, round_id)
         if not self._messages:  # a round that was prepared
@@ -147,7 +166,14 @@ class ServerPipeline:
         self._ahead.clear()
 
     def send(self) -> dict[User, list[Part]]:
-        """What this trip carries to each user."""
+        """What this trip carries to each user.
+
+        Returns:
+            The parts for each user.
+
+        Raises:
+            UsageError: A prepared round is not settled yet.
+        """
         server = self.server
         if not self._messages:
             raise UsageError("a round that was prepared is settled before anything is sent")
@@ -159,7 +185,16 @@ class ServerPipeline:
         return parts
 
     def receive(self, user: User, number: int, message: bytes) -> bool:
-        """Take a user's answer to a part, as `Server.receive` does; False where its round is gone."""
+        """Take a user's answer to a part, as `Server.receive` does.
+
+        Args:
+            user: Who sent it.
+            number: The number of the part's round.
+            message: The answer.
+
+        Returns:
+            As `Server.receive`; False too where the round is gone.
+        """
         for server in (self.server, *self._ahead):
             if self._numbers[server] == number:
                 return server.receive(user, message)

@@ -18,7 +18,16 @@ class ReleaseLog(Protocol):
     """Remembers, for good, the first claim under each context and kind."""
 
     def claim(self, context: bytes, kind: str, value: bytes) -> None:
-        """Persist the claim, or raise `FaultyServerError` if another value was claimed before."""
+        """Persist a claim.
+
+        Args:
+            context: What it is claimed under.
+            kind: What is done once: share, mask, sign, unmask, commit or reveal.
+            value: What it is done with.
+
+        Raises:
+            FaultyServerError: Another value was claimed before.
+        """
 
 
 class MemoryReleaseLog:
@@ -28,6 +37,15 @@ class MemoryReleaseLog:
         self._claims: dict[tuple[bytes, str], bytes] = {}
 
     def claim(self, context: bytes, kind: str, value: bytes) -> None:
-        """Keep the first value of each context and kind; refuse another one."""
+        """Keep the first value of each context and kind.
+
+        Args:
+            context: What it is claimed under.
+            kind: What is done once.
+            value: What it is done with.
+
+        Raises:
+            FaultyServerError: Another value was claimed before.
+        """
         if self._claims.setdefault((context, kind), value) != value:
             raise FaultyServerError(f"asked a second time, for something else, to {kind} under one context")

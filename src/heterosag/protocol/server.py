@@ -54,7 +54,14 @@ _MOST_REFUSALS = 8  # recorded for each user and phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A message that was refused: whose, in which phase, and why. The message itself is not kept."""
+    """A message that was refused. The message itself is not kept.
+
+    Args:
+        user: Whose it was.
+        phase: In which phase it came.
+        kind: The class of the error.
+        problem: Why it was refused.
+    """
 
     user: User
     phase: ServerPhase
@@ -64,10 +71,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """What the server learns: who survived, and the sums of every segment's blocks (and of the metrics').
+    """What the server learns: who survived, and the sums of every segment's blocks.
 
-    `faulty` users dealt false shares: leave them out of the next rounds. Their subgroups' blocks say so where their
-    secrets could not be rebuilt.
+    Args:
+        survivors: Whose vectors are in the sums.
+        segments: The decoded blocks of each segment.
+        metrics: The sums of the metrics, None where the plan has none.
+        faulty: Users who dealt false shares: leave them out of the next rounds. Their subgroups' blocks say so where
+            their secrets could not be rebuilt.
     """
 
     survivors: tuple[User, ...]
@@ -419,10 +430,19 @@ class Server:
         return True
 
     def receive(self, user: User, data: bytes) -> bool:
-        """Take a user's message. True if it counts now, False if it is late or an identical duplicate.
+        """Take a user's message.
 
-        A message that no honest user sends raises an error that names the user; it is recorded in `refusals` and
-        changes nothing else.
+        A message that no honest user sends is recorded in `refusals` and changes nothing else.
+
+        Args:
+            user: Who sent it, as the transport knows.
+            data: The message.
+
+        Returns:
+            True if it counts now, False if it is late or an identical duplicate.
+
+        Raises:
+            FaultyUserError: No honest user sends this; it names the user.
         """
         index = self.plan.index(user)
         state = self._state
@@ -452,9 +472,14 @@ class Server:
             self.refusals.append(Refusal(user=user, phase=self.phase, kind=kind, problem=problem))
 
     def close(self) -> dict[User, bytes]:
-        """End the phase with what has arrived, and return the next messages by user (none when the round is done).
+        """End the phase with what has arrived.
 
-        Raises and fails the round, by name, when no admissible set of users is left or a fault cannot be worked around.
+        Returns:
+            The next messages by user; none when the round is done.
+
+        Raises:
+            TooFewSurvivorsError: No admissible set of users is left. The round has failed.
+            UsageError: The round is over.
         """
         state = self._state
         if not isinstance(state, _State):
@@ -470,7 +495,14 @@ class Server:
         return self._encode(messages)
 
     def abandon(self, why: str = "the server gave the round up") -> AbandonedRoundError:
-        """Give the round up; a restarted server does the same to every round it knows of. Returns what to raise."""
+        """Give the round up; a restarted server does the same to every round it knows of.
+
+        Args:
+            why: The reason that users are told.
+
+        Returns:
+            What to raise.
+        """
         if isinstance(self._state, _State):
             self._fail()
         return AbandonedRoundError(why)

@@ -102,21 +102,46 @@ def make_admissible(plan: Plan, alive: Iterable[int], *, dealers: Iterable[int] 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Either the survivors whose exact sum the round returns, or the error it ends with and the phase it ends in."""
+    """Either the survivors whose exact sum the round returns, or the error it ends with.
+
+    Args:
+        survivors: The users; nobody where the round fails.
+        error: Why it fails, None if it does not.
+        phase: The phase it ends in, None if it does not fail.
+    """
 
     survivors: tuple[User, ...] = ()
     error: TooFewSurvivorsError | None = None
     phase: Phase | None = None
 
     def unwrap(self) -> tuple[User, ...]:
-        """The survivors, or the error raised."""
+        """The survivors, or the error raised.
+
+        Returns:
+            The survivors.
+
+        Raises:
+            TooFewSurvivorsError: The round fails.
+        """
         if self.error is not None:
             raise self.error
         return self.survivors
 
 
 def outcome(plan: Plan, dropped: Mapping[User, Phase | str] | None = None, *, identities: bool = False) -> Outcome:
-    """What a round ends with when each user in `dropped` drops out before sending that phase's message."""
+    """What a round ends with when each user in `dropped` drops out before sending that phase's message.
+
+    Args:
+        plan: The plan.
+        dropped: The phase before which each of these users drops out.
+        identities: Whether users sign, so that the round has the agree phase.
+
+    Returns:
+        How the round ends.
+
+    Raises:
+        UsageError: There is no such user or phase.
+    """
     gone: dict[int, int] = {}
     for user, phase in (dropped or {}).items():
         try:

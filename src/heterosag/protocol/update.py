@@ -24,10 +24,13 @@ _SAMPLES = 4096  # elements of a vector that its checksum keeps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """A vector, its weight and its metrics as a plan takes them; `extent` is its least and greatest element (of a plan
-    without noise).
+    """A vector, its weight and its metrics as a plan takes them. Made by `Update.of`, which checks them.
 
-    Made by `Update.of`, which checks them.
+    Args:
+        vector: The elements.
+        weight: A positive integer.
+        metrics: The plan's metrics, by name.
+        extent: The least and the greatest element (of a plan without noise).
     """
 
     vector: npt.NDArray[np.floating[Any]]
@@ -43,7 +46,20 @@ class Update:
         weight: int = 1,
         metrics: Mapping[str, float] | None = None,
     ) -> Update:
-        """Refuse, before anything is encoded, an update that does not fit the plan."""
+        """An update, checked before anything is encoded.
+
+        Args:
+            plan: The plan that it is for.
+            vector: It has the plan's dimension.
+            weight: An integer from 1 to the plan's `max_weight`.
+            metrics: The plan's metrics, by name.
+
+        Returns:
+            The update.
+
+        Raises:
+            UsageError: It does not fit the plan; the message says why.
+        """
         if vector.shape != (plan.dimension,):
             raise UsageError(
                 f"the plan is for vectors of {plan.dimension} elements, this one has the shape {vector.shape}"
@@ -67,7 +83,14 @@ class Update:
         return cls(vector=vector, weight=weight, metrics=values, extent=extent)
 
     def check_fits(self, plan: Plan) -> None:
-        """Refuse an update that was checked against a plan of another shape."""
+        """Refuse an update that was checked against a plan of another shape.
+
+        Args:
+            plan: The plan of the round.
+
+        Raises:
+            UsageError: The update was checked against a plan of another shape.
+        """
         if (
             self.vector.size != plan.dimension
             or self.weight > plan.max_weight
@@ -80,7 +103,16 @@ def checksum(
     vector: npt.NDArray[Any], weight: int, metrics: Mapping[str, float]
 ) -> tuple[int, bytes, int, dict[str, float]]:
     """Tells updates apart that a program mixes up by mistake, far faster than a hash of all: everything added up, and
-    a hash of some of it. Nothing of the vector is kept."""
+    a hash of some of it. Nothing of the vector is kept.
+
+    Args:
+        vector: The elements.
+        weight: The weight.
+        metrics: The metrics.
+
+    Returns:
+        The sum of its words, a digest of some of them, the weight and the metrics.
+    """
     content = np.ascontiguousarray(vector).reshape(-1).view(np.uint8)
     whole = content.size - content.size % 8
     words = content[:whole].view(np.uint64)

@@ -32,7 +32,12 @@ COLOURS = ("#1b7f79", "#d1495b", "#3d5a98", "#c98b1b", "#6b4d8f", "#5a8f29", "#4
 def draw_design(design: Design, *, classes: list[int] | None = None) -> Figure:
     """The design as a coloured matrix: a row a segment, a column a subgroup, one colour a block.
 
-    `classes` gives each subgroup's class; boundaries between classes are drawn.
+    Args:
+        design: The design.
+        classes: Each subgroup's class; boundaries between classes are drawn.
+
+    Returns:
+        A figure of matplotlib.
     """
     cell = 0.42
     figure = matplotlib_figure(cell * design.subgroups + 1.2, cell * len(design.segments) + 1.1)
@@ -63,7 +68,15 @@ def draw_design(design: Design, *, classes: list[int] | None = None) -> Figure:
 
 
 def to_svg(figure: Figure, *, title: str) -> str:
-    """The figure as SVG text, the same bytes for the same figure."""
+    """The figure as SVG text, the same bytes for the same figure.
+
+    Args:
+        figure: A figure of matplotlib.
+        title: What it shows, in words, for whoever cannot see it.
+
+    Returns:
+        The text.
+    """
     import matplotlib as mpl
 
     out = io.StringIO()
@@ -74,7 +87,18 @@ def to_svg(figure: Figure, *, title: str) -> str:
 
 
 def matplotlib_figure(width: float, height: float) -> Figure:
-    """An empty figure, so many inches wide and high."""
+    """An empty figure, so many inches wide and high.
+
+    Args:
+        width: Inches.
+        height: Inches.
+
+    Returns:
+        A figure of matplotlib.
+
+    Raises:
+        UsageError: It is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -86,7 +110,14 @@ def matplotlib_figure(width: float, height: float) -> Figure:
 
 
 def draw_runs(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
-    """Title, caption and SVG of every figure of a report on these runs."""
+    """Title, caption and SVG of every figure of a report on these runs.
+
+    Args:
+        runs: Records with at least one round each.
+
+    Returns:
+        A dict with `title`, `caption` and `svg` for each figure.
+    """
     return [
         _figure("Accuracy over rounds", "Test accuracy of the global model after each round.", _accuracy_rounds(runs)),
         _figure(

@@ -18,12 +18,27 @@ _WIDEST_DESIGN = 40
 
 
 def write_page(runs: Sequence[RunRecord], path: Path) -> None:
-    """Write the page of some runs."""
+    """Write the page of some runs.
+
+    Args:
+        runs: Records with at least one round each.
+        path: The file; its folder is made.
+    """
     write(path, make_page(runs))
 
 
 def make_page(runs: Sequence[RunRecord]) -> str:
-    """The page as HTML text."""
+    """The page as HTML text.
+
+    Args:
+        runs: Records with at least one round each.
+
+    Returns:
+        A page that needs no other file.
+
+    Raises:
+        UsageError: A run has no round.
+    """
     if not runs or any(not run.rounds for run in runs):
         raise UsageError("a report needs runs with at least one round")
     summaries = [summarise_run(run) for run in runs]

@@ -20,7 +20,16 @@ Watcher = Callable[[dict[str, Any]], None]
 
 @contextmanager
 def watch(rounds: int, done: int = 0, *, silent: bool = False) -> Iterator[Watcher]:
-    """A progress display to be called with every round's line: a bar on a terminal, plain lines elsewhere."""
+    """A progress display to be called with every round's line: a bar on a terminal, plain lines elsewhere.
+
+    Args:
+        rounds: How many there will be.
+        done: How many have been before.
+        silent: Show nothing.
+
+    Yields:
+        A function to call with every round's line.
+    """
     if silent:
         yield _say_nothing
         return
@@ -67,7 +76,14 @@ def _sent_by(line: dict[str, Any], user_class: int) -> float | None:
 
 
 def summarise_run(run: RunRecord) -> dict[str, Any]:
-    """What a run came to, in JSON types."""
+    """What a run came to, in JSON types.
+
+    Args:
+        run: A record; it may go on still.
+
+    Returns:
+        What `heterosag report --json` prints.
+    """
     good = [line for line in run.rounds if line["error"] is None]
     classes = len(run.config["classes"])
     sent = []
@@ -107,7 +123,14 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
 
 
 def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """What runs are compared by: the name of a row, and a cell a run. The terminal and the page show the same."""
+    """What runs are compared by: the name of a row, and a cell a run. The terminal and the page show the same.
+
+    Args:
+        summaries: What `summarise_run` returned.
+
+    Returns:
+        The rows.
+    """
     rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
         ("design, rule", lambda s: f"{s['design']}, {s['rule']}"),
         ("attack", _attack),
@@ -130,7 +153,14 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
 
 
 def compare_runs(runs: Sequence[RunRecord]) -> Table:
-    """Runs side by side."""
+    """Runs side by side.
+
+    Args:
+        runs: Any records.
+
+    Returns:
+        A table of rich.
+    """
     found = [summarise_run(run) for run in runs]
     table = Table("", *(summary["name"] for summary in found))
     for name, cells in summary_rows(found):

@@ -49,7 +49,14 @@ Updates = Mapping[User, Any] | npt.NDArray[np.floating[Any]]
 
 @dataclass(slots=True, kw_only=True)
 class Traffic:
-    """Encoded bytes by phase and user, and seconds by phase: of all users together, and of the server."""
+    """What a round sent, and how long it took.
+
+    Args:
+        sent: Encoded bytes of each user's messages, by phase.
+        received: Encoded bytes of the messages to each user, by phase.
+        user_seconds: Seconds of all users together, by phase.
+        server_seconds: Seconds of the server, by phase.
+    """
 
     sent: dict[str, dict[User, int]] = field(default_factory=dict)
     received: dict[str, dict[User, int]] = field(default_factory=dict)
@@ -240,7 +247,21 @@ def collect(
     metrics: Mapping[User, Mapping[str, float]] | None,
     absent: Mapping[User, Phase],
 ) -> tuple[Layout, dict[User, Update]]:
-    """Everybody's update as a checked vector; users who drop out before masking need none."""
+    """Everybody's update as a checked vector; users who drop out before masking need none.
+
+    Args:
+        plan: The plan of the round.
+        updates: As `aggregate` takes them.
+        weights: As `aggregate` takes them.
+        metrics: As `aggregate` takes them.
+        absent: Who drops out, and before which phase.
+
+    Returns:
+        The layout of the updates, and everybody's update.
+
+    Raises:
+        UsageError: Somebody's update is missing or does not fit the plan.
+    """
     given: dict[User, Any]
     if isinstance(updates, Mapping):
         given = dict(updates)
@@ -287,7 +308,18 @@ def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> 
 
 
 def identities_of(plan: Plan, identities: Mapping[User, Identity] | bool | None) -> dict[User, Identity] | None:
-    """Everybody's identity: as given, fresh ones, or none."""
+    """Everybody's identity: as given, fresh ones, or none.
+
+    Args:
+        plan: The plan of the round.
+        identities: Everybody's, or True for fresh ones.
+
+    Returns:
+        Everybody's identity, None without.
+
+    Raises:
+        UsageError: Somebody has none.
+    """
     if identities is None or identities is False:
         return None
     if identities is True:

@@ -62,11 +62,28 @@ class FileBudget:
         return sum(entry["count"] for entry in self._read()[1])
 
     def check(self, plan: Plan, policy: Policy) -> None:
-        """Raise `BudgetError` if a round of this plan would exceed the policy."""
+        """Refuse a round that would exceed the policy.
+
+        Args:
+            plan: The plan of the round.
+            policy: What this client allows.
+
+        Raises:
+            BudgetError: It would.
+        """
         self._add(self._read()[1], plan, policy)
 
     def charge(self, plan: Plan, policy: Policy) -> None:
-        """Write the charge of a round through to the disk, or raise `BudgetError` if it would exceed the policy."""
+        """Write the charge of a round through to the disk.
+
+        Args:
+            plan: The plan of the round.
+            policy: What this client allows.
+
+        Raises:
+            BudgetError: It would exceed the policy.
+            LocalFileError: The disk does not take it.
+        """
         with locked(self._path.with_suffix(".lock")):
             number, charges = self._read()
             charges = self._add(charges, plan, policy)

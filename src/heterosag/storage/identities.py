@@ -19,7 +19,17 @@ _MOST_DIRECTORY = 64 << 20  # bytes: some hundred thousand users
 
 
 def load_identity(path: Path) -> Identity:
-    """The identity in a private key's file: Ed25519, or derived from the key a Flower node authenticates with."""
+    """The identity in a private key's file: Ed25519, or derived from the key a Flower node authenticates with.
+
+    Args:
+        path: The file, which only its owner may read.
+
+    Returns:
+        The identity.
+
+    Raises:
+        LocalFileError: The file cannot be read, is no key, or others may read it.
+    """
     path = path.expanduser()
     data = _read(path, _MOST_KEY)
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -31,7 +41,17 @@ def load_identity(path: Path) -> Identity:
 
 
 def make_identity(path: Path) -> Identity:
-    """A fresh identity in a new file that only its owner may read; an existing file is never written over."""
+    """A fresh identity in a new file that only its owner may read; an existing file is never written over.
+
+    Args:
+        path: The file, which must not exist.
+
+    Returns:
+        The identity.
+
+    Raises:
+        LocalFileError: The file exists or cannot be made.
+    """
     identity = Identity.generate()
     try:
         handle = os.open(path.expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -47,7 +67,17 @@ def make_identity(path: Path) -> Identity:
 
 
 def load_directory(path: Path) -> dict[User, bytes]:
-    """Everybody's public keys from a JSON file: an object of user ids and keys in hex, each user once."""
+    """Everybody's public keys from a JSON file: an object of user ids and keys in hex, each user once.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Public keys by user.
+
+    Raises:
+        LocalFileError: The file cannot be read or is not one of these; the message says where.
+    """
     path = path.expanduser()
     try:
         keys: dict[User, bytes] = json.loads(_read(path, _MOST_DIRECTORY), object_pairs_hook=_once)

@@ -17,7 +17,11 @@ __all__ = ["FileReleaseLog"]
 
 
 class FileReleaseLog:
-    """Remembers claims in a folder, which it makes. Never delete it while its keys may still be asked for."""
+    """Remembers claims in a folder, which it makes. Never delete it while its keys may still be asked for.
+
+    Args:
+        folder: One of this client's own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -27,7 +31,17 @@ class FileReleaseLog:
             raise LocalFileError(f"cannot keep a release log in {folder}: {error}") from None
 
     def claim(self, context: bytes, kind: str, value: bytes) -> None:
-        """Write the claim through to the disk, or raise `FaultyServerError` if another value was claimed before."""
+        """Write a claim through to the disk.
+
+        Args:
+            context: What it is claimed under.
+            kind: What is done once.
+            value: What it is done with.
+
+        Raises:
+            FaultyServerError: Another value was claimed before.
+            LocalFileError: The disk does not take it.
+        """
         path = self._folder / digest("release", context, kind.encode()).hex()
         fresh = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(8).hex()}")
         try:

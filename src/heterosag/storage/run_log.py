@@ -48,7 +48,15 @@ FAILED: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run as its record tells it: the line of the run, those of its rounds, and that of its end if it has one."""
+    """A run as its record tells it.
+
+    Args:
+        folder: Where it is.
+        config: The run's configuration.
+        plan: The summary of its plan.
+        rounds: A line a round.
+        end: The line of its end, None if it has none yet.
+    """
 
     folder: Path
     config: dict[str, Any]
@@ -63,7 +71,12 @@ class RunRecord:
 
 
 class RunWriter:
-    """Appends to a run's record. Makes the folder; refuses one that holds a run already, unless it goes on with it."""
+    """Appends to a run's record. Makes the folder; refuses one that holds a run already, unless it goes on with it.
+
+    Args:
+        folder: One that holds no run yet.
+        keep_rounds: Go on with the run that it holds, after so many rounds.
+    """
 
     def __init__(self, folder: Path, *, keep_rounds: int | None = None) -> None:
         self.folder = folder
@@ -77,7 +90,12 @@ class RunWriter:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, values: dict[str, Any]) -> None:
-        """Append one line and see it on the disk."""
+        """Append one line and see it on the disk.
+
+        Args:
+            kind: `run`, `round` or `end`.
+            values: The line, in JSON types.
+        """
         self._file.write(json.dumps({"kind": kind, **values}, allow_nan=False) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -107,7 +125,18 @@ def describe_round(
     user_classes: Mapping[User, int],
     classes: int,
 ) -> dict[str, Any]:
-    """What every engine says of a round that ended well: `user_classes` of the survivors, `sent` bytes by phase."""
+    """What every engine says of a round that ended well.
+
+    Args:
+        plan: The plan of the round.
+        combined: What it gave.
+        sent: Bytes by phase and user.
+        user_classes: The survivors' classes.
+        classes: How many classes there are.
+
+    Returns:
+        The values of a line.
+    """
     return {
         "survivors": len(combined.survivors),
         "inference_robustness": combined.inference_robustness,
@@ -131,7 +160,17 @@ def _mean(values: list[int]) -> float | None:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The run in a folder; an error that says what is wrong where there is none."""
+    """The run in a folder; an error that says what is wrong where there is none.
+
+    Args:
+        folder: The folder of a run.
+
+    Returns:
+        The record, without a last line that was cut off.
+
+    Raises:
+        UsageError: The folder holds no run, or its record is damaged; the message says where.
+    """
     lines = _lines(folder / RECORD)
     head = [line for line in lines if line["kind"] == "run"]
     if not head or head[0].get("format") != FORMAT:

@@ -169,12 +169,27 @@ class TrainConfig:
         return check_range(FIRST_RANGE if self.value_range is None else self.value_range)
 
     def rate_of(self, user_class: int, *, download: bool = False) -> float:
-        """A class's rate in Mb/s."""
+        """A class's rate in Mb/s.
+
+        Args:
+            user_class: The class.
+            download: Its download's, not its upload's.
+
+        Returns:
+            Mb/s.
+        """
         rates = (self.download_rates or self.rates) if download else self.rates
         return rates[user_class] if len(rates) > 1 else rates[0]
 
     def learning_rate_at(self, number: int) -> float:
-        """The step size of a round (counted from 1)."""
+        """The step size of a round.
+
+        Args:
+            number: The round's number, from 1.
+
+        Returns:
+            The step size.
+        """
         falling = self.decay > 0 and number > self.decay_start
         return self.learning_rate / (1 + self.decay * number) if falling else self.learning_rate
 
@@ -190,7 +205,17 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
-        """Settings by name; what is not named keeps its default."""
+        """Settings by name.
+
+        Args:
+            values: What is not named keeps its default.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UsageError: There is no such setting, or a value makes no sense.
+        """
         kinds = fields_of(cls)
         unknown = sorted(values.keys() - kinds.keys())
         if unknown:
@@ -201,7 +226,17 @@ class TrainConfig:
 
     @classmethod
     def from_toml(cls, text: str) -> TrainConfig:
-        """Settings from TOML."""
+        """Settings from TOML.
+
+        Args:
+            text: A line a setting.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UsageError: It is no TOML, there is no such setting, or a value makes no sense.
+        """
         try:
             return cls.from_dict(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:

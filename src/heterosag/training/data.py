@@ -32,7 +32,15 @@ _CIFAR_ROW = 1 + 3 * 32 * 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """Samples as float32 with their labels, a training and a test part."""
+    """Samples as float32 with their labels, a training and a test part.
+
+    Args:
+        name: What it is called.
+        train_x: Samples to train on, one along the first axis.
+        train_y: Their labels, from 0.
+        test_x: Samples to judge a model by.
+        test_y: Their labels.
+    """
 
     name: str
     train_x: npt.NDArray[np.float32]
@@ -47,7 +55,18 @@ class DataSet:
 
 
 def load(name: str, folder: str = "") -> DataSet:
-    """A data set by name; a missing or damaged file gets an error that says what to do."""
+    """A data set by name.
+
+    Args:
+        name: `digits`, `mnist`, `fashion-mnist`, `cifar10`, or `openml:NAME`.
+        folder: Where its files are; `HETEROSAG_DATA` unless given.
+
+    Returns:
+        The data set.
+
+    Raises:
+        UsageError: There is no such data set, or a file is missing or damaged; the message says what to do.
+    """
     if name == "digits":
         return _digits()
     if name.startswith("openml:"):
@@ -150,7 +169,19 @@ def _cifar10(folder: Path) -> DataSet:
 
 
 def thin(data: DataSet, samples: int | None, rng: np.random.Generator) -> DataSet:
-    """The data set with only so many training samples, drawn from all; None keeps them all."""
+    """The data set with only some of its training samples.
+
+    Args:
+        data: The data set.
+        samples: How many are drawn from all; None keeps them all.
+        rng: Draws them.
+
+    Returns:
+        The data set.
+
+    Raises:
+        UsageError: It has fewer.
+    """
     if not samples:
         return data
     if samples > len(data.train_y):
@@ -166,6 +197,19 @@ def partition(
 
     iid: shuffled, equal parts. sorted: by label, equal parts in order (the paper's experiment 1). dirichlet: every
     user's mixture of labels is drawn from Dirichlet(alpha) (Hsu et al. 2019), with at least one sample a user.
+
+    Args:
+        labels: The label of each sample.
+        users: How many there are.
+        how: `iid`, `sorted` or `dirichlet`.
+        rng: Draws it.
+        alpha: Of the Dirichlet distribution: the smaller, the more unlike users are.
+
+    Returns:
+        An array of indices for each user.
+
+    Raises:
+        UsageError: There are fewer samples than users.
     """
     if users > len(labels):
         raise UsageError(f"{len(labels)} samples cannot be split over {users} users: use fewer users")

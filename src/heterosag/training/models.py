@@ -69,7 +69,19 @@ _FOR_DATA = {"digits": "digits", "mnist": "mnist", "fashion-mnist": "mnist", "ci
 
 
 def build(name: str, data: str, seed: int) -> nn.Module:
-    """The model called `name` (auto: the one for the data set), initialised as the paper does, from a seed."""
+    """A model, initialised as the paper does, from a seed.
+
+    Args:
+        name: A name in `MODELS`, `package.module:factory`, or `auto` for the one of the data set.
+        data: The data set's name.
+        seed: Of its initial weights.
+
+    Returns:
+        The model.
+
+    Raises:
+        UsageError: There is no such model, or the factory does not make one.
+    """
     chosen = _FOR_DATA.get(data, name) if name == "auto" else name
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -45,7 +45,15 @@ _FLOAT_SIZE = 4
 
 
 def build_plan(config: TrainConfig, dimension: int) -> Plan:
-    """The plan of all users."""
+    """The plan of all users.
+
+    Args:
+        config: The run's settings.
+        dimension: The model's parameters.
+
+    Returns:
+        The plan.
+    """
     return Plan.build(
         classes=config.classes,
         levels=config.levels,
@@ -64,7 +72,15 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
 
 
 def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, list[npt.NDArray[np.int64]]]:
-    """The data that a run of this configuration trains on, and every user's samples of it."""
+    """The data that a run of this configuration trains on, and every user's samples of it.
+
+    Args:
+        config: The run's settings.
+        data_set: The data set that they name.
+
+    Returns:
+        The data set, thinned if they say so, and indices of each user's samples.
+    """
     thin = data.thin(data_set, config.train_samples, _generator(config, "samples"))
     rng = _generator(config, "partition")
     return thin, data.partition(thin.train_y, config.users, config.partition, rng, alpha=config.alpha)
@@ -90,7 +106,14 @@ def _fingerprint(state: _State) -> bytes:
 
 
 class Run:
-    """One training run in a folder: `Run(config, folder).train()`, or `Run.resume(folder).train()` to go on."""
+    """One training run in a folder: `Run(config, folder).train()`, or `Run.resume(folder).train()` to go on.
+
+    Args:
+        config: All of the run's settings.
+        folder: Where its record and checkpoints go.
+        resume: Go on from the folder's last checkpoint.
+        data_set: Saves reading it again.
+    """
 
     def __init__(
         self, config: TrainConfig, folder: Path, *, resume: bool = False, data_set: data.DataSet | None = None
@@ -122,7 +145,18 @@ class Run:
 
     @classmethod
     def resume(cls, folder: Path, *, data_set: data.DataSet | None = None) -> Run:
-        """The run of a folder, from its last checkpoint on. `data_set` saves reading it again."""
+        """The run of a folder, from its last checkpoint on.
+
+        Args:
+            folder: Where it is.
+            data_set: Saves reading it again.
+
+        Returns:
+            The run.
+
+        Raises:
+            UsageError: The folder holds no run to go on with, or its configuration was changed.
+        """
         config = TrainConfig.from_dict(read_run(folder).config)
         written = folder / "config.toml"
         if written.exists() and TrainConfig.from_toml(written.read_text(encoding="utf-8")) != config:
@@ -143,7 +177,11 @@ class Run:
         return self._state.vector
 
     def train(self, progress: Callable[[dict[str, Any]], None] | None = None) -> None:
-        """Run the rounds that are left; an interrupt leaves a checkpoint of the last whole round."""
+        """Run the rounds that are left; an interrupt leaves a checkpoint of the last whole round.
+
+        Args:
+            progress: Called with every round's line.
+        """
         start = time.perf_counter()
         try:
             while self._state.round < self.config.rounds:

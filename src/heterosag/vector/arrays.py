@@ -36,7 +36,17 @@ _EXACT_INTEGER = 1 << 53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One array's place in the vector. `offset` of a tied array is that of the array it is tied to."""
+    """One array's place in the vector.
+
+    Args:
+        name: The array's name.
+        shape: Its shape.
+        dtype: The name of its type.
+        offset: Its first element in the vector; of a tied array, that of the array it is tied to.
+        size: How many elements it has.
+        tied: Whether it shares its memory with an array before it.
+        restore: Makes the array from its elements; the flag rounds integers.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -49,7 +59,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where each array of an update is in the vector, and how it comes back."""
+    """Where each array of an update is in the vector, and how it comes back.
+
+    Args:
+        kind: `dict`, `list`, `tuple` or `array`.
+        slots: A place for each array.
+        dimension: Elements of the vector.
+        dtype: The vector's type.
+        container: Makes a mapping like the one that came.
+    """
 
     kind: str
     slots: tuple[Slot, ...]
@@ -59,7 +77,17 @@ class Layout:
 
     @classmethod
     def of(cls, arrays: Any) -> Layout:
-        """The layout of a dict, list or tuple of arrays, or of one array."""
+        """The layout of a dict, list or tuple of arrays, or of one array.
+
+        Args:
+            arrays: Arrays of numpy or torch.
+
+        Returns:
+            The layout.
+
+        Raises:
+            UsageError: This is none of these, or an array is not of numbers.
+        """
         kind = _kind(arrays)
         slots: list[Slot] = []
         seen: dict[tuple[Any, ...], int] = {}
@@ -90,7 +118,17 @@ class Layout:
         return cls(kind=kind, slots=tuple(slots), dimension=dimension, dtype=dtype, container=container)
 
     def flatten(self, arrays: Any) -> FloatVector:
-        """The arrays as one vector; refuses arrays that do not fit this layout."""
+        """The arrays as one vector.
+
+        Args:
+            arrays: As in `of`.
+
+        Returns:
+            The vector.
+
+        Raises:
+            UsageError: The arrays do not fit this layout.
+        """
         kind = _kind(arrays)
         if kind != self.kind:
             raise UsageError(f"this update is a {kind}, the layout's was a {self.kind}")
@@ -115,6 +153,16 @@ class Layout:
         """The inverse of `flatten`: names, shapes, float types and devices as they came.
 
         Arrays of integers and booleans come back as float64, or rounded to their own type with `round_integers`.
+
+        Args:
+            vector: It has the layout's dimension.
+            round_integers: Round arrays of integers and booleans to their own type.
+
+        Returns:
+            What came, with other values.
+
+        Raises:
+            UsageError: The vector has another size.
         """
         if vector.shape != (self.dimension,):
             raise UsageError(f"this layout has {self.dimension} elements, the vector has the shape {vector.shape}")
