@@ -67,14 +67,14 @@ print("served")
 
 COMPILED = """
 import numpy as np
-from heterosag.vector import _numba
-loop = _numba.find(_numba.pack_planes, _numba.WORTH)
-assert loop is not None and loop is not _numba.pack_planes
-lanes, packed, same = np.arange(64, dtype=np.uint32) * 9999, np.zeros(160, np.uint8), np.zeros(160, np.uint8)
-loop(lanes, 20, packed)
-_numba.pack_planes(lanes, 20, same)
-assert (packed == same).all()
-assert _numba.find(_numba.pack_planes, 10) is None
+from heterosag.vector import _numba, ring
+loop = _numba.find(_numba.pack_bits, _numba.WORTH)
+assert loop is not None and loop is not _numba.pack_bits
+lanes, packed, same = np.arange(64, dtype=np.uint32) % 32, np.zeros(40, np.uint8), np.zeros(40, np.uint8)
+loop(lanes, 5, ring._steps(5), packed)
+_numba.pack_bits(lanes, 5, ring._steps(5), same)
+assert packed.any() and (packed == same).all()
+assert _numba.find(_numba.pack_bits, 10) is None
 print("compiled")
 """
 

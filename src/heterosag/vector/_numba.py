@@ -13,7 +13,17 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["WORTH", "add_planes", "count_below", "find", "hadamard", "pack_planes", "round_down", "round_down_far"]
+__all__ = [
+    "WORTH",
+    "add_bits",
+    "add_planes",
+    "count_below",
+    "find",
+    "hadamard",
+    "pack_bits",
+    "round_down",
+    "round_down_far",
+]
 
 WORTH = 1 << 18
 """Elements from which a vector is worth the second that loading the compiler takes."""
@@ -76,37 +86,30 @@ def count_below(
         out[place] = below
 
 
-def pack_planes(lanes: npt.NDArray[Any], bits: int, packed: npt.NDArray[np.uint8]) -> None:
-    """Pack a vector in planes (see ring.py), from lanes wider than the ring."""
-    kind, count, rest = lanes.dtype.type, lanes.size, bits % 8
-    at, shift = 0, 0
-    for width in (4, 2, 1):
-        if bits // 8 & width:
-            plane = packed[at : at + width * count]
+def pack_bits(lanes: npt.NDArray[Any], bits: int, steps: npt.NDArray[np.uint64], packed: npt.NDArray[np.uint8]) -> None:
+    """Pack elements of fewer than eight bits back to back; `steps` is what ring.py moves fields by."""
+    at = 0
+    words = np.empty(256, dtype=np.uint64)  # eight elements each, which are `bits` bytes
+    fields = words.view(np.uint8)
+    for first in range(0, lanes.size, fields.size):
+        part = lanes[first : first + fields.size]
+        count = (part.size + 7) // 8
+        words[count - 1] = 0
+        for i in range(part.size):
+            fields[i] = part[i]
+        for step in range(3):
+            lower, upper, far = steps[step, 0], steps[step, 1], steps[step, 2]
             for i in range(count):
-                value = lanes[i] >> kind(shift)
-                for k in range(width):
-                    plane[width * i + k] = value >> kind(8 * k) & kind(255)
-            at += width * count
-            shift += 8 * width
-    if rest:
-        for group in range(count // 8):  # eight elements are `rest` bytes
-            word = np.uint64(0)
-            for k in range(8):
-                word |= np.uint64(lanes[8 * group + k] >> kind(shift)) << np.uint64(rest * k)
-            for k in range(rest):
-                packed[at + k] = word >> np.uint64(8 * k) & np.uint64(255)
-            at += rest
-        word = np.uint64(0)
-        for k in range(count % 8):
-            word |= np.uint64(lanes[count - count % 8 + k] >> kind(shift)) << np.uint64(rest * k)
-        for k in range(packed.size - at):
-            packed[at + k] = word >> np.uint64(8 * k) & np.uint64(255)
+                words[i] = words[i] & lower | words[i] >> far & upper
+        for k in range(bits):
+            for i in range(min(count, (packed.size - at - k + bits - 1) // bits)):
+                packed[at + i * bits + k] = words[i] >> np.uint64(8 * k) & np.uint64(255)
+        at += count * bits
 
 
 def add_planes(packed: npt.NDArray[np.uint8], bits: int, total: npt.NDArray[Any]) -> None:
-    """Add a vector packed in planes (see ring.py) to lanes, where sums wrap; for lanes wider than the ring."""
-    kind, count, rest = total.dtype.type, total.size, bits % 8
+    """Add the whole bytes of a vector packed in planes (see ring.py) to lanes wider than the ring, where sums wrap."""
+    kind, count = total.dtype.type, total.size
     at, shift = 0, 0
     for width in (4, 2, 1):
         if bits // 8 & width:
@@ -123,20 +126,33 @@ def add_planes(packed: npt.NDArray[np.uint8], bits: int, total: npt.NDArray[Any]
                     total[i] += kind(plane[i]) << kind(shift)
             at += width * count
             shift += 8 * width
-    if rest:
-        mask = np.uint64((1 << rest) - 1)
-        for group in range(count // 8):  # eight elements are `rest` bytes
-            word = np.uint64(0)
-            for k in range(rest):
-                word |= np.uint64(packed[at + k]) << np.uint64(8 * k)
-            for k in range(8):
-                total[8 * group + k] += kind(word >> np.uint64(rest * k) & mask) << kind(shift)
-            at += rest
-        word = np.uint64(0)
-        for k in range(packed.size - at):
-            word |= np.uint64(packed[at + k]) << np.uint64(8 * k)
-        for k in range(count % 8):
-            total[count - count % 8 + k] += kind(word >> np.uint64(rest * k) & mask) << kind(shift)
+
+
+def add_bits(
+    packed: npt.NDArray[np.uint8],
+    shift: int,
+    bits: int,
+    steps: npt.NDArray[np.uint64],
+    total: npt.NDArray[Any],
+) -> None:
+    """Add what `pack_bits` has packed to lanes, where sums wrap."""
+    kind, at = total.dtype.type, 0
+    words = np.empty(256, dtype=np.uint64)
+    fields = words.view(np.uint8)
+    for first in range(0, total.size, fields.size):
+        part = total[first : first + fields.size]
+        count = (part.size + 7) // 8
+        words[:count] = 0
+        for k in range(bits):
+            for i in range(min(count, (packed.size - at - k + bits - 1) // bits)):
+                words[i] |= np.uint64(packed[at + i * bits + k]) << np.uint64(8 * k)
+        at += count * bits
+        for step in range(2, -1, -1):
+            lower, upper, far = steps[step, 0], steps[step, 1], steps[step, 2]
+            for i in range(count):
+                words[i] = words[i] & lower | (words[i] & upper) << far
+        for i in range(part.size):
+            part[i] += kind(fields[i]) << kind(shift)
 
 
 def hadamard(values: npt.NDArray[np.float64], signs: npt.NDArray[np.int8], factor: float) -> None:

@@ -14,9 +14,9 @@ trailing bits of the last byte are zero, and `unpack` refuses anything else, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,12 +44,11 @@ MAX_BITS = 63
 """Widest ring: a sum fits a signed 64-bit integer, so decoding never needs a wider type."""
 
 Lanes = npt.NDArray[np.unsignedinteger[Any]]
-_Loop = TypeVar("_Loop", bound=Callable[..., None])
 
 _GROUP = 8  # elements: eight of r bits are r whole bytes
 _WORD = 64
 _CHUNK = 1 << 17  # elements, whole groups: intermediate lanes stay in the cache, and calls cost less than the work
-_WIDE = 16  # bits
+_WIDE = 16  # bits; in narrower rings, and where lanes are as wide as the ring, whole arrays are added as fast
 _LANE_DTYPES = ((8, np.dtype("<u1")), (16, np.dtype("<u2")), (32, np.dtype("<u4")), (64, np.dtype("<u8")))
 
 
@@ -95,15 +94,16 @@ def pack_into(lanes: Lanes, bits: int, out: npt.NDArray[np.uint8], *, size: int 
     if bits < lanes.dtype.itemsize * 8 and lanes.size and int(lanes.max()) >> bits:
         raise UsageError(f"an element does not fit in {bits} bits: reduce the vector first")
     lanes = np.ascontiguousarray(lanes, dtype=dtype)
-    if (compiled := _find_loop(_numba.pack_planes, bits, size or lanes.size)) is not None:
-        compiled(lanes, bits, out)
-        return
+    compiled = _numba.find(_numba.pack_bits, size or lanes.size)
     buffer = np.empty(min(lanes.size, _CHUNK), dtype=dtype)
     for start in range(0, lanes.size, _CHUNK):
         values = lanes[start : start + _CHUNK]
         for plane, held in _planes_of(out, bits, lanes.size, start, values.size):
             if not held:
-                plane[:] = _pack_bits(values, bits % 8)[: plane.size]
+                if compiled is not None:
+                    compiled(values, bits % 8, _steps(bits % 8), plane)
+                else:
+                    plane[:] = _pack_bits(values, bits % 8)[: plane.size]
                 continue
             plane.view(f"<u{held}")[:] = values  # its lowest bytes
             if held < dtype.itemsize:
@@ -134,16 +134,16 @@ def add_packed(data: bytes | bytearray | memoryview, bits: int, total: Lanes, *,
 
     `size` as for `pack_into`.
     """
-    if (compiled := _find_loop(_numba.add_planes, bits, size or total.size)) is not None:
-        compiled(np.frombuffer(data, dtype=np.uint8, count=check_packed(data, bits, total.size)), bits, total)
+    whole = _numba.find(_numba.add_planes, size or total.size)
+    rest = _numba.find(_numba.add_bits, size or total.size)
+    if whole is not None and rest is not None and bits > _WIDE and bits % 32:
+        packed = np.frombuffer(data, dtype=np.uint8, count=check_packed(data, bits, total.size))
+        whole(packed, bits, total)
+        if bits % 8:
+            rest(packed[bits // 8 * total.size :], bits - bits % 8, bits % 8, _steps(bits % 8), total)
         return
     for part, values in _read(data, bits, total.size):
         np.add(total[part], values, out=total[part])
-
-
-def _find_loop(loop: _Loop, bits: int, size: int) -> _Loop | None:
-    """The compiled form of a loop over planes where it is faster than whole arrays: in wide rings of odd widths."""
-    return _numba.find(loop, size) if bits > _WIDE and bits % 32 else None
 
 
 def _read(data: bytes | bytearray | memoryview, bits: int, count: int) -> Iterator[tuple[slice, Lanes]]:
@@ -245,17 +245,17 @@ def _unpack_bits(packed: npt.NDArray[np.uint8], bits: int, count: int) -> npt.ND
 
 
 @lru_cache
-def _steps(bits: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
+def _steps(bits: int) -> npt.NDArray[np.uint64]:
     """For fields of `bits` bits in bytes: masks of the lower and upper halves, and how far upper ones move down.
 
-    Pairs of bytes, then of 16-bit and 32-bit fields, so that three steps bring eight elements together in a word.
+    A row each for pairs of bytes, of 16-bit and of 32-bit fields: three steps bring eight elements together in a word.
     """
     found = []
     for half in (8, 16, 32):
         wide = bits * half // 8
         lower = sum(((1 << wide) - 1) << at for at in range(0, _WORD, 2 * half))
-        found.append((np.uint64(lower), np.uint64(lower << wide), np.uint64(half - wide)))
-    return found
+        found.append((lower, lower << wide, half - wide))
+    return np.array(found, dtype=np.uint64)
 
 
 def _squeeze(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
