@@ -6,6 +6,8 @@ every run, so that a change passes or fails for what it is; `HYPOTHESIS_PROFILE=
 """
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # before NumPy or torch are imported, and for the commands that tests run
@@ -21,3 +23,12 @@ settings.load_profile("ours")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first, in whatever order the others come: it runs beside them, not after them."""
     items.sort(key=lambda item: item.get_closest_marker("longest") is None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def bounds_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Privacy bounds that tests compute are kept among the tests' own files, once for all tests of a session."""
+    place = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(place))
+        yield place

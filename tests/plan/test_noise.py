@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import math
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan import Plan, noise
+from heterosag.plan import Plan
 from heterosag.plan.noise import MAX_THETA, MAX_TRIALS, coordinate_limit, least_level, noise_range
 
 
@@ -71,10 +70,6 @@ def test_a_limit_that_is_just_met_is_met() -> None:
 def test_numbers_without_meaning_are_refused(values: Any, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         noise_range(*values)
-
-
-def test_examples_run() -> None:
-    assert doctest.testmod(noise).failed == 0
 
 
 # --- plans --------------------------------------------------------------------------------------------------------

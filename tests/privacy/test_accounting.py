@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ from cases import each
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan
 from heterosag.plan.sharing import PRIVACY_BITS
-from heterosag.privacy import accounting
 from heterosag.privacy.accounting import (
     ORDERS,
     NoisyRound,
@@ -290,9 +288,3 @@ def test_a_target_that_no_noise_meets_is_refused() -> None:
     for wrong in (0.0, math.nan, math.inf):
         with pytest.raises(UsageError, match="epsilon is a positive number"):
             noise_multiplier_for(noisy(), target_epsilon=wrong, target_delta=DELTA, rounds=1)
-
-
-def test_examples_run() -> None:
-    result = doctest.testmod(accounting)
-    assert result.failed == 0
-    assert result.attempted > 8

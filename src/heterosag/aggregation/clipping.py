@@ -20,7 +20,15 @@ _FASTEST, _SLOWEST = 0.5, -0.1  # how far the range may move in one round, as a 
 
 
 def clipped_share(plan: Plan, combined: Combined) -> float:
-    """The share of elements that users clipped in a round."""
+    """The fraction of elements that users clipped in a round.
+
+    Args:
+        plan: The plan of the round.
+        combined: What it gave.
+
+    Returns:
+        A number from 0 to 1: of each segment the median over its sound blocks, and of these the mean.
+    """
     shares = []
     for segment, blocks in zip(plan.segments, combined.blocks, strict=True):
         sound = [block.clipped / (block.survivors * segment.size) for block in blocks if block.fault is None]
@@ -30,7 +38,16 @@ def clipped_share(plan: Plan, combined: Combined) -> float:
 
 
 def follow(half_width: float, clipped: float, quantile: float) -> float:
-    """The next half width: the range moves until the share of clipped elements is 1 - quantile."""
+    """The next half width: the range moves until the fraction of clipped elements is 1 - quantile.
+
+    Args:
+        half_width: That of the round.
+        clipped: The fraction that was clipped in it.
+        quantile: The fraction of elements that the range is to hold.
+
+    Returns:
+        Half widths move by a bounded step a round.
+    """
     target = 1 - quantile
     step = 0.25 * math.log((clipped + 0.1 * target) / target)
     return half_width * math.exp(min(_FASTEST, max(_SLOWEST, step)))

@@ -65,6 +65,11 @@ def trimmed_mean(fraction: float = 0.25) -> Rule:
 
     Raises:
         UsageError: The fraction is not from 0 to below one half.
+
+    Example:
+        >>> from heterosag.aggregation.rules import trimmed_mean
+        >>> trimmed_mean(0.2).combine([[0.0], [1.0], [2.0], [3.0], [100.0]], [1, 1, 1, 1, 1])
+        array([2.])
     """
     if not 0 <= fraction < 0.5:
         raise UsageError(f"a trimmed mean cuts off a fraction from 0 to below one half at either end, not {fraction!r}")

@@ -274,7 +274,14 @@ class SecureGrid(Grid):
     # --- the record ---------------------------------------------------------------------------------------------
 
     def recorded(self, evaluate: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
-        """The same `evaluate_fn`, whose accuracy and loss go into the record beside the round that they judge."""
+        """The same `evaluate_fn`, whose accuracy and loss go into the record beside the round that they judge.
+
+        Args:
+            evaluate: What the strategy's `start` takes as `evaluate_fn`.
+
+        Returns:
+            What to give it instead.
+        """
 
         def evaluate_and_note(number: int, arrays: Any) -> Any:
             found = evaluate(number, arrays)

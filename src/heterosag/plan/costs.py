@@ -69,6 +69,12 @@ def of(plan: Plan) -> Costs:
 
     Returns:
         Bits of the masked vector, by subgroup.
+
+    Example:
+        >>> from heterosag import Plan
+        >>> from heterosag.plan import costs
+        >>> costs.of(Plan.build([32], [16], 1000, value_range=1.0, subgroup_size=8)).expansion()
+        (2.0,)
     """
     upload, clear, secagg = [], [], []
     for subgroup in range(len(plan.subgroups)):

@@ -280,6 +280,13 @@ def perfect(subgroups: int) -> Design:
 
     Raises:
         UsageError: No construction is known for that number.
+
+    Example:
+        >>> from heterosag.plan.design import perfect
+        >>> float(perfect(5).robustness())
+        0.8
+        >>> perfect(4).segments
+        (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2)))
     """
     if not has_perfect(subgroups):
         raise UsageError(f"no perfect one-factorisation is built in for {subgroups} subgroups")

@@ -49,6 +49,12 @@ def leak_probability(design: Design, sizes: Sequence[int], dropout: float) -> Le
 
     Returns:
         The probabilities for one subgroup, for any, and for a block.
+
+    Example:
+        >>> from heterosag.plan.design import perfect
+        >>> from heterosag.plan.dropout import leak_probability
+        >>> f"{leak_probability(perfect(4), [5, 5, 5, 5], 0.2).one:.4f}"
+        '0.0064'
     """
     masses = [_binomial(size, dropout) for size in sizes]
     # The probability of having seen neither a lone survivor nor an empty subgroup, the one, the other, and both.

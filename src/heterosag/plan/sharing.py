@@ -84,6 +84,11 @@ def majority(users: int, colluders: int = 0) -> int:
 
     Returns:
         The size.
+
+    Example:
+        >>> from heterosag.plan.sharing import majority
+        >>> majority(25), majority(25, colluders=5)
+        (13, 16)
     """
     return (users + colluders) // 2 + 1
 

@@ -32,10 +32,15 @@ class Relaxation:
 class Proposal:
     """The best plan found.
 
-    - `plan`: the plan itself; `order`: users by rate, which are the plan's.
-    - `seconds`, `bytes`: of the masked vector, of each class's slowest user.
-    - `error`: the plan's bound on the quantization error; no plan of these subgroup sizes has less than `lower_bound`.
-    - `binding`: which requirement costs most; `relaxing`: what relaxing each would buy.
+    Args:
+        plan: The plan itself.
+        error: Its bound on the quantization error.
+        lower_bound: No plan of these subgroup sizes has less.
+        seconds: How long each class's slowest user uploads its masked vector.
+        bytes: How large that is.
+        order: Users by rate, which are the plan's.
+        binding: Which requirement costs most.
+        relaxing: What relaxing each would buy.
     """
 
     plan: Plan

@@ -55,7 +55,7 @@ class MemoryBudget:
         >>> from heterosag.protocol.budget import MemoryBudget
         >>> plan = Plan.build([40], [2], 10_000, design="secagg", subgroup_size=40, min_block_survivors=32,
         ...     clipping_norm=1.0, noise_multiplier=4.0)
-        >>> budget, policy = MemoryBudget(), Policy(max_epsilon=1.5, delta=1e-5)
+        >>> budget, policy = MemoryBudget(), Policy(max_epsilon=1.2, delta=1e-5)
         >>> budget.charge(plan, policy)
         >>> try:
         ...     budget.charge(plan, policy)

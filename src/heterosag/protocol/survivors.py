@@ -141,6 +141,13 @@ def outcome(plan: Plan, dropped: Mapping[User, Phase | str] | None = None, *, id
 
     Raises:
         UsageError: There is no such user or phase.
+
+    Example:
+        >>> from heterosag import Plan
+        >>> from heterosag.protocol import outcome
+        >>> plan = Plan.build([12], [4], 100, value_range=1.0, subgroup_size=3, min_survivors=2)
+        >>> outcome(plan, {0: "mask", 7: "share"}).survivors
+        (1, 2, 3, 4, 5, 6, 8, 9, 10, 11)
     """
     gone: dict[int, int] = {}
     for user, phase in (dropped or {}).items():

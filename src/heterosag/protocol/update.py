@@ -59,6 +59,14 @@ class Update:
 
         Raises:
             UsageError: It does not fit the plan; the message says why.
+
+        Example:
+            >>> import numpy as np
+            >>> from heterosag import Plan
+            >>> from heterosag.protocol.update import Update
+            >>> plan = Plan.build([12], [4], 3, value_range=1.0, subgroup_size=3)
+            >>> Update.of(plan, np.array([0.5, -0.25, 0.0])).extent
+            (-0.25, 0.5)
         """
         if vector.shape != (plan.dimension,):
             raise UsageError(

@@ -236,6 +236,11 @@ class TrainConfig:
 
         Raises:
             UsageError: It is no TOML, there is no such setting, or a value makes no sense.
+
+        Example:
+            >>> from heterosag.training.config import TrainConfig
+            >>> TrainConfig.from_toml("rounds = 3").rounds
+            3
         """
         try:
             return cls.from_dict(tomllib.loads(text))

@@ -67,6 +67,16 @@ class Layout:
         dimension: Elements of the vector.
         dtype: The vector's type.
         container: Makes a mapping like the one that came.
+
+    Example:
+        >>> import numpy as np
+        >>> from heterosag.vector.arrays import Layout
+        >>> update = {"weight": np.ones((2, 3), np.float32), "bias": np.zeros(3, np.float32)}
+        >>> layout = Layout.of(update)
+        >>> layout.dimension
+        9
+        >>> layout.restore(2 * layout.flatten(update))["weight"].shape
+        (2, 3)
     """
 
     kind: str
