@@ -271,8 +271,11 @@ def roster_context(c0: bytes, roster: list[list[Any]]) -> bytes:
     return digest("context/roster", c0, b"".join(u64(entry[0]) + entry[1] + entry[2] for entry in roster))
 
 
-def sharers_context(c1: bytes, plan_digest: bytes, model: bytes, sharers: list[int]) -> bytes:
+def sharers_context(
+    c1: bytes, plan_digest: bytes, model: bytes, sharers: list[int], *, metrics_only: bool = False
+) -> bytes:
     """Compute c2."""
+    model = digest("context/metrics", model) if metrics_only else model
     return digest("context/sharers", c1, plan_digest, model, u64(*sharers))
 
 
@@ -812,7 +815,7 @@ CASES: dict[str, Check] = {  # for a file and function: what is computed for a c
         [
             round_context(Plan(c["plan"]).frame, c["session"], c["number"], c["model"]),
             roster_context(c["c0"], in_order(c["roster"])),
-            sharers_context(c["c1"], Plan(c["plan"]).digest, c["model"], c["sharers"]),
+            sharers_context(c["c1"], Plan(c["plan"]).digest, c["model"], c["sharers"], metrics_only=c["metrics_only"]),
         ],
         [c["c0"], c["c1"], c["c2"]],
     ),

@@ -449,7 +449,7 @@ def test_contexts() -> None:
             for entry, signature in zip(case["roster"], [b"", bytes(64)] * len(case["roster"]), strict=False)
         ]
         c1 = roster_context(c0, roster)
-        c2 = sharers_context(c1, plan, unhex(case["model"]), case["sharers"])
+        c2 = sharers_context(c1, *round_id_of(case).content(plan), case["sharers"])
         assert (c0.hex(), c1.hex(), c2.hex()) == (case["c0"], case["c1"], case["c2"])
 
 

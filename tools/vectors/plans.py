@@ -372,6 +372,7 @@ def contexts() -> Document:
     for name, round_id in (
         ("plain", RoundId(session=b"s")),
         ("signed", RoundId(session=stream(64, "session"), number=2**64 - 1, model=hashed("model"))),
+        ("signed", RoundId(session=stream(64, "session"), number=7, model=hashed("model"), metrics_only=True)),
     ):
         plan = plan_of(name)
         present = [0, 1, 2, 3, 4, 6, 7]
@@ -389,6 +390,7 @@ def contexts() -> Document:
                 "session": round_id.session.hex(),
                 "number": round_id.number,
                 "model": round_id.model.hex(),
+                "metrics_only": round_id.metrics_only,
                 "roster": [
                     {"user": user.user, "seal_key": user.seal_key.hex(), "mask_key": user.mask_key.hex()}
                     for user in advertised
@@ -396,7 +398,7 @@ def contexts() -> Document:
                 "sharers": sharers,
                 "c0": c0.hex(),
                 "c1": c1.hex(),
-                "c2": sharers_context(c1, plan, round_id.model, sharers).hex(),
+                "c2": sharers_context(c1, *round_id.content(plan), sharers).hex(),
             }
         )
     zero = bytes(32).hex()
@@ -408,6 +410,6 @@ def contexts() -> Document:
     ]
     about = (
         "The three contexts of a round, from its plan, session, number and model, the roster and the list of sharers. "
-        "Signatures of the roster are not part of c1."
+        "Signatures of the roster are not part of c1. `metrics_only`: the round sums metrics and no update."
     )
     return document(about, cases, must_fail)

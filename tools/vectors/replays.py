@@ -41,7 +41,12 @@ def plan_of(recipe: Case) -> Plan:
 
 
 def round_id_of(case: Case) -> RoundId:
-    return RoundId(session=unhex(case["session"]), number=case["number"], model=unhex(case["model"]))
+    return RoundId(
+        session=unhex(case["session"]),
+        number=case["number"],
+        model=unhex(case["model"]),
+        metrics_only=case.get("metrics_only", False),
+    )
 
 
 class Replay:
