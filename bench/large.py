@@ -17,6 +17,8 @@ import numpy as np
 from bench.rows import WALL, Row
 from bench.scaling import user_step
 from heterosag import Plan, Simulation, aggregate
+from heterosag.choices import PhaseName
+from heterosag.plan import User
 from heterosag.protocol import Client, Policy, RoundId, Server
 from heterosag.simulation.workers import all_cores
 from heterosag.vector import ring
@@ -123,7 +125,7 @@ def thousand(elements: int) -> dict[str, float]:
     for row in updates:
         rng.standard_normal(out=row, dtype=np.float32)
         row *= 0.2
-    gone = dict.fromkeys(plan.users[::10], "mask")
+    gone: dict[User, PhaseName] = dict.fromkeys(plan.users[::10], "mask")
     start = WALL()
     result = aggregate(plan, updates, simulate=Simulation(dropped=gone), workers=2)
     spent = WALL() - start

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from bench.rows import CPU, Row, in_turn
-from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
+from heterosag.crypto.keys import RoundSecrets, exchange_keys, pair_mask_key, public_bytes
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.plan import Plan
 from heterosag.protocol import masks
@@ -130,7 +130,7 @@ def _server_step() -> Iterator[Row]:
 
     def agreements() -> None:
         for mine, theirs in pairs:
-            pair_mask_key(agree(mine, theirs), bytes(32), 0, 1)
+            pair_mask_key(exchange_keys(mine, theirs), bytes(32), 0, 1)
 
     whole, agreeing, stream = in_turn(unmask, agreements, keystream_alone(sizes), clock=CPU)
     apart = [one - other for one, other in zip(whole, agreeing, strict=True)]

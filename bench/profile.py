@@ -20,7 +20,7 @@ from bench.round import play
 from bench.rows import CPU, Row, in_turn
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
-from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
+from heterosag.crypto.keys import RoundSecrets, exchange_keys, pair_mask_key, public_bytes
 from heterosag.crypto.keystream import Keystream
 from heterosag.crypto.seal import Seal
 from heterosag.plan import Plan
@@ -120,7 +120,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
     """Seconds of one of each operation."""
     one, other = RoundSecrets.generate(), RoundSecrets.generate()
     theirs, context = public_bytes(other.mask_key), bytes(32)
-    agreed = agree(one.mask_key, theirs)
+    agreed = exchange_keys(one.mask_key, theirs)
     seal = Seal.of(agreed, context, 0, 1)
     sealed, element = seal.close(one.mask_secret, one.self_secret), element_to_bytes(one.mask_secret)
     places = list(range(1, USERS + 1))
@@ -141,7 +141,7 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         shamir.split_two(polynomials.mask, polynomials.self, places)
 
     many: dict[str, tuple[int, Callable[[], object]]] = {
-        "agree": (200, lambda: agree(one.mask_key, theirs)),
+        "agree": (200, lambda: exchange_keys(one.mask_key, theirs)),
         "seal": (200, lambda: Seal.of(agreed, context, 0, 1)),
         "close": (200, lambda: seal.close(one.mask_secret, one.self_secret)),
         "open": (200, lambda: seal.open(sealed)),

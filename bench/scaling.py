@@ -17,7 +17,7 @@ import numpy as np
 from bench.masking import keystream_alone, stream_size
 from bench.round import inbox_of, play
 from bench.rows import CPU, Row, in_turn, log_slope, seconds
-from heterosag.crypto.keys import RoundSecrets, agree, pair_mask_key, public_bytes
+from heterosag.crypto.keys import RoundSecrets, exchange_keys, pair_mask_key, public_bytes
 from heterosag.plan import Plan
 from heterosag.protocol import Client, Policy, RoundId, Server, masks
 from heterosag.protocol import messages as wire
@@ -46,9 +46,9 @@ def rows(*, full: bool = False) -> Iterator[Row]:
 def _prices() -> dict[str, float]:
     """Seconds of a key agreement, of deriving a key, and of a byte of keystream."""
     mine, theirs = RoundSecrets.generate(), public_bytes(RoundSecrets.generate().mask_key)
-    agreed = agree(mine.mask_key, theirs)
+    agreed = exchange_keys(mine.mask_key, theirs)
     agreements, derivations, streams = in_turn(
-        lambda: [agree(mine.mask_key, theirs) for _ in range(100)],
+        lambda: [exchange_keys(mine.mask_key, theirs) for _ in range(100)],
         lambda: [pair_mask_key(agreed, bytes(32), 0, 1) for _ in range(100)],
         keystream_alone([1 << 22]),
         clock=CPU,

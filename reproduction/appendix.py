@@ -6,7 +6,14 @@ import numpy as np
 
 from heterosag.crypto import shamir
 from heterosag.crypto.hashing import digest
-from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
+from heterosag.crypto.keys import (
+    RoundSecrets,
+    exchange_keys,
+    mask_private_key,
+    pair_mask_key,
+    public_bytes,
+    self_mask_key,
+)
 from heterosag.crypto.keystream import keystream
 from heterosag.plan.sharing import majority
 from heterosag.protocol.rounding import Rounding
@@ -39,13 +46,13 @@ def appendix_a(job: Job) -> Outcome:
     levels = [_levels(job.seed, user) for user in range(_USERS)]
     own = [_mask(self_mask_key(one.self_secret, context, user), bits) for user, one in enumerate(secrets)]
     pairs = {
-        (i, j): _mask(pair_mask_key(agree(secrets[i].mask_key, public[j]), context, i, j), bits)
+        (i, j): _mask(pair_mask_key(exchange_keys(secrets[i].mask_key, public[j]), context, i, j), bits)
         for i in range(_USERS)
         for j in range(_USERS)
         if i < j
     }
     both_ends = all(
-        np.array_equal(mask, _mask(pair_mask_key(agree(secrets[j].mask_key, public[i]), context, i, j), bits))
+        np.array_equal(mask, _mask(pair_mask_key(exchange_keys(secrets[j].mask_key, public[i]), context, i, j), bits))
         for (i, j), mask in pairs.items()
     )
     sent = [_reduced(levels[user] + own[user] + _pairwise(user, pairs), bits) for user in range(_USERS)]
@@ -58,7 +65,7 @@ def appendix_a(job: Job) -> Outcome:
     unmasked = total.copy()
     for user in survivors:
         unmasked -= _mask(self_mask_key(seeds[user], context, user), bits)
-        unmasked += _mask(pair_mask_key(agree(key, public[user]), context, _GONE, user), bits)
+        unmasked += _mask(pair_mask_key(exchange_keys(key, public[user]), context, _GONE, user), bits)
     unmasked = _reduced(unmasked, bits)
     truth = sum((levels[user] for user in survivors), np.zeros(_ELEMENTS, np.uint8))
     exact = bool(np.array_equal(unmasked, truth))

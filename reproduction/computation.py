@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heterosag.choices import DesignName
+from heterosag.choices import DesignName, PhaseName
 from heterosag.plan import Plan, User
 from heterosag.simulation.engine import Simulation, aggregate
 from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
@@ -44,7 +44,7 @@ def _round(design: DesignName, users: int, size: int, job: Job) -> dict[str, Any
     )
     rng = np.random.default_rng(job.seed)
     updates = rng.normal(0, 0.1, (users, size)).astype(np.float32)
-    dropped: dict[User, str] = {int(user): "mask" for user in rng.choice(users, users // 10, replace=False)}
+    dropped: dict[User, PhaseName] = {int(user): "mask" for user in rng.choice(users, users // 10, replace=False)}
     result = aggregate(plan, updates, simulate=Simulation(dropped=dropped, rounding_seed=job.seed), rule="mean")
     traffic = result.traffic
     per_user = {phase: total / len(traffic.sent[phase]) for phase, total in traffic.user_seconds.items()}

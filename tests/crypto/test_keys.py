@@ -12,8 +12,8 @@ from rounds import World, small_plan
 from heterosag.crypto.field import PRIME
 from heterosag.crypto.keys import (
     RoundSecrets,
-    agree,
     check_public_key,
+    exchange_keys,
     is_canonical,
     mask_private_key,
     pair_mask_key,
@@ -32,7 +32,7 @@ def test_x25519_of_rfc_7748() -> None:
     )
     bob_public = bytes.fromhex("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f")
     assert public_bytes(alice).hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
-    assert agree(alice, bob_public).hex() == "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+    assert exchange_keys(alice, bob_public).hex() == "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
 
 
 LOW_ORDER_KEYS = [
@@ -47,7 +47,7 @@ LOW_ORDER_KEYS = [
 @each("key", [*LOW_ORDER_KEYS, b"short", bytes(33)])
 def test_public_keys_of_low_order_or_wrong_length_are_refused(key: bytes) -> None:
     with pytest.raises(WireError, match="X25519"):
-        agree(X25519PrivateKey.generate(), key)
+        exchange_keys(X25519PrivateKey.generate(), key)
     with pytest.raises(WireError, match="X25519"):
         check_public_key(key)
 
@@ -128,7 +128,7 @@ LOW_ORDER |= {f"{reason}, unused bit set": u | HIGH_BIT for reason, u in LOW_ORD
 @each("scalar", SCALARS.values(), ids=SCALARS)
 @cases(LOW_ORDER)
 def test_a_point_of_low_order_is_refused(case: int, scalar: bytes) -> None:
-    refuses(WireError, agree, X25519PrivateKey.from_private_bytes(scalar), little(case))
+    refuses(WireError, exchange_keys, X25519PrivateKey.from_private_bytes(scalar), little(case))
 
 
 @cases(LOW_ORDER)
@@ -140,7 +140,7 @@ def test_a_point_of_low_order_cannot_be_advertised(case: int) -> None:
 def test_a_public_key_of_another_length_is_refused(size: int) -> None:
     key = (b"\x09" + bytes(size))[:size]
     refuses(WireError, check_public_key, key)
-    refuses(WireError, agree, X25519PrivateKey.generate(), key)
+    refuses(WireError, exchange_keys, X25519PrivateKey.generate(), key)
 
 
 VALID_U = {
@@ -174,8 +174,8 @@ NOT_REDUCED = {f"u = p + {rest}, which is {rest} not reduced": PRIME + rest for 
 def test_a_usable_point_gives_what_the_ladder_gives(case: int, scalar: bytes) -> None:
     private = X25519PrivateKey.from_private_bytes(scalar)
     u = case % HIGH_BIT % PRIME
-    assert agree(private, little(case)) == little(ladder(clamped(scalar), u))
-    assert agree(private, little(case ^ HIGH_BIT)) == agree(private, little(case))
+    assert exchange_keys(private, little(case)) == little(ladder(clamped(scalar), u))
+    assert exchange_keys(private, little(case ^ HIGH_BIT)) == exchange_keys(private, little(case))
     for number in (case, case ^ HIGH_BIT):
         if number < PRIME:
             check_public_key(little(number))
@@ -208,7 +208,7 @@ def test_a_shared_secret_at_the_edge_is_right(case: int, scalar: bytes) -> None:
     """The key that leads to the wanted secret: the secret's point times the scalar's inverse."""
     order = TWIST_ORDER if is_on_twist(case) else CURVE_ORDER
     key = ladder(pow(clamped(scalar), -1, order), case)
-    assert agree(X25519PrivateKey.from_private_bytes(scalar), little(key)) == little(case)
+    assert exchange_keys(X25519PrivateKey.from_private_bytes(scalar), little(key)) == little(case)
 
 
 RFC_7748 = {
@@ -228,14 +228,14 @@ RFC_7748 = {
 @cases(RFC_7748)
 def test_x25519_vectors(case: tuple[str, str, str]) -> None:
     scalar, u, secret = map(bytes.fromhex, case)
-    assert agree(X25519PrivateKey.from_private_bytes(scalar), u) == secret
+    assert exchange_keys(X25519PrivateKey.from_private_bytes(scalar), u) == secret
 
 
 def test_x25519_a_thousand_times() -> None:
     """RFC 7748, section 5.2: every secret is the next scalar, every scalar the next point."""
     scalar = u = little(9)
     for turn in range(1000):
-        scalar, u = agree(X25519PrivateKey.from_private_bytes(scalar), u), scalar
+        scalar, u = exchange_keys(X25519PrivateKey.from_private_bytes(scalar), u), scalar
         if turn == 0:
             assert scalar.hex() == "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"
     assert scalar.hex() == "684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51"
@@ -251,7 +251,7 @@ def test_two_encodings_of_one_key_give_no_equal_mask() -> None:
     """Equal bytes are not what keeps masks apart: the users' indices and the context go into every key."""
     victim, other = X25519PrivateKey.generate(), X25519PrivateKey.generate()
     copied = flipped(public_bytes(victim), 31, 7)
-    shared, again = agree(other, public_bytes(victim)), agree(other, copied)
+    shared, again = exchange_keys(other, public_bytes(victim)), exchange_keys(other, copied)
     assert shared == again
     assert pair_mask_key(shared, b"c", 0, 1) != pair_mask_key(again, b"c", 0, 2)
     sealed = Seal.of(shared, b"c", 0, 1).close(5, 6)

@@ -11,7 +11,7 @@ import pytest
 from rounds import World, masked_signatures, released, show_sharers, survivor_set
 
 from heterosag.crypto.field import element_from_bytes
-from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, self_mask_key
+from heterosag.crypto.keys import exchange_keys, mask_private_key, pair_mask_key, self_mask_key
 from heterosag.crypto.shamir import coefficients, combine
 from heterosag.errors import FaultyServerError
 from heterosag.plan import Plan
@@ -104,7 +104,7 @@ class SplitViews:
         removed = [Mask(own, False, tuple(range(len(cells))))]
         for peer in self.peers:
             private = mask_private_key(self._rebuild(shares[peer]))
-            key = pair_mask_key(agree(private, self.keys[VICTIM]), self.context, VICTIM, peer)
+            key = pair_mask_key(exchange_keys(private, self.keys[VICTIM]), self.context, VICTIM, peer)
             removed.append(Mask(key, peer < VICTIM, masks.shared_cells(self.plan, seat, self.plan.assignment[peer])))
         masks.apply(lanes, removed)
         return ring.reduce(lanes[0].elements, cells[0].bits)

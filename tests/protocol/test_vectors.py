@@ -31,8 +31,8 @@ from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.identity import Identity, verify
 from heterosag.crypto.keys import (
-    agree,
     check_public_key,
+    exchange_keys,
     mask_private_key,
     pair_mask_key,
     public_bytes,
@@ -147,7 +147,7 @@ def test_keys() -> None:
         secret = element_from_bytes(unhex(case["self_secret"]))
         assert self_mask_key(secret, unhex(case["context"]), case["user"]).hex() == case["key"]
     for case in cases("keys", "pair_mask_key"):
-        shared = agree(X25519PrivateKey.from_private_bytes(unhex(case["private"])), unhex(case["public"]))
+        shared = exchange_keys(X25519PrivateKey.from_private_bytes(unhex(case["private"])), unhex(case["public"]))
         assert shared.hex() == case["shared"]
         assert pair_mask_key(shared, unhex(case["context"]), case["user"], case["other"]).hex() == case["key"]
         assert case["adds"] == (case["user"] < case["other"])

@@ -23,7 +23,14 @@ from heterosag import Plan
 from heterosag.choices import DesignName
 from heterosag.crypto.field import PRIME
 from heterosag.crypto.hashing import digest
-from heterosag.crypto.keys import RoundSecrets, agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
+from heterosag.crypto.keys import (
+    RoundSecrets,
+    exchange_keys,
+    mask_private_key,
+    pair_mask_key,
+    public_bytes,
+    self_mask_key,
+)
 from heterosag.crypto.keystream import keystream
 from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import costs
@@ -107,7 +114,9 @@ def watch_round(plan: Plan, updates: np.ndarray[Any, np.dtype[np.float64]]) -> W
     context, bits = masked[0].context, plan.segments[0].blocks[0].bits
     pairs = {
         (one, other): _first(
-            pair_mask_key(agree(secrets[one].mask_key, public_bytes(secrets[other].mask_key)), context, one, other),
+            pair_mask_key(
+                exchange_keys(secrets[one].mask_key, public_bytes(secrets[other].mask_key)), context, one, other
+            ),
             bits,
         )
         for other in range(len(plan.users))

@@ -208,7 +208,7 @@ def _complaints(case: Case) -> list[Document]:
 def _resealed(case: Case, box: bytes) -> bytes:
     """Dealer 2 seals another mask share for user 0 than it committed to."""
     mine, theirs = round_secrets("plain", 2), round_secrets("plain", 0)
-    shared = keys.agree(mine.seal_key, keys.public_bytes(theirs.seal_key))
+    shared = keys.exchange_keys(mine.seal_key, keys.public_bytes(theirs.seal_key))
     seal = Seal.of(shared, case.message.context, 2, 0)
     return seal.close(1, seal.open(box)[1])
 

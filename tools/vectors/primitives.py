@@ -8,7 +8,7 @@ from material import document, element, elements_hex, hashed, identity, polynomi
 
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import PRIME, element_to_bytes
-from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
+from heterosag.crypto.keys import exchange_keys, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.seal import Seal
 from heterosag.protocol.context import survivors_bytes
 
@@ -96,7 +96,7 @@ def keys() -> Document:
             }
         )
     for (mine, _), (other, _) in ((people[0], people[1]), (people[1], people[0])):
-        shared = agree(private[mine], public[other])
+        shared = exchange_keys(private[mine], public[other])
         cases.append(
             {
                 "function": "pair_mask_key",

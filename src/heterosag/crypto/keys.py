@@ -19,7 +19,7 @@ from heterosag.errors import WireError
 __all__ = [
     "PUBLIC_KEY_SIZE",
     "RoundSecrets",
-    "agree",
+    "exchange_keys",
     "check_public_key",
     "is_canonical",
     "mask_private_key",
@@ -64,7 +64,7 @@ def public_bytes(key: X25519PrivateKey) -> bytes:
     return key.public_key().public_bytes_raw()
 
 
-def agree(mine: X25519PrivateKey, theirs: bytes) -> bytes:
+def exchange_keys(mine: X25519PrivateKey, theirs: bytes) -> bytes:
     """The Diffie-Hellman secret; refuses a public key of the wrong length or of low order."""
     try:
         return mine.exchange(X25519PublicKey.from_public_bytes(theirs))
@@ -79,7 +79,7 @@ def check_public_key(key: bytes) -> None:
     """
     if not is_canonical(key):
         raise WireError("not the canonical encoding of an X25519 public key")
-    agree(_PROBE, key)
+    exchange_keys(_PROBE, key)
 
 
 def is_canonical(key: bytes) -> bool:

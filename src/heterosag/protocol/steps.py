@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_to_bytes
 from heterosag.crypto.identity import Identity, verify
-from heterosag.crypto.keys import RoundSecrets, agree, is_canonical, pair_mask_key, public_bytes, self_mask_key
+from heterosag.crypto.keys import RoundSecrets, exchange_keys, is_canonical, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.seal import SEALED_SIZE, Seal
 from heterosag.crypto.secret import Secret
 from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError, WireError
@@ -152,7 +152,7 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials, log: Release
     own, *dealt = shamir.split_two(polynomials.mask, polynomials.self, places)
     seals, sealed, commitments = {}, [], [_commit_pair(context, base.user, base.user, own)]
     for holder, pair in zip(holders, dealt, strict=True):
-        seals[holder] = _agree(base, state.secrets.seal_key, holder, present[holder].seal_key)
+        seals[holder] = _exchange_keys(base, state.secrets.seal_key, holder, present[holder].seal_key)
         sealed.append(Seal.of(seals[holder], context, base.user, holder).close(*pair))
         commitments.append(_commit_pair(context, base.user, holder, pair))
     message = wire.Shares(
@@ -364,9 +364,9 @@ def _open_shares(
     return held, [dealer for dealer in dealers if dealer not in held]
 
 
-def _agree(base: Fresh, mine: X25519PrivateKey, other: int, theirs: bytes) -> bytes:
+def _exchange_keys(base: Fresh, mine: X25519PrivateKey, other: int, theirs: bytes) -> bytes:
     try:
-        return agree(mine, theirs)
+        return exchange_keys(mine, theirs)
     except WireError as error:
         name = base.plan.users[other]
         raise FaultyServerError(f"the roster shows a key of user {name!r} that cannot be used: {error}") from None
@@ -374,7 +374,7 @@ def _agree(base: Fresh, mine: X25519PrivateKey, other: int, theirs: bytes) -> by
 
 def _agree_on_masks(base: Fresh, mine: X25519PrivateKey, present: Mapping[int, wire.Advertised]) -> dict[int, bytes]:
     """The masking secret with every user of the roster whose subgroup codes a cell with this user's."""
-    return {user: _agree(base, mine, user, present[user].mask_key) for user in mask_partners(base, present)}
+    return {user: _exchange_keys(base, mine, user, present[user].mask_key) for user in mask_partners(base, present)}
 
 
 def mask_partners(base: Fresh, users: Iterable[int]) -> list[int]:

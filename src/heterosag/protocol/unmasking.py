@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
 from heterosag.crypto.hashing import COMMITMENT_SIZE
-from heterosag.crypto.keys import agree, mask_private_key, pair_mask_key, public_bytes, self_mask_key
+from heterosag.crypto.keys import exchange_keys, mask_private_key, pair_mask_key, public_bytes, self_mask_key
 from heterosag.crypto.secret import Secret
 from heterosag.errors import TooFewSurvivorsError, WireError
 from heterosag.plan import Plan
@@ -185,7 +185,7 @@ def remove_masks(
         for gone, private in dropped.items():
             cells = masks.shared_cells(plan, subgroup, plan.assignment[gone])
             for user in users if cells else ():
-                key = pair_mask_key(agree(private, mask_keys[user]), context, user, gone)
+                key = pair_mask_key(exchange_keys(private, mask_keys[user]), context, user, gone)
                 removed.append(Mask(key, user > gone, cells))
         work.append((sums[subgroup], removed))
     masks.apply_all(work, parallel_map=parallel_map)

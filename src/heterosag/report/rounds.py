@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from heterosag.choices import RuleName
+from heterosag.choices import PhaseName, RuleName
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import Plan, User
 from heterosag.protocol.context import RoundId
@@ -101,7 +101,7 @@ def _updates(plan: Plan, rng: np.random.Generator) -> Any:
 
 def _is_exact(plan: Plan, result: Result, updates: Any, rule: RuleName, simulation: Simulation, number: int) -> bool:
     """Whether every block's sum, and the aggregate, are those of the survivors' plain quantized vectors."""
-    missing = {user: "mask" for user in plan.users if user not in set(result.survivors)}
+    missing: dict[User, PhaseName] = {user: "mask" for user in plan.users if user not in set(result.survivors)}
     alone = replace(simulation, secure=False, dropped=missing)
     round_id = RoundId(session=b"plain", number=number)
     plain = aggregate(plan, updates, rule=rule, simulate=alone, round_id=round_id)
@@ -110,9 +110,9 @@ def _is_exact(plan: Plan, result: Result, updates: Any, rule: RuleName, simulati
 
 def _cast(
     plan: Plan, drop: Mapping[str, int], malicious: int, rng: np.random.Generator
-) -> tuple[dict[User, str], list[User]]:
+) -> tuple[dict[User, PhaseName], list[User]]:
     """Who drops out when, and who is malicious, drawn without overlap."""
-    names = [phase.value for phase in Phase]
+    names = get_args(PhaseName)
     unknown = sorted(drop.keys() - set(names))
     if unknown:
         raise UsageError(f"users drop out before one of the phases {', '.join(names)}, not {unknown[0]!r}")
@@ -121,9 +121,9 @@ def _cast(
             f"{len(plan.users)} users cannot hold {sum(drop.values())} dropouts and {malicious} malicious users"
         )
     order = [plan.users[int(index)] for index in rng.permutation(len(plan.users))]
-    dropped: dict[User, str] = {}
-    for phase, count in drop.items():
-        for user in order[len(dropped) : len(dropped) + count]:
+    dropped: dict[User, PhaseName] = {}
+    for phase in get_args(PhaseName):
+        for user in order[len(dropped) : len(dropped) + drop.get(phase, 0)]:
             dropped[user] = phase
     return dropped, sorted(order[len(dropped) : len(dropped) + malicious], key=plan.index)
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import Rule, find_rule
-from heterosag.choices import RuleName
+from heterosag.choices import PhaseName, RuleName
 from heterosag.crypto.identity import Identity
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
@@ -142,7 +142,7 @@ class Simulation:
         UsageError: There is no such phase.
     """
 
-    dropped: Mapping[User, str] = field(default_factory=dict)
+    dropped: Mapping[User, PhaseName] = field(default_factory=dict)
     malicious: Collection[User] = ()
     rounding_seed: int | None = None
     secure: bool = True

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from heterosag.aggregation.clipping import follow
+from heterosag.choices import PhaseName
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
 from heterosag.errors import ExposedUsersError, FaultyBlockError, TooFewSurvivorsError, UsageError
@@ -342,10 +343,10 @@ class Run:
             return self._state.half_width
         return follow(self._state.half_width, clipped, self.config.quantile)
 
-    def _dropouts(self, number: int, plan: Plan, members: list[int]) -> tuple[dict[User, str], int]:
+    def _dropouts(self, number: int, plan: Plan, members: list[int]) -> tuple[dict[User, PhaseName], int]:
         """Who drops out before which phase, and how many of them because their upload misses the deadline."""
         rng = self._rng("dropout", number)
-        dropped: dict[User, str] = {}
+        dropped: dict[User, PhaseName] = {}
         missed = 0
         sizes = plan.vector_sizes()
         for user in members:
@@ -356,7 +357,7 @@ class Run:
                 subgroup = plan.subgroup_of(user)
                 seconds = sizes[subgroup] * 8 / (self._rate(user) * 1e6)
                 if seconds > self.config.deadline:
-                    dropped[user] = Phase.MASK.value
+                    dropped[user] = "mask"
                     missed += 1
         return dropped, missed
 
