@@ -200,6 +200,21 @@ def test_10_a_vector_that_is_refused_moves_no_range(tmp_path: Path, caplog: pyte
     assert "0.0156 times that of" in caplog.text
 
 
+def test_10_a_node_counts_the_rounds_of_one_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever else of the message changes, such as the round's number in its configuration."""
+    policy = replace(Policy.any_plan(), max_rounds_of_a_model=2)
+    own = lambda place: mod(trust_server=True, release_log=tmp_path, policy=policy)  # noqa: E731
+    nodes = make_nodes(6, tmp_path, lambda node, before: before, secure=own)
+    grid = grid_of(nodes)
+    for number, fails in enumerate((False, False, True)):
+        messages = ask(nodes)
+        for message in messages:
+            message.content["config"] = ConfigRecord({"server-round": number})
+        (reply,) = grid.send_and_receive(messages)
+        assert reply.has_error() == fails
+    assert "another round of one model after 2" in caplog.text
+
+
 # --- 9: users assigned anew in every round --------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ def plan(seed: int = 0, half: float = 1.0) -> Plan:
 def test_the_range_is_held_against_the_round_before(tmp_path: Path) -> None:
     file, policy = RunFile(tmp_path / "node", 7), Policy()
     file.check_range(policy, plan(half=9.0), 1)
-    file.note_round(policy, plan(half=1.0), 1)
+    file.note_round(policy, plan(half=1.0), 1, b"1")
     file.check_range(policy, plan(half=2.0), 2)
     with pytest.raises(PlanError, match="4 times"):
         file.check_range(policy, plan(half=4.0), 2)
@@ -29,7 +29,7 @@ def test_the_range_is_held_against_the_round_before(tmp_path: Path) -> None:
 
 def test_the_servers_round_number_widens_little(tmp_path: Path) -> None:
     file = RunFile(tmp_path, 7)
-    file.note_round(Policy(), plan(half=1.0), 1)
+    file.note_round(Policy(), plan(half=1.0), 1, b"1")
     for at in (41, 2**40, 2**64 - 1):
         file.check_range(Policy(), plan(half=16.0), at)
         with pytest.raises(PlanError, match="17 times that of 4 rounds before"):
@@ -40,11 +40,23 @@ def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
     file, policy = RunFile(tmp_path, 7), Policy(max_epochs=2)
     for at, seed in enumerate((0, 1, 0, 1)):
         file.check_epoch(policy, plan(seed))
-        file.note_round(policy, plan(seed), at)
+        file.note_round(policy, plan(seed), at, b"at")
     with pytest.raises(PlanError, match="after 2 epochs") as refusal:
         file.check_epoch(policy, plan(2))
     assert refusal.value.field == "assignment"
     file.check_epoch(policy, Plan.build([12], [4], 30, value_range=1.0, design="secagg"))  # nothing to solve for
+
+
+def test_rounds_of_one_model_are_counted_in_whatever_order_they_come(tmp_path: Path) -> None:
+    file, policy = RunFile(tmp_path, 7), Policy(max_rounds_of_a_model=2)
+    for at, model in enumerate((b"one", b"another", b"one", b"another")):
+        file.check_model(policy, model)
+        file.note_round(policy, plan(), at, model)
+    for again in (lambda: file.check_model(policy, b"one"), lambda: file.note_round(policy, plan(), 9, b"another")):
+        with pytest.raises(PlanError, match="another round of one model after 2"):
+            again()
+    file.check_model(policy, b"a third")
+    RunFile(tmp_path, 8).check_model(policy, b"one")
 
 
 def test_a_node_evaluates_once_between_two_rounds_of_training(tmp_path: Path) -> None:
@@ -54,7 +66,7 @@ def test_a_node_evaluates_once_between_two_rounds_of_training(tmp_path: Path) ->
     for again in (file.check_evaluation, file.note_evaluation):
         with pytest.raises(FaultyServerError, match="evaluate again"):
             again()
-    file.note_round(Policy(), plan(), 3)
+    file.note_round(Policy(), plan(), 3, b"3")
     file.note_evaluation()
 
 
@@ -66,11 +78,11 @@ def test_two_programs_at_once_are_held_against_each_other(tmp_path: Path) -> Non
     other.check_epoch(policy, plan(1))
     one.check_range(policy, plan(0, half=1.0), 1)
     other.check_range(policy, plan(0, half=9.0), 1)
-    one.note_round(policy, plan(0, half=1.0), 1)
+    one.note_round(policy, plan(0, half=1.0), 1, b"1")
     with pytest.raises(PlanError, match="after 1 epochs"):
-        other.note_round(policy, plan(1), 2)
+        other.note_round(policy, plan(1), 2, b"2")
     with pytest.raises(PlanError, match="9 times"):
-        other.note_round(policy, plan(0, half=9.0), 1)
+        other.note_round(policy, plan(0, half=9.0), 1, b"1")
 
 
 def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
@@ -95,4 +107,4 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "node").write_text("not a folder", encoding="utf-8")
     with pytest.raises(LocalFileError, match=r"run-7\.json"):
-        RunFile(tmp_path / "node", 7).note_round(Policy(), plan(), 1)
+        RunFile(tmp_path / "node", 7).note_round(Policy(), plan(), 1, b"1")

@@ -143,12 +143,21 @@ def round_digest(message: Message, terms: Mapping[str, Any], run: bytes) -> byte
     for name in sorted(set(content) - {RECORD}):
         record = content[name]
         if isinstance(record, ArrayRecord):
-            parts.append(digest("flower-arrays", repr((name, len(record))).encode()))
-            parts += [_array_digest(key, array) for key, array in record.items()]
+            parts.append(_arrays_digest(name, record))
         else:
             words = repr((name, type(record).__name__, sorted(dict(record).items())))
             parts.append(digest("flower-record", words.encode()))
     return digest("flower-round", *parts)
+
+
+def model_digest(content: RecordDict) -> bytes:
+    """The model of a message, whatever else the message says: equal for rounds that begin with the same arrays."""
+    return digest("flower-model", *(_arrays_digest(name, one) for name, one in sorted(content.array_records.items())))
+
+
+def _arrays_digest(name: str, record: ArrayRecord) -> bytes:
+    arrays = (_array_digest(key, array) for key, array in record.items())
+    return digest("flower-arrays", repr((name, len(record))).encode(), *arrays)
 
 
 def _plain(term: Any) -> Any:

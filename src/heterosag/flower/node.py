@@ -47,6 +47,7 @@ from heterosag.flower.messages import (
     arrays_of,
     is_evaluate,
     is_train,
+    model_digest,
     parts_to_fields,
     record_of,
     round_digest,
@@ -110,7 +111,8 @@ def mod(
         class_of: The node's class from its Context; without it the class or upload rate is read from its node config,
             `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
         weighted_by: Names of the train function's metrics that the server may take as this node's weight.
-        hide_sets_below: Refuse rounds that, with those before, would show the sum of fewer users than this.
+        hide_sets_below: Refuse rounds of training that, with those before, would show the sum of fewer users than this;
+            evaluations are not counted.
 
     Returns:
         The mod.
@@ -428,15 +430,17 @@ class _Trip:
         if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
             return client.mask(part.message, np.zeros(client.plan.dimension))
         run_file, policy = self.node.run_file(self.context), self.node.policy
+        trained = model_digest(self.message.content)  # before the app's function may change it
         if evaluating:
             run_file.check_evaluation()
         else:
             run_file.check_range(policy, plan, part.number)
+            run_file.check_model(policy, trained)
         masked = self._call_and_mask(client, part.message, evaluating)
         if evaluating:  # noted when there is a vector, before it is given out: one that is refused moves no range
             run_file.note_evaluation()
         else:
-            run_file.note_round(policy, plan, part.number)
+            run_file.note_round(policy, plan, part.number, trained)
         return masked
 
     def _settle(self, client: Client, number: int, span: Sequence[float], model: bytes, evaluating: bool) -> Plan:

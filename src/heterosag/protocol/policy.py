@@ -35,6 +35,8 @@ class Policy:
         min_half_width: Least half width of the value range.
         max_half_width: Greatest half width of the value range.
         max_range_change: Greatest factor by which the range may change from one round of an epoch to the next.
+        max_rounds_of_a_model: Most rounds of a run in which a node trains from the same model: a round that failed is
+            tried again with it.
         max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
             not count.
         max_epsilon: Privacy budget over all rounds, against whoever sees all sums; plans without noise are then
@@ -64,6 +66,7 @@ class Policy:
     min_half_width: float = 1e-6
     max_half_width: float = math.inf
     max_range_change: float = 2.0
+    max_rounds_of_a_model: int = 8
     max_epochs: int = 8
     max_epsilon: float | None = None
     delta: float = 1e-5
@@ -94,6 +97,7 @@ class Policy:
             symmetric_range=False,
             min_half_width=0.0,
             max_range_change=math.inf,
+            max_rounds_of_a_model=2**63 - 1,
             max_epochs=2**63 - 1,
         )
 

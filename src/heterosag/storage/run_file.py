@@ -1,9 +1,10 @@
-"""What a node remembers of a run on its disk: ranges, epochs, what it enrolled for, and when it evaluated last.
+"""What a node remembers of a run on its disk: ranges, models, epochs, enrolments, and when it evaluated last.
 
 A node runs in a new process for every message, so this is a file beside its release log. It bounds what a server gains
-from rounds that are all admissible by themselves: a range that jumps, users who are assigned anew in every round, one
-enrolment after another until the seed is to the server's liking, one evaluation after another of the same model. It is
-kept by the run that Flower names to the node, not by the session, which the server's side chooses for each round.
+from rounds that are all admissible by themselves: a range that jumps, one model trained again and again, users who are
+assigned anew in every round, one enrolment after another until the seed is to the server's liking, one evaluation after
+another of the same model. It is kept by the run that Flower names to the node, not by the session, which the server's
+side chooses for each round.
 """
 
 from __future__ import annotations
@@ -25,23 +26,26 @@ __all__ = ["RunFile"]
 
 _MOST_ROUNDS = 4  # missed ones that widen what a range may change by: their number is the server's word
 
+_NAME_BYTES = 16  # of a model's digest: a server gains nothing from two models of one name
+
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run; `number` and `half_width` are of the last round that was masked."""
+    """What is known of a run: `number` and `half_width` of the last round that was masked, rounds by `models`."""
 
     number: int
     half_width: Annotated[float, msgspec.Meta(gt=0)] | None
+    models: dict[str, int]
     epochs: list[str]
     enrolments: int
     enrolled: list[str]
     evaluated: bool
 
 
-_NOTHING = _Known(number=0, half_width=None, epochs=[], enrolments=0, enrolled=[], evaluated=False)
+_NOTHING = _Known(number=0, half_width=None, models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
 
 
 class RunFile:
-    """The last range of a run, its epochs and enrolments so far, and the evaluation since the last training."""
+    """The last range of a run, its models, epochs and enrolments so far, and the evaluation since the last training."""
 
     def __init__(self, folder: Path, run: int) -> None:
         self._path = folder / f"run-{run}.json"
@@ -54,6 +58,10 @@ class RunFile:
         """Refuse a range too far from the last one."""
         _check_range(self._read(), policy, plan, number)
 
+    def check_model(self, policy: Policy, model: bytes) -> None:
+        """Refuse one round more of a model than the policy allows."""
+        _check_model(self._read(), policy, model)
+
     def check_evaluation(self) -> None:
         """Refuse a second evaluation without a round of training between them."""
         _check_evaluation(self._read())
@@ -62,20 +70,23 @@ class RunFile:
         """Whether this is a plan that this node has drawn with the others."""
         return plan.frame.hex() in self._read().enrolled
 
-    def note_round(self, policy: Policy, plan: Plan, number: int) -> None:
-        """Keep the range and the epoch of a vector before it is given out.
+    def note_round(self, policy: Policy, plan: Plan, number: int, model: bytes) -> None:
+        """Keep the range, the model and the epoch of a vector before it is given out.
 
-        Two programs of one node may be at it at once: both are checked again, under the lock that the note is under.
+        Two programs of one node may be at it at once: all are checked again, under the lock that the note is under.
         """
         epoch, (low, high) = epoch_of(plan).hex(), plan.value_range
 
         def note(known: _Known) -> _Known:
             _check_epoch(known, policy, plan)
             _check_range(known, policy, plan, number)
+            _check_model(known, policy, model)
             new = plan.has_several_blocks and epoch not in known.epochs
             epochs = [*known.epochs, epoch] if new else known.epochs
+            models = {**known.models, _name(model): known.models.get(_name(model), 0) + 1}
+            half = (high - low) / 2
             return msgspec.structs.replace(
-                known, number=number, half_width=(high - low) / 2, epochs=epochs, evaluated=False
+                known, number=number, half_width=half, models=models, epochs=epochs, evaluated=False
             )
 
         self._change(note)
@@ -148,6 +159,20 @@ def _check_range(known: _Known, policy: Policy, plan: Plan, number: int) -> None
     if known.half_width is not None:
         rounds = min(max(1, number - known.number), _MOST_ROUNDS)
         policy.check_change(plan.value_range, (-known.half_width, known.half_width), rounds=rounds)
+
+
+def _check_model(known: _Known, policy: Policy, model: bytes) -> None:
+    rounds = known.models.get(_name(model), 0)
+    if rounds >= policy.max_rounds_of_a_model:
+        raise PlanError(
+            "model",
+            f"asked for another round of one model after {rounds}; this client's policy accepts "
+            f"{policy.max_rounds_of_a_model}: sums of the same updates, round after round, show them ever more exactly",
+        )
+
+
+def _name(model: bytes) -> str:
+    return model[:_NAME_BYTES].hex()
 
 
 def _check_evaluation(known: _Known) -> None:
