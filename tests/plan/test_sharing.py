@@ -3,7 +3,7 @@
 import pytest
 from cases import each
 
-from heterosag.errors import UsageError
+from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan
 from heterosag.plan.sharing import complete_graph, find_neighbours, majority, sparse_graph
 
@@ -30,6 +30,20 @@ def test_finder_says_what_cannot_be() -> None:
         find_neighbours(10, 0.4, 0.4)
     with pytest.raises(UsageError, match="no sharing graph for"):
         find_neighbours(100, 0.6, 0.5)
+
+
+def test_a_sparse_threshold_is_above_the_colluders() -> None:
+    """Whoever chose the ring's order: no more of them can be neighbours of one user than a secret needs."""
+    assert find_neighbours(1000, 0.05, 0.1)[1] < 50
+    for users, colluders in ((257, None), (512, None), (1000, None), (300, 40)):
+        built = {"subgroup_size": users // 4, "colluders": colluders, "sharing": "sparse", "assignment_seed": 1}
+        plan = Plan.build([users], [4], 20, value_range=1.0, **built)
+        assert plan.share_threshold > plan.colluders >= 0.05 * users - 1
+        assert plan.share_threshold > plan.sharing.neighbours / 2
+    with pytest.raises(PlanError, match="sharing graph"):
+        Plan.build(
+            [300], [4], 20, value_range=1.0, subgroup_size=75, colluders=290, sharing="sparse", assignment_seed=1
+        )
 
 
 def test_complete_graph() -> None:

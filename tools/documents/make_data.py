@@ -308,7 +308,7 @@ def share_bytes() -> str:
     """Bytes of shares and unmasking, before and now."""
     lines = [
         "What user 0 sends beside its vector when everybody takes part (`heterosag.plan.costs.beside_vector`), in "
-        "bytes:\n",
+        "bytes, against messages of 0.1.0 to as many holders:\n",
         "| users | graph | holders | shares in 0.1.0 | now | unmasking in 0.1.0 | now | both, of 0.1.0's |",
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]

@@ -211,8 +211,9 @@ def share(users: int, colluders: int, dropout: float, sharing: Any, seed: bytes 
         raise PlanError("sharing", f"must be auto, complete or sparse, not {sharing!r}")
     if sharing == "complete" or (sharing == "auto" and users <= _COMPLETE_UP_TO):
         return sharing_graph.complete_graph(users, colluders)
-    try:
-        neighbours, threshold = sharing_graph.find_neighbours(users, max(LEAST_CORRUPT, colluders / users), dropout)
+    corrupt = max(LEAST_CORRUPT, colluders / users)
+    try:  # a threshold above the colluders holds wherever they are on the ring, whoever chose its order
+        neighbours, threshold = sharing_graph.find_neighbours(users, corrupt, dropout, min_threshold=colluders + 1)
     except UsageError as error:
         raise PlanError("sharing", str(error)) from None
     order = hashing.shuffle("sharing-order", seed or b"", users)

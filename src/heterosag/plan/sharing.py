@@ -129,7 +129,9 @@ def sparse_graph(order: Sequence[int], neighbours: int, threshold: int) -> Shari
     return SharingGraph(users=users, neighbours=neighbours, threshold=threshold, order=tuple(order))
 
 
-def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_server: bool = False) -> tuple[int, int]:
+def find_neighbours(
+    users: int, corrupt: float, dropped: float, *, min_threshold: int = 1, malicious_server: bool = False
+) -> tuple[int, int]:
     """The smallest even k, and t, for N users of whom some are malicious and some drop out.
 
     Guarantees: except with probability 2^-40 the honest survivors stay connected and no user has t corrupt holders;
@@ -140,6 +142,7 @@ def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_ser
         users: N, how many there are.
         corrupt: The fraction of them who may be malicious.
         dropped: The fraction who drop out.
+        min_threshold: The least threshold.
         malicious_server: Ask for a threshold that a server cannot reach twice with different answers (the
             semi-malicious model of Bell et al.).
 
@@ -158,9 +161,11 @@ def find_neighbours(users: int, corrupt: float, dropped: float, *, malicious_ser
             continue
         t1 = _least_tail(users, malicious, k, total)
         t = math.ceil((t1 + k - 1.25) / 2) + 1 if malicious_server else t1 + 1
-        t = max(t, k // 2 + 1)
+        t = max(t, k // 2 + 1, min_threshold)
+        if t > k:
+            continue
         enough_left = sum(_hypergeometric(users, users - gone, k)[:t])
-        if t <= k and enough_left * users << FAILURE_BITS < total:
+        if enough_left * users << FAILURE_BITS < total:
             return k, t
     raise UsageError(
         f"no sharing graph on {users} users tolerates {corrupt:.0%} corrupt and {dropped:.0%} dropped users: "
