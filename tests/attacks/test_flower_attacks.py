@@ -23,6 +23,7 @@ from heterosag.flower import SecureGrid, mod
 from heterosag.protocol.client import Client, Polynomials
 from heterosag.protocol.pipeline import ServerPipeline
 from heterosag.protocol.policy import Policy
+from heterosag.storage.run_log import read_run
 
 
 @pytest.fixture(autouse=True)
@@ -149,10 +150,12 @@ def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
         return honest(self, message, polynomials=Polynomials.draw(self.plan, RoundSecrets.generate()))
 
     monkeypatch.setattr(Client, "share", share)
-    grid = grid_of(nodes, rule=rule)
+    grid = grid_of(nodes, rule=rule, record=tmp_path / "run")
     (first,) = grid.send_and_receive(ask(nodes))
     assert first.has_error() == (rule == "mean")
     assert grid.rounds[0].faulty == (cheat,)
+    grid.close()
+    assert read_run(tmp_path / "run").rounds[0]["faulty_users"] == [str(cheat)]
     if rule == "mean":
         assert f"user '{cheat}' dealt shares" in str(first.error.reason)
     (second,) = grid.send_and_receive(ask(nodes))

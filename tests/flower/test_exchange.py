@@ -99,6 +99,18 @@ def test_sampling_stops_preparing(tmp_path: Path) -> None:
     assert len(inside.log) - before == 4 * 9
 
 
+def test_what_is_kept_of_epochs_is_bounded_under_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heterosag.flower.epochs._MOST_PLANS", 2)
+    monkeypatch.setattr("heterosag.flower.exchange._MOST_LEDGERS", 2)
+    nodes = make_nodes(12, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    for place in (0, 1, 2, 3, 0):
+        assert not rounds(grid, nodes[place : place + 9], 1)[0].has_error()
+    kept = {plan.frame for plan in grid._epochs._plans.values()}
+    assert len(kept) == len(grid._exchange._ledgers) == 2
+    assert {frame for _, frame in grid._exchange._opened} <= kept
+
+
 def test_a_range_that_follows_the_updates_is_settled(tmp_path: Path) -> None:
     nodes = make_nodes(9, tmp_path, train)
     grid, _ = grid_of(nodes, value_range=0.01, adapt_range=True)

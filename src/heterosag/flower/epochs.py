@@ -29,6 +29,7 @@ from heterosag.protocol.transitions import Phase
 __all__ = ["Epochs", "commonest"]
 
 _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range"}
+_MOST_PLANS = 32  # kept for nodes that come back: under sampling nearly every round has other nodes
 _MOST_ENROLMENTS = 3  # tries, each without those who were silent in the one before
 
 Carry = Callable[[Work, str, Mapping[int, Mapping[str, Any]]], dict[int, Message]]
@@ -138,7 +139,15 @@ class Epochs:
             for note in plan.notes:
                 log(INFO, "\tplan: %s", note)
             self._plans[users, dimension] = plan
+            if len(self._plans) > _MOST_PLANS:
+                oldest = self._plans.pop(next(iter(self._plans)))
+                self._reveals.pop(oldest.frame, None)
         return self._plans[users, dimension]
+
+    def keeps(self, frame: bytes) -> bool:
+        """Whether a plan of this frame is in use; one that is not will not come again."""
+        plans = self._plans.values() if self._given is None else (self._given,)
+        return any(plan.frame == frame for plan in plans)
 
     def named_classes(self, plan: Plan) -> list[int]:
         """The classes in a plan, as nodes name them: those that have nodes; none where nobody was asked."""

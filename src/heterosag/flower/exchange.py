@@ -28,6 +28,7 @@ from heterosag.simulation.workers import all_cores
 __all__ = ["Exchange"]
 
 _PHASES = {phase.value for phase in Phase}
+_MOST_LEDGERS = 32  # where they refuse nothing, and only say what was shown
 _MODES = ("secure", "off", "plaintext")
 
 
@@ -89,8 +90,11 @@ class Exchange:
     def run(self, work: Work, plan: Plan, timeout: float | None, *, metrics_only: bool = False) -> Decoded:
         """A round's trips, on what was set up ahead where that can be used."""
         work.plan = plan
+        self._opened = {(node, frame) for node, frame in self._opened if self._epochs.keeps(frame)}
         if not metrics_only:
             work.ledger = self._ledgers.setdefault(epoch_of(plan), Ledger(plan, sets_below=self._hide_sets_below))
+            if not self._hide_sets_below and len(self._ledgers) > _MOST_LEDGERS:
+                del self._ledgers[next(iter(self._ledgers))]
         pipeline, trip, model = self._pipeline, None, b""
         about = next(iter(work.messages.values()))
         terms = {**self._terms, "classes": self._epochs.named_classes(plan)}

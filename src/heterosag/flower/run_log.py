@@ -132,6 +132,7 @@ def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> 
         "dropped": {stage: sum(at == stage for at in done.lost_at.values()) for stage in stages},
         "lost": {str(node): why for node, why in done.lost.items()},
         "missed_deadline": sum(why.endswith(TOO_LATE) for why in done.lost.values()),
+        "faulty_users": [str(node) for node in done.faulty],
         "error": {"kind": kind, "message": message} if done.error else None,
         "accuracy": None,
         "loss": None,
