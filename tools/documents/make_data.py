@@ -363,13 +363,17 @@ def summarise_coverage() -> None:
 def trials() -> str:
     """What was tried against the software, and what came of it."""
     fuzz, soak, covered, mutants = (load(name) for name in ("fuzz", "soak", "coverage", "mutants"))
-    faults = sum(soak["faults"].values())
+    kinds = soak["kinds"]
+    schedules = f"schedules of faults: {kinds['alone']:,} of rounds alone, {kinds['pipeline']:,} of rounds in a row"
+    failed = f"{len(soak['failed'])} broke an invariant, {soak['lost']} lost"
+    ended = ", ".join(f"{name} {count:,}" for name, count in soak["ended"].items())
     crashes = f"{fuzz['crashes']} crashes, {fuzz['peak_memory_mb']:.0f} MB at most"
     percent = f"{covered['percent']:.0f}% covered"
     rows = [
         ("inputs fuzzed", f"{fuzz['inputs']:,}", crashes, fuzz),
-        ("schedules of the simulated world", f"{soak['schedules']:,}", f"{soak['lost']} lost", soak),
-        ("faults in them", f"{faults:,}", "every sum exact or every error named", soak),
+        (schedules, f"{soak['schedules']:,}", failed, soak),
+        ("rounds in them", f"{soak['rounds']:,}", ended, soak),
+        ("faults in them", f"{sum(soak['faults'].values()):,}", f"{len(soak['faults'])} kinds", soak),
         ("branches of crypto, wire and protocol", f"{covered['branches']:,}", percent, covered),
         ("mutants of them", f"{mutants['mutants']:,}", _mutants(mutants), mutants),
     ]

@@ -35,19 +35,23 @@ class Tally:
     """What all schedules came to."""
 
     def __init__(self) -> None:
-        self.schedules = 0
+        self.kinds: Counter[str] = Counter()
         self.moods: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.failed: list[str] = []
 
     def add(self, report: Report, kind: str) -> None:
-        self.schedules += 1
+        self.kinds[kind] += 1
         self.moods[f"{kind}: {report.mood}"] += 1
         self.counts += report.counts
         self.faults += report.faults
         if report.failure:
             self.failed.append(f"{kind} {report.seed}")
+
+    @property
+    def schedules(self) -> int:
+        return self.kinds.total()
 
     def ended(self) -> dict[str, int]:
         return {name[7:]: count for name, count in sorted(self.counts.items()) if name.startswith("ended: ")}
@@ -102,6 +106,7 @@ def summarise(tally: Tally, asked: argparse.Namespace, seconds: float) -> dict[s
         "seed": asked.seed,
         "duration_seconds": round(seconds, 1),
         "schedules": tally.schedules,
+        "kinds": dict(tally.kinds),
         "lost": asked.schedules * len(_kinds(asked)) - tally.schedules,
         "failed": tally.failed,
         "per_minute": round(60 * tally.schedules / seconds),
