@@ -220,6 +220,39 @@ def test_requirements_that_cannot_be_met_say_why(words: str, says: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_optimize_finds_a_private_plan(tmp_path: Path) -> None:
+    words = ["optimize", "--epsilon", "8", "--delta", "1e-5", "--rounds", "20", "--clip", "0.5", "--users", "60"]
+    words += ["--dimension", "900"]
+    found = json.loads(run(*words, "--json", "--save", str(tmp_path / "plan.toml")).stdout)
+    assert found["epsilon_server"] <= 8
+    assert found["chosen"]["subgroups"] == 1
+    assert found["plan"]["value_range"] == [-0.5, 0.5]
+    assert all(one["error"] > found["error_in_clipping_norms"] for one in found["others"])
+    done = json.loads(run("round", "--plan", str(tmp_path / "plan.toml"), "--json").stdout)
+    assert done["exact"] is True
+    shown = run(*words).stdout
+    assert "against whoever sees all sums" in shown
+    assert "differential privacy" in shown
+    by_rates = json.loads(run(*words[:9], "--rates", "1x60", "--dimension", "900", "--json").stdout)
+    assert by_rates["chosen"] == found["chosen"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--epsilon 8 --rounds 20 --users 96", "a model hardly learns"),
+        ("--epsilon 8 --deadline 3", "go with --epsilon"),
+        ("--rates 1x9 --deadline 1 --clip 3", "go with --epsilon"),
+        ("--epsilon 8 --clip 0", "clip is a positive number"),
+        ("--epsilon 8 --users 3", "4 users or more"),
+    ],
+)
+def test_private_requirements_that_cannot_be_met_say_why(words: str, says: str) -> None:
+    done = run("optimize", *words.split(), expect=2)
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_better_plan_from_a_run(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     words = (

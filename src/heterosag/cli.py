@@ -36,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_USERS, _GUARANTEES, _FILES = "Users and updates", "Guarantees", "Input and output"
+_USERS, _GUARANTEES, _PRIVACY, _FILES = "Users and updates", "Guarantees", "Privacy", "Input and output"
 
 # --- flags that several commands share ----------------------------------------------------------------------------
 
@@ -241,10 +241,23 @@ def optimize(
     failure: Annotated[
         float, typer.Option(help="How often a round may end for lack of survivors.", rich_help_panel=_GUARANTEES)
     ] = 0.01,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Privacy budget of every user, instead of a deadline: rounds with noise.", rich_help_panel=_PRIVACY
+        ),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Delta of that epsilon.", rich_help_panel=_PRIVACY)] = 1e-5,
+    rounds: Annotated[int, typer.Option(help="Rounds within the budget.", rich_help_panel=_PRIVACY)] = 20,
+    clip: Annotated[float, typer.Option(help="Largest norm of an update.", rich_help_panel=_PRIVACY)] = 1.0,
+    users: Annotated[
+        int, typer.Option(help="Users, where no rates are given with --epsilon.", rich_help_panel=_PRIVACY)
+    ] = 96,
     save: _Save = None,
     as_json: _Json = False,
 ) -> None:
-    """Find the classes, subgroups and levels that suit the users' links best, or better than a run's."""
+    """Find the classes, subgroups and levels that suit the users' links best, or better than a run's; with --epsilon
+    the blocks, least survivors and noise of a privacy budget."""
     from heterosag.planner import Requirements, best, read_rates
     from heterosag.report.proposals import describe, show
     from heterosag.storage.run_log import read_run
@@ -262,6 +275,18 @@ def optimize(
         "failure": failure,
     }
     before = None
+    private = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "clip": clip, "users": users}
+    named = set(_given(context))
+    if epsilon is not None or named & private.keys():
+        if epsilon is None or named & {"deadline", "bits", "from_run", "value_range", "max_weight"}:
+            raise UsageError(
+                "--delta, --rounds, --clip and --users go with --epsilon; a deadline, a range, weights do not"
+            )
+        if rates:
+            private["users"] = len(read_rates(rates))
+        asked.pop("max_weight")
+        _optimize_private(private | asked | {"dimension": dimension}, save=save, as_json=as_json)
+        return
     if from_run is not None:
         given = _given(context)
         run = read_run(from_run)
@@ -286,6 +311,21 @@ def optimize(
     from rich.console import Console
 
     Console(highlight=False).print(show(proposal, before))
+
+
+def _optimize_private(asked: dict[str, Any], *, save: Path | None, as_json: bool) -> None:
+    from heterosag.planner.private import PrivacyRequirements, best_private
+    from heterosag.report.proposals import describe_private, show_private
+
+    proposal = best_private(PrivacyRequirements(**asked))
+    if save is not None:
+        _write(save, proposal.plan.to_toml())
+    if as_json:
+        print(json.dumps(describe_private(proposal), indent=2))
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(show_private(proposal))
 
 
 @app.command("round", cls=_Command)

@@ -21,7 +21,8 @@ REFERENCE = DOCS / "reference"
 # Modules that users are told of. What is not here may change without notice.
 PUBLIC = (
     "aggregation.clipping", "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
-    "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "privacy", "privacy.accounting",
+    "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "planner.private", "privacy",
+    "privacy.accounting",
     "privacy.mechanism", "protocol", "protocol.budget", "protocol.enrolment", "protocol.guard",
     "protocol.pipeline", "protocol.update", "report.figures", "report.page", "report.runs", "simulation.engine",
     "simulation.session", "storage.budget", "storage.identities",

@@ -88,7 +88,8 @@ def failure_probability(
     """The probability that no admissible set of survivors is left and the round ends with an error.
 
     The server may drop whole subgroups to make the rest admissible, and this counts that. Where a block needs more
-    survivors than its subgroups do, every subgroup is taken to need as many: an upper bound again.
+    survivors than its subgroups do, the lesser of two upper bounds is taken: every subgroup needs as many, or no
+    subgroup may be dropped and the probabilities of every subgroup and block add up.
 
     Args:
         design: Which subgroups code together.
@@ -111,6 +112,10 @@ def failure_probability(
     else:
         least = max(min_survivors, min_block_survivors)
         failing = _alone_failure(masses, min_survivors=least, needed=needed, losses=losses)
+        if min_block_survivors > min_survivors:
+            failing = min(
+                failing, _together_failure(design, sizes, dropout, min_survivors, min_block_survivors, needed)
+            )
     return min(1.0, failing)
 
 
@@ -134,6 +139,17 @@ def _alone_failure(masses: list[_Masses], *, min_survivors: int, needed: int, lo
             for dropped, row in enumerate(table)
         ]
     return failing + sum(_sum(row[:needed]) for row in table)
+
+
+def _together_failure(
+    design: Design, sizes: Sequence[int], dropout: float, min_survivors: int, min_block_survivors: int, needed: int
+) -> float:
+    """Some subgroup, some block or everybody together has too few survivors: the union bound."""
+    blocks = {block for segment in design.segments for block in segment}
+    asked = [(sum(sizes), needed), *((size, min_survivors) for size in sizes)]
+    asked += [(sum(sizes[subgroup] for subgroup in block), min_block_survivors) for block in sorted(blocks)]
+    found = {one: _sum(_binomial(one[0], dropout)[: one[1]]) for one in set(asked)}
+    return math.fsum(found[one] for one in asked)
 
 
 # All of this is sums of products of positive numbers, in an order of our own: accurate to the last few digits however

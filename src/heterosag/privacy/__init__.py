@@ -4,7 +4,15 @@
 user, and `Accountant` adds it up. `bound` certifies the figures, `cache` keeps them on disk.
 """
 
-from heterosag.privacy.accountant import Accountant, PrivacySpent
+from heterosag.privacy.accountant import Accountant, PrivacySpent, noise_within_budget
 from heterosag.privacy.accounting import NoisyRound, NoisySegment, epsilon, noise_multiplier_for
 
-__all__ = ["Accountant", "NoisyRound", "NoisySegment", "PrivacySpent", "epsilon", "noise_multiplier_for"]
+__all__ = [
+    "Accountant",
+    "NoisyRound",
+    "NoisySegment",
+    "PrivacySpent",
+    "epsilon",
+    "noise_multiplier_for",
+    "noise_within_budget",
+]

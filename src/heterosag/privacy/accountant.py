@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 from heterosag.errors import UsageError
@@ -25,10 +25,11 @@ from heterosag.privacy.accounting import (
     cheapest_order,
     check_delta,
     divergence,
+    noise_multiplier_for,
     overhead,
 )
 
-__all__ = ["Accountant", "PrivacySpent"]
+__all__ = ["Accountant", "PrivacySpent", "noise_within_budget"]
 
 STATE_VERSION = 1
 """Version of what `Accountant.state_dict` gives."""
@@ -275,6 +276,38 @@ class Accountant:
         guess = 1.0 + math.sqrt(-math.log(left) / ideal)
         price, order = cheapest_order(lambda order: self._divergence(composed, order) + overhead(order, left), guess)
         return max(0.0, price) * (1.0 + 1e-12), order
+
+
+def noise_within_budget(noisy: NoisyRound, *, max_epsilon: float, delta: float, rounds: int) -> float:
+    """The noise multiplier with which users who keep this budget take part in so many rounds.
+
+    A little more than `noise_multiplier_for` says: users cannot know that the parameters of rounds were fixed before
+    the first, so they count by a filter.
+
+    Args:
+        noisy: A round; its own noise multiplier does not matter.
+        max_epsilon: Each user's budget, against whoever sees all sums.
+        delta: Delta of that epsilon.
+        rounds: How many rounds there are.
+
+    Returns:
+        A noise multiplier, within half a hundredth of the least.
+
+    Raises:
+        UsageError: A budget that no noise keeps, or a number that has no meaning.
+
+    Example:
+        >>> one = NoisySegment(size=10_000, trials=1, everywhere=9)
+        >>> noisy = NoisyRound(noise_multiplier=1.0, honest=9, segments=(one,))
+        >>> round(noise_within_budget(noisy, max_epsilon=8.0, delta=1e-5, rounds=20), 1)
+        2.9
+    """
+    budget = Accountant.filter(max_epsilon=max_epsilon, target_delta=delta)
+    check_delta(_SET_ASIDE * delta, noisy.failure_probability)
+    found = noise_multiplier_for(noisy, target_epsilon=max_epsilon, target_delta=delta, rounds=rounds)
+    while budget.would_exceed(replace(noisy, noise_multiplier=found), count=rounds):
+        found *= 1.002
+    return found
 
 
 def _failures(composed: list[tuple[NoisyRound, int]]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,9 +11,10 @@ from rich.text import Text
 
 from heterosag.plan.costs import summarise
 from heterosag.planner import Proposal
+from heterosag.planner.private import USELESS, Blocks, PrivateProposal, word_for
 from heterosag.report.plans import show_plan
 
-__all__ = ["describe", "show"]
+__all__ = ["describe", "describe_private", "show", "show_private"]
 
 
 def describe(proposal: Proposal, before: float | None = None) -> dict[str, Any]:
@@ -46,3 +48,50 @@ def show(proposal: Proposal, before: float | None = None) -> RenderableType:
     lines.append(Text(f"what would help most: {proposal.binding}"))
     lines += [Text(f"  {one.what}: {one.error:.4g}") for one in proposal.relaxing]
     return Group(show_plan(plan), table, *lines)
+
+
+def describe_private(proposal: PrivateProposal) -> dict[str, Any]:
+    """A private proposal in JSON types."""
+    return {
+        "error_in_clipping_norms": proposal.error,
+        "epsilon_server": proposal.epsilon_server,
+        "epsilon_model": proposal.epsilon_model,
+        "delta": proposal.delta,
+        "rounds": proposal.rounds,
+        "noise_multiplier": proposal.plan.noise_multiplier,
+        "honest": proposal.plan.honest,
+        "chosen": asdict(proposal.blocks),
+        "others": [asdict(one) for one in proposal.others],
+        "plan": summarise(proposal.plan),
+    }
+
+
+def show_private(proposal: PrivateProposal) -> RenderableType:
+    """A private proposal as tables."""
+    plan = proposal.plan
+    table = Table("subgroups", "users of a block", "least survivors", "honest", "levels", "noise, c", "error, c")
+    for one in sorted((proposal.blocks, *proposal.others), key=lambda one: one.error):
+        table.add_row(*_row(one), style="bold" if one == proposal.blocks else None)
+    noise = plan.noise_multiplier
+    most = plan.honest * len(plan.users) / noise**2
+    lines = [
+        f"epsilon {proposal.epsilon_server:.2f} against whoever sees all sums, {proposal.epsilon_model:.2f} against "
+        f"whoever sees the models only (with the mean), at delta {proposal.delta:g} over {proposal.rounds} rounds: "
+        f"{word_for(proposal.epsilon_server)}",
+        f"the mean is off by {proposal.error:.2g} clipping norms c: {_worth(proposal.error)}",
+        f"an error of 1c would take {most:,.0f} elements (honest x users / noise^2), not {plan.dimension:,}",
+        "larger blocks have less error, smaller ones tolerate more attackers:",
+    ]
+    return Group(show_plan(plan), *(Text(line) for line in lines), table)
+
+
+def _row(one: Blocks) -> list[str]:
+    figures = (one.subgroups, one.block_users, one.min_block_survivors, one.honest, one.level)
+    return [*(f"{figure:,}" for figure in figures), f"{one.noise_multiplier:.2f}", f"{one.error:.2f}"]
+
+
+def _worth(error: float) -> str:
+    """What an error costs in accuracy, roughly."""
+    if error <= 1.0:
+        return "some points of accuracy"
+    return f"clearly less accuracy, and beyond {USELESS:g} a model hardly learns"

@@ -1,0 +1,390 @@
+"""Plans within a privacy budget: which blocks, least survivors, levels and noise make the error of the mean least.
+
+The noise multiplier z of a budget hardly depends on the plan. The error of the mean in units of the clipping norm c,
+
+    z sqrt(m / (h N))        for m elements, h honest survivors of a block and N users,
+
+falls with the square root of h: what counts is how many a block's sum hides in. So the largest blocks are best that the
+other requirements allow: one of everybody, or, where the median must tolerate attackers, as few subgroups as do. The
+least survivors of a block are as many as the failure limit allows. Levels hardly matter under noise, so they are the
+fewest that it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from heterosag.errors import InfeasibleError, PlanError, UsageError
+from heterosag.plan import Plan
+from heterosag.plan import dropout as chances
+from heterosag.plan.design import Design, has_perfect, make
+from heterosag.plan.noise import MAX_TRIALS, coordinate_limit, least_level
+from heterosag.plan.sharing import majority
+from heterosag.privacy import NoisyRound, NoisySegment, epsilon, noise_multiplier_for, noise_within_budget
+from heterosag.privacy.accounting import View
+
+__all__ = [
+    "USELESS",
+    "Blocks",
+    "PrivacyRequirements",
+    "PrivateProposal",
+    "best_private",
+    "fit_noise",
+    "least_block_survivors",
+    "word_for",
+]
+
+USELESS = 3.0
+"""Error of the mean, in units of the clipping norm, beyond which a model hardly learns."""
+
+CALLED_PRIVATE = 10.0
+"""Up to this epsilon the guarantee is called differential privacy, above it a noise floor."""
+
+_MOST_SUBGROUPS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyRequirements:
+    """What a private plan is for.
+
+    Args:
+        users: How many users there are.
+        dimension: Elements of the update vector.
+        epsilon: Each user's budget, against whoever sees all sums.
+        delta: Delta of that epsilon.
+        rounds: Rounds that must be possible within it.
+        clip: Clipping norm of an update.
+        dropout: Fraction of users expected to drop out in a round.
+        corrupt: Fraction of users who may not follow the protocol.
+        attackers: Malicious users that the median must tolerate.
+        min_survivors: Least survivors of a subgroup.
+        failure: How often a round may end for lack of survivors.
+
+    Raises:
+        UsageError: A value makes no sense; the message says which.
+    """
+
+    users: int
+    dimension: int
+    epsilon: float
+    delta: float = 1e-5
+    rounds: int = 20
+    clip: float = 1.0
+    dropout: float = 0.1
+    corrupt: float = 0.0
+    attackers: int = 0
+    min_survivors: int = 3
+    failure: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.users < 4 or self.dimension < 1 or self.rounds < 1 or self.attackers < 0 or self.min_survivors < 2:
+            raise UsageError("a private plan is for 4 users or more, 1 element, 1 round, 2 survivors of a subgroup")
+        if not (math.isfinite(self.clip) and self.clip > 0.0):
+            raise UsageError(f"clip is a positive number, not {self.clip!r}")
+        if not (0 <= self.dropout < 0.5 and 0 <= self.corrupt < 0.5 and 0 < self.failure < 1):
+            raise UsageError("dropout and corrupt are fractions of users below one half, failure a probability")
+
+    @property
+    def colluders(self) -> int:
+        """The corrupt users, as a number; at least one."""
+        return max(math.ceil(self.corrupt * self.users), self.min_survivors - 2, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """What one number of subgroups comes to: `error` is that of the mean in units of the clipping norm."""
+
+    subgroups: int
+    block_users: int
+    min_block_survivors: int
+    honest: int
+    level: int
+    noise_multiplier: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateProposal:
+    """The best private plan.
+
+    - `plan`: the plan itself; `blocks`: how it was found; `error`: of the mean, in units of the clipping norm.
+    - `epsilon_server`, `epsilon_model`: of all rounds, against whoever sees all sums, and the released models only.
+    - `others`: what other numbers of subgroups would give.
+    """
+
+    plan: Plan
+    blocks: Blocks
+    error: float
+    epsilon_server: float
+    epsilon_model: float
+    delta: float
+    rounds: int
+    others: tuple[Blocks, ...]
+
+
+def word_for(found: float) -> str:
+    """What an epsilon is called."""
+    return "differential privacy" if found <= CALLED_PRIVATE else "a noise floor, no guarantee"
+
+
+def best_private(requirements: PrivacyRequirements) -> PrivateProposal:
+    """The plan within a privacy budget whose mean has the least error.
+
+    Args:
+        requirements: What the plan must meet.
+
+    Returns:
+        The plan, its two epsilons, and what other numbers of subgroups would give.
+
+    Raises:
+        InfeasibleError: No plan, or none with an error below `USELESS` clipping norms; names the nearest useful one.
+
+    Example:
+        >>> from heterosag.planner.private import PrivacyRequirements, best_private
+        >>> found = best_private(PrivacyRequirements(users=200, dimension=5000, epsilon=8.0, rounds=5))
+        >>> found.plan.design.name, found.error < 1.0
+        ('secagg', True)
+    """
+    tried = _try_all(requirements)
+    if not tried:
+        raise InfeasibleError(
+            (f"{requirements.attackers} attackers and {requirements.corrupt:.0%} corrupt users", "a budget"),
+            None,
+            f"more than {requirements.users} users, or fewer attackers",
+        )
+    chosen = min(tried, key=lambda one: one.error)
+    if chosen.error > USELESS:
+        raise _useless(requirements, chosen)
+    return _propose(requirements, chosen, tried)
+
+
+def _propose(requirements: PrivacyRequirements, chosen: Blocks, tried: list[Blocks]) -> PrivateProposal:
+    plan = _build(requirements, chosen)
+    survivors = _least_survivors(requirements.users, requirements)
+    rounds, delta = requirements.rounds, requirements.delta
+    least = NoisyRound.of(plan, survivors=max(survivors, plan.min_block_survivors))
+    return PrivateProposal(
+        plan=plan,
+        blocks=chosen,
+        error=chosen.error,
+        epsilon_server=epsilon(plan, rounds=rounds, delta=delta),
+        epsilon_model=epsilon(least, rounds=rounds, delta=delta, view="model"),
+        delta=delta,
+        rounds=rounds,
+        others=tuple(one for one in tried if one != chosen),
+    )
+
+
+def _try_all(requirements: PrivacyRequirements, most: int | None = None) -> list[Blocks]:
+    """One block of everybody, and numbers of subgroups whose every two meet and none is alone, fewest first."""
+    numbers = [1] if not requirements.attackers else []
+    numbers += [
+        count
+        for count in range(4, min(_MOST_SUBGROUPS, requirements.users // requirements.min_survivors) + 1, 2)
+        if has_perfect(count) and -(-count // 4) - 1 >= requirements.attackers and count <= requirements.dimension
+    ]
+    tried = (_try(requirements, count) for count in numbers)
+    return list(islice((found for found in tried if found is not None), most))
+
+
+def _try(requirements: PrivacyRequirements, subgroups: int) -> Blocks | None:
+    """The least survivors, levels and noise of one number of subgroups; None where too few would be honest."""
+    users = requirements.users
+    size = users // subgroups
+    design = _design(subgroups)
+    sizes = [size + (place < users % subgroups) for place in range(subgroups)]
+    needed = majority(users, requirements.colluders)
+    least = least_block_survivors(
+        design,
+        sizes,
+        dropout=requirements.dropout,
+        min_survivors=requirements.min_survivors,
+        needed=needed,
+        failure=requirements.failure,
+    )
+    honest = least - requirements.colluders
+    if honest < 1:
+        return None
+    segments = max(1, subgroups - 1)
+    shortest = requirements.dimension // segments
+    level, noise = _fit(requirements, honest, shortest)
+    return Blocks(
+        subgroups=subgroups,
+        block_users=users if subgroups == 1 else 2 * size,
+        min_block_survivors=least,
+        honest=honest,
+        level=level,
+        noise_multiplier=noise,
+        error=noise * math.sqrt(requirements.dimension / (honest * users)),
+    )
+
+
+def _fit(requirements: PrivacyRequirements, honest: int, size: int) -> tuple[int, float]:
+    """The fewest levels that the noise of the budget needs, and that noise."""
+    level = 2
+    while True:
+        least = 4.0 * coordinate_limit(size) * math.sqrt(honest / (level - 1))
+        segment = NoisySegment(size=size, trials=level - 1, everywhere=honest)
+        like = NoisyRound(noise_multiplier=least, honest=honest, segments=(segment,))
+        target: dict[str, Any] = {"delta": requirements.delta, "rounds": requirements.rounds}
+        noise = noise_within_budget(like, max_epsilon=requirements.epsilon, **target)
+        if noise > 1.01 * least or level > 64:
+            return level, noise
+        ideal = math.sqrt(requirements.rounds * _ideal(requirements))
+        level = min(MAX_TRIALS + 1, max(level + 1, least_level(ideal, honest, size)))
+
+
+def _ideal(requirements: PrivacyRequirements) -> float:
+    """The square of the noise multiplier of one round's part of the budget, were the noise Gaussian."""
+    loss = -math.log(requirements.delta)
+    return 1.0 / (2.0 * (math.sqrt(loss + requirements.epsilon) - math.sqrt(loss)) ** 2)
+
+
+def least_block_survivors(
+    design: Design, sizes: list[int], *, dropout: float, min_survivors: int, needed: int, failure: float
+) -> int:
+    """The most survivors that every block can be asked for while rounds fail as seldom as required.
+
+    Args:
+        design: Which subgroups code together.
+        sizes: Users of each subgroup.
+        dropout: Fraction of users who drop out.
+        min_survivors: Least survivors of a subgroup.
+        needed: Survivors that thresholds need in any case.
+        failure: How often a round may fail.
+
+    Returns:
+        The number; the fewest that are possible where even those fail more often.
+    """
+    low = min_survivors if len(sizes) == 1 else 2 * min_survivors
+    smallest = min(sum(sizes[one] for one in block) for segment in design.segments for block in segment)
+
+    def fails(least: int) -> bool:
+        return (
+            chances.failure_probability(
+                design,
+                sizes,
+                dropout,
+                min_survivors=min_survivors,
+                min_block_survivors=least,
+                needed=needed,
+                losses=0,
+            )
+            > failure
+        )
+
+    high = smallest + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fails(middle) else (middle, high)
+    return low
+
+
+def _least_survivors(users: int, requirements: PrivacyRequirements) -> int:
+    """So many of all users survive but as seldom as a round may fail."""
+    whole = {"dropout": requirements.dropout, "failure": requirements.failure, "min_survivors": 2}
+    return least_block_survivors(_design(1), [users], needed=0, **whole)  # type: ignore[arg-type]
+
+
+def _design(subgroups: int) -> Design:
+    return make("secagg", 1) if subgroups == 1 else make("perfect", subgroups)
+
+
+def _build(requirements: PrivacyRequirements, chosen: Blocks) -> Plan:
+    return Plan.build(
+        [requirements.users],
+        [chosen.level],
+        requirements.dimension,
+        design="secagg" if chosen.subgroups == 1 else "perfect",
+        subgroup_size=requirements.users // chosen.subgroups,
+        min_survivors=requirements.min_survivors,
+        min_block_survivors=chosen.min_block_survivors,
+        colluders=requirements.colluders,
+        dropout=requirements.dropout,
+        clipping_norm=requirements.clip,
+        noise_multiplier=chosen.noise_multiplier,
+        honest=chosen.honest,
+    )
+
+
+def _useless(requirements: PrivacyRequirements, chosen: Blocks) -> InfeasibleError:
+    """Say why, and look for the nearest useful plan: without attackers, or with fewer rounds."""
+    problem = (
+        f"epsilon {requirements.epsilon:g} over {requirements.rounds} rounds",
+        f"{requirements.dimension:,} elements of {requirements.users} users (the mean would be off by "
+        f"{chosen.error:.1f} clipping norms, and beyond {USELESS:g} a model hardly learns)",
+    )
+    if requirements.attackers:
+        easier = replace(requirements, attackers=0)
+        nearest = _answer(easier)
+        if nearest is not None:
+            return InfeasibleError(problem, nearest, f"one block of everybody: an error of {nearest.error:.1f}")
+    low, high = 0, requirements.rounds
+    while high - low > 1:
+        middle = (low + high) // 2
+        [first] = _try_all(replace(requirements, rounds=middle), 1)  # the fewest subgroups: the least error
+        low, high = (middle, high) if first.error <= USELESS else (low, middle)
+    more = math.ceil(requirements.users * chosen.error / USELESS)
+    instead = f"about {more} users in such blocks, or an update of fewer elements"
+    if not low:
+        return InfeasibleError(problem, None, instead)
+    nearest = _answer(replace(requirements, rounds=low))
+    return InfeasibleError(problem, nearest, f"{low} rounds; {instead}")
+
+
+def _answer(requirements: PrivacyRequirements) -> PrivateProposal | None:
+    try:
+        return best_private(requirements)
+    except (InfeasibleError, PlanError):
+        return None
+
+
+# --- noise for a plan that is given otherwise -----------------------------------------------------------------------
+
+
+def fit_noise(
+    arguments: Mapping[str, Any],
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    rounds: int,
+    view: View = "server",
+    survivors: int | None = None,
+) -> Plan:
+    """A plan with just the noise that a target needs.
+
+    Args:
+        arguments: What `Plan.build` takes but the noise multiplier; a clipping norm is among them.
+        target_epsilon: Epsilon of all rounds.
+        target_delta: Delta of that epsilon.
+        rounds: How many rounds there are.
+        view: Whom the target is against; against whoever sees all sums, users can keep it as their budget.
+        survivors: Fewest survivors of a round, which count for the view of the model.
+
+    Returns:
+        The plan.
+
+    Raises:
+        PlanError: The arguments make no plan.
+        UsageError: No noise meets the target.
+
+    Example:
+        >>> from heterosag.planner.private import fit_noise
+        >>> plan = fit_noise({"classes": [40], "levels": [2], "dimension": 900, "design": "secagg",
+        ...     "subgroup_size": 40, "min_block_survivors": 30, "clipping_norm": 1.0},
+        ...     target_epsilon=8.0, target_delta=1e-5, rounds=20)
+        >>> round(plan.noise_multiplier, 1)
+        2.9
+    """
+    much = Plan.build(**{**arguments, "noise_multiplier": 1e6})
+    like = NoisyRound.of(much, survivors=survivors)
+    if view == "server":
+        noise = noise_within_budget(like, max_epsilon=target_epsilon, delta=target_delta, rounds=rounds)
+    else:
+        target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+        noise = noise_multiplier_for(like, **target, rounds=rounds, view=view)
+    return Plan.build(**{**arguments, "noise_multiplier": noise})

@@ -1,0 +1,137 @@
+"""The planner under a privacy budget: the largest blocks that are allowed, as much noise as needed, nothing useless."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from heterosag.errors import InfeasibleError, UsageError
+from heterosag.plan import Plan
+from heterosag.plan.design import make
+from heterosag.plan.dropout import failure_probability
+from heterosag.planner.private import (
+    USELESS,
+    PrivacyRequirements,
+    best_private,
+    fit_noise,
+    least_block_survivors,
+    word_for,
+)
+from heterosag.privacy import Accountant, NoisyRound, epsilon
+
+
+def asking(**change: Any) -> PrivacyRequirements:
+    given: dict[str, Any] = {"users": 96, "dimension": 5000, "epsilon": 8.0, "delta": 1e-5, "rounds": 20}
+    return PrivacyRequirements(**given | change)
+
+
+def test_one_block_of_everybody_is_best_and_the_figures_are_those_of_the_plan() -> None:
+    found = best_private(asking())
+    plan = found.plan
+    assert (plan.design.name, len(plan.users), plan.clipping_norm) == ("secagg", 96, 1.0)
+    assert found.error == pytest.approx(math.sqrt(plan.quantization_error()) / plan.value_range[1])
+    assert found.error == pytest.approx(2.4, rel=0.05)
+    assert plan.failure_probability() <= 0.01
+    assert found.epsilon_server <= 8.0
+    assert found.epsilon_model == pytest.approx(found.epsilon_server)
+    assert {one.subgroups for one in found.others} >= {4, 6, 12, 14}
+    assert all(one.error > found.error for one in found.others)
+    assert [one.error for one in found.others] == sorted(one.error for one in found.others)
+
+
+def test_users_who_keep_the_budget_take_part_in_all_rounds() -> None:
+    plan = best_private(asking(rounds=7, epsilon=4.0, dimension=4000)).plan
+    budget = Accountant.filter(max_epsilon=4.0, target_delta=1e-5)
+    budget.compose(NoisyRound.of(plan), 7)
+    assert budget.would_exceed(NoisyRound.of(plan))
+
+
+def test_attackers_need_blocks_and_the_models_view_hides_in_all_of_them() -> None:
+    found = best_private(asking(users=300, dimension=20_000, attackers=1))
+    assert found.blocks.subgroups == 6
+    assert found.plan.byzantine_tolerance() == 1
+    assert found.plan.failure_probability() <= 0.01
+    assert found.epsilon_model < 0.7 * found.epsilon_server
+
+
+def test_more_levels_only_where_the_noise_needs_them() -> None:
+    """Little noise over few elements: two levels would make more of it."""
+    found = best_private(asking(users=16, dimension=20, epsilon=9.0, rounds=1))
+    assert found.plan.levels[0] > 2
+    assert found.plan.noise_multiplier < 1.5
+    assert epsilon(found.plan, rounds=1, delta=1e-5) <= 9.0
+
+
+def test_what_is_useless_is_refused_with_the_nearest_that_is_not() -> None:
+    with pytest.raises(InfeasibleError, match="clipping norms") as refusal:
+        best_private(asking(attackers=1))
+    nearest = refusal.value.nearest
+    assert nearest.plan.design.name == "secagg"
+    assert nearest.error <= USELESS
+    with pytest.raises(InfeasibleError, match="fewer elements") as refusal:
+        best_private(asking(dimension=20_000))
+    nearest = refusal.value.nearest
+    assert nearest.rounds < 20
+    assert nearest.error <= USELESS < best_private_error(asking(dimension=20_000, rounds=nearest.rounds + 1))
+    with pytest.raises(InfeasibleError, match="about") as refusal:
+        best_private(asking(dimension=2_000_000))
+    assert refusal.value.nearest is None
+    with pytest.raises(InfeasibleError, match="fewer attackers"):
+        best_private(asking(users=8, attackers=3))
+
+
+def best_private_error(requirements: PrivacyRequirements) -> float:
+    try:
+        return best_private(requirements).error
+    except InfeasibleError:
+        return math.inf
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"users": 3},
+        {"dimension": 0},
+        {"rounds": 0},
+        {"clip": 0.0},
+        {"clip": math.nan},
+        {"dropout": 0.5},
+        {"failure": 0},
+    ],
+)
+def test_requirements_that_make_no_sense(change: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        asking(**change)
+
+
+def test_least_block_survivors_are_the_most_that_fail_seldom_enough() -> None:
+    for design, sizes in ((make("secagg", 1), [40]), (make("perfect", 6), [20] * 6)):
+        given: dict[str, Any] = {"dropout": 0.1, "min_survivors": 3}
+        least = least_block_survivors(design, sizes, **given, needed=21, failure=0.01)
+
+        def fails(count: int, design: Any = design, sizes: Any = sizes) -> float:
+            return failure_probability(
+                design, sizes, 0.1, min_survivors=3, min_block_survivors=count, needed=21, losses=0
+            )
+
+        assert fails(least) <= 0.01 < fails(least + 1)
+
+
+def test_a_plan_given_otherwise_gets_the_noise_of_its_target() -> None:
+    given: dict[str, Any] = {"classes": [24, 24], "levels": [2, 2], "dimension": 9000, "subgroup_size": 8}
+    given |= {"clipping_norm": 0.5, "min_survivors": 4, "min_block_survivors": 12, "colluders": 1}
+    target: dict[str, Any] = {"target_epsilon": 8.0, "target_delta": 1e-5, "rounds": 20}
+    server = fit_noise(given, **target)
+    model = fit_noise(given, **target, view="model", survivors=40)
+    assert epsilon(server, rounds=20, delta=1e-5) <= 8.0
+    assert model.noise_multiplier < server.noise_multiplier
+    found = epsilon(NoisyRound.of(model, survivors=40), rounds=20, delta=1e-5, view="model")
+    assert found == pytest.approx(8.0, rel=0.01)
+    assert Plan.decode(server.encode()) == server
+
+
+def test_what_an_epsilon_is_called() -> None:
+    assert word_for(10.0) == "differential privacy"
+    assert word_for(10.1).startswith("a noise floor")
