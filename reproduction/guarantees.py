@@ -175,9 +175,9 @@ def theorem_3(job: Job) -> Outcome:
     for size, count, rate in ((8, 128, 0.1), (4, 75, 0.1), (4, 75, 0.05), (8, 12, 0.1)):
         leak = leak_probability(paper(count), [size] * count, rate)
         rows.append(
-            (str(size), str(count), f"{rate:.0%}", f"{leak.one:.2g}", f"{leak.any:.2g}", f"{leak.with_floor:g}")
+            (str(size), str(count), f"{rate:.0%}", f"{leak.one:.2g}", f"{leak.any:.2g}", f"{leak.with_min_survivors:g}")
         )
-    floored, decoded, failed = _with_floor(job, rng)
+    floored, decoded, failed = _with_min_survivors(job, rng)
     anywhere = float(np.mean((rng.binomial(4, 0.9, (max(1000, trials // 100), 75)) == 1).any(axis=1)))
     eight = leak_probability(paper(128), [8] * 128, 0.1)
     own = leak_probability(paper(75), [4] * 75, 0.1)
@@ -241,7 +241,7 @@ def theorem_3(job: Job) -> Outcome:
     )
 
 
-def _with_floor(job: Job, rng: np.random.Generator) -> tuple[int, int, float]:
+def _with_min_survivors(job: Job, rng: np.random.Generator) -> tuple[int, int, float]:
     """Blocks decoded with a single survivor, blocks decoded, and the share of rounds that ended with an error."""
     plan = Plan.build(
         [64],

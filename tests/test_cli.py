@@ -39,7 +39,7 @@ def test_a_range_has_one_name_for_every_command(flag: str) -> None:
 def test_plan_in_json_has_every_key() -> None:
     summary = json.loads(run("plan", "--json").stdout)
     assert summary.keys() >= KEYS
-    assert summary["leak_probability"].keys() >= {"one", "any", "with_floor"}
+    assert summary["leak_probability"].keys() >= {"one", "any", "with_min_survivors"}
     assert summary["upload_bits"] == [302138, 429354, 477060, 477060, 477060]
 
 

@@ -89,7 +89,7 @@ def test_one_user_missing_once_is_shown() -> None:
     assert shown.users == (5,)
     assert shown.segments == (0,)
     summary = ledger.summary()
-    assert summary["shown_users"] == 1
+    assert summary["exposed_users"] == 1
     assert summary["smallest_set_at_most"] == 1
     assert summary["rounds"] == 2
 

@@ -257,9 +257,9 @@ class Ledger:
         return {
             "rounds": self.rounds,
             "sums": sum(len(block.seen) * len(block.segments) for block in self._blocks),
-            "shown_users": sum(len(exposure.users) == 1 for exposure in found),
-            "shown_pairs": sum(len(exposure.users) == 2 for exposure in found),
-            "shown_segments": len({at for exposure in found for at in exposure.segments}),
+            "exposed_users": sum(len(exposure.users) == 1 for exposure in found),
+            "exposed_pairs": sum(len(exposure.users) == 2 for exposure in found),
+            "exposed_segments": len({at for exposure in found for at in exposure.segments}),
             "segments": self._segments,
             "smallest_set_at_most": min(differences, default=None),
         }

@@ -114,7 +114,7 @@ def test_a_resumed_run_is_the_same_run(tmp_path: Path) -> None:
     assert resumed.rounds_done == 3
     resumed.train()
     assert np.array_equal(resumed.vector, whole.vector)
-    keys = ("round", "accuracy", "range", "survivors", "dropped", "clipped_share")
+    keys = ("round", "accuracy", "range", "survivors", "dropped", "clipped_fraction")
     pick = [
         [{key: line[key] for key in keys} for line in read_run(tmp_path / name).rounds] for name in ("whole", "part")
     ]
@@ -163,14 +163,14 @@ def test_the_adaptive_range_follows_the_updates(tmp_path: Path) -> None:
     for first in (0.01, 1.0):
         train(tmp_path / str(first), value_range=first, rounds=30, quantile=0.99)
         rounds = read_run(tmp_path / str(first)).rounds
-        assert 0.002 < rounds[-1]["clipped_share"] < 0.05
+        assert 0.002 < rounds[-1]["clipped_fraction"] < 0.05
     fixed = train(tmp_path / "fixed", range_rule="fixed", value_range=(-0.1, 0.2), rounds=2)
     assert fixed.rounds_done == 2
     assert {tuple(line["range"]) for line in read_run(tmp_path / "fixed").rounds} == {(-0.1, 0.2)}
     train(tmp_path / "minmax", range_rule="minmax", rounds=2)
     lines = read_run(tmp_path / "minmax").rounds
     assert lines[0]["range"] != lines[1]["range"]
-    assert all(line["clipped_share"] == 0 for line in lines)
+    assert all(line["clipped_fraction"] == 0 for line in lines)
 
 
 def test_liars_do_not_move_the_range_far(tmp_path: Path) -> None:

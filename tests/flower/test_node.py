@@ -265,7 +265,7 @@ def test_rounds_that_would_isolate_a_node_are_refused_by_grid_and_node(tmp_path:
             assert line["error"]["kind"] == "TooFewSurvivorsError"
             assert all("ExposedUsersError" in why or "mask" in why for why in line["lost"].values())
         else:
-            assert line["ledger"]["shown_users"] == 1
+            assert line["ledger"]["exposed_users"] == 1
 
 
 def test_a_damaged_ledger_is_named_at_home_only(tmp_path: Path) -> None:

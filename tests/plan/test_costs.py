@@ -51,7 +51,7 @@ def test_uploads_are_those_of_the_stated_formula() -> None:
     assert {round(200 * b / 1e6, 1) for b in unquantized.per_class()} == {569.3}
 
 
-def test_expansion_against_clear_and_secagg() -> None:
+def test_expansion_against_plaintext_and_secagg() -> None:
     """Claims: 1.25x instead of 1.625x at 2^16 levels for pair blocks; 4x only in a star segment, 5x otherwise."""
     fine = Plan.build([1024], [2**16], 127, value_range=1.0, subgroup_size=8, sharing="complete")
     assert costs.of(fine).expansion() == (1.25,)

@@ -179,7 +179,7 @@ def test_leak_equals_enumeration_to_twelve_digits(name: str, sizes: list[int]) -
         assert is_close(leak.any, total(lone, sizes, dropout)), dropout
         one = max(total([(1,)], [size], dropout) for size in sizes)
         assert is_close(leak.one, one), dropout
-        assert leak.with_floor == 0.0
+        assert leak.with_min_survivors == 0.0
 
 
 def test_theorem_3_for_one_subgroup_and_for_all() -> None:

@@ -205,14 +205,23 @@ def test_what_is_described_is_what_matters() -> None:
     )
 
 
-def test_a_record_of_the_first_format_is_read() -> None:
-    from heterosag.report.runs import summarise_run
+@each("number", [1, 2])
+def test_a_record_of_either_format_is_read(number: int) -> None:
+    from heterosag.report.page import make_page
+    from heterosag.report.runs import summarise_run, summary_rows
     from heterosag.storage.run_log import read_run
+    from heterosag.storage.run_requirements import learn_requirements
 
-    run = read_run(ROOT / "tests" / "formats" / "run-1")
+    run = read_run(ROOT / "tests" / "formats" / f"run-{number}")
     summary = summarise_run(run)
     assert (summary["finished"], summary["rounds"], summary["failed_rounds"]) == (True, 3, 0)
     assert summary["accuracy"] == pytest.approx(0.16389, abs=1e-5)
+    assert dict(summary_rows([summary]))["differences show, were updates the same"] == ["1 users, 0 pairs"]
+    assert run.plan["expansion"].keys() == {"plaintext", "secagg"}
+    assert all(line["clipped_fraction"] < 0.1 for line in run.rounds)
+    assert learn_requirements(run).min_survivors == 2
+    pytest.importorskip("matplotlib")
+    assert "No sum over fewer than 2 survivors" in make_page([run])
 
 
 def test_a_plan_of_this_version_is_read_and_has_its_digest() -> None:

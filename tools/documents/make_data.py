@@ -151,7 +151,7 @@ def designs_table() -> str:
         ["inference robustness", *(f"{p['inference_robustness']:.3f}" for p in plans)],
         ["faulty users the median tolerates", *(str(p["byzantine_tolerance"]) for p in plans)],
         ["a block keeps a single survivor", *(f"{p['leak_probability']['block']:.2g}" for p in plans)],
-        ["and is unmasked", *(f"{p['leak_probability']['with_floor']:.0f}" for p in plans)],
+        ["and is unmasked", *(f"{p['leak_probability']['with_min_survivors']:.0f}" for p in plans)],
         ["a round fails for lack of survivors", *(f"{p['failure_probability']:.2g}" for p in plans)],
         ["upload of the slowest class, kB", *(f"{p['upload_bits'][0] / 8000:.1f}" for p in plans)],
         ["upload of the fastest class, kB", *(f"{p['upload_bits'][-1] / 8000:.1f}" for p in plans)],

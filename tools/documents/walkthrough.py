@@ -60,7 +60,9 @@ leak = plan.leak_probability()
 print(f"inference robustness            {plan.inference_robustness():.3f}")
 print(f"malicious users that the median tolerates     {plan.byzantine_tolerance()}")
 print(f"users needed to rebuild a mask  {plan.share_threshold} of {len(plan.users)}")
-print(f"a block shows one user          {leak.block:.1e} without least survivors, {leak.with_floor:.0f} with them")
+print(
+    f"a block exposes one user        {leak.block:.1e} without least survivors, {leak.with_min_survivors:.0f} with them"
+)
 print(f"a round fails                   {plan.failure_probability():.1e} at {plan.dropout:.0%} dropout")
 print(f"bound on the squared error      {plan.quantization_error():.2f}")
 

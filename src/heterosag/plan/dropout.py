@@ -30,13 +30,13 @@ class LeakProbability:
     - `one`: in one given subgroup, the smallest (Theorem 3).
     - `any`: in any subgroup.
     - `block`: in a block of this design, so that the server would see that user's segment if nobody objected.
-    - `with_floor`: after the rule of least survivors, which never lets such a block be unmasked.
+    - `with_min_survivors`: after the rule of least survivors, which never lets such a block be unmasked.
     """
 
     one: float
     any: float
     block: float
-    with_floor: float = 0.0
+    with_min_survivors: float = 0.0
 
 
 def leak_probability(design: Design, sizes: Sequence[int], dropout: float) -> LeakProbability:

@@ -68,7 +68,7 @@ def show_matrix(design: Design) -> RenderableType:
 
 
 def _class_table(summary: dict[str, Any]) -> Table:
-    headings = ("class", "users", "subgroups", "levels", "upload", "bits/element", "x clear", "x secagg")
+    headings = ("class", "users", "subgroups", "levels", "upload", "bits/element", "x plaintext", "x secagg")
     table = Table(*headings, title="a user's upload in a round", title_justify="left", show_edge=False)
     for index, users in enumerate(summary["classes"]):
         upload = summary["upload_bits"][index]
@@ -79,7 +79,7 @@ def _class_table(summary: dict[str, Any]) -> Table:
             str(summary["class_levels"][index]),
             _size(upload),
             f"{upload / summary['dimension']:.2f}",
-            f"{summary['expansion']['clear'][index]:.2f}",
+            f"{summary['expansion']['plaintext'][index]:.2f}",
             f"{summary['expansion']['secagg'][index]:.2f}",
         )
     return table
@@ -99,7 +99,7 @@ def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield f"lone survivor in one subgroup, {rate}", f"{leak['one']:.2g}"
     yield f"lone survivor in any subgroup, {rate}", f"{leak['any']:.2g}"
     yield "a lone survivor's segment leaks, without the rule", f"{leak['block']:.2g}"
-    yield f"the same with at least {summary['min_survivors']} survivors", f"{leak['with_floor']:.2g}"
+    yield f"the same with at least {summary['min_survivors']} survivors", f"{leak['with_min_survivors']:.2g}"
     yield f"a round fails, {rate}", f"{summary['failure_probability']:.2g}"
     yield "quantization error bound", f"{summary['quantization_error']:.4g}"
     yield "share threshold, agree quorum", f"{summary['share_threshold']}, {summary['agree_quorum']}"

@@ -181,9 +181,9 @@ def _shown(summary: dict[str, Any]) -> str:
     ledger = summary["ledger"]
     if ledger is None:
         return "not kept"
-    if not ledger["shown_users"] and not ledger["shown_pairs"]:
+    if not ledger["exposed_users"] and not ledger["exposed_pairs"]:
         return "no user, no pair"
-    return f"{ledger['shown_users']} users, {ledger['shown_pairs']} pairs"
+    return f"{ledger['exposed_users']} users, {ledger['exposed_pairs']} pairs"
 
 
 def _attack(summary: dict[str, Any]) -> str:

@@ -25,8 +25,20 @@ __all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_rou
 RECORD = "record.jsonl"
 """The record's file in a run's folder."""
 
-FORMAT = 1
-"""Of the record; one of another format is refused."""
+FORMAT = 2
+"""Of the record that is written; one of format 1 is read too, others are refused."""
+
+_RENAMED = {
+    "clear": "plaintext",
+    "clipped_share": "clipped_fraction",
+    "floor": "min_survivors",
+    "shown_pairs": "exposed_pairs",
+    "shown_segments": "exposed_segments",
+    "shown_users": "exposed_users",
+    "weight_bound": "max_weight",
+    "with_floor": "with_min_survivors",
+}
+"""What format 1 called some keys."""
 
 FAILED: dict[str, Any] = {
     "survivors": 0,
@@ -35,7 +47,7 @@ FAILED: dict[str, Any] = {
     "faulty_blocks": 0,
     "faulty_users": [],
     "refusals": 0,
-    "clipped_share": None,
+    "clipped_fraction": None,
     "aggregate_error": None,
     "sent_bytes": {},
     "upload_seconds": [],
@@ -143,7 +155,7 @@ def describe_round(
         "byzantine_tolerance": combined.byzantine_tolerance,
         "faulty_blocks": len(combined.faulty_blocks),
         "faulty_users": list(combined.faulty_users),
-        "clipped_share": clipped_share(plan, combined),
+        "clipped_fraction": clipped_share(plan, combined),
         "sent_bytes": {
             phase: [
                 _mean([size for user, size in by.items() if user_classes.get(user) == index])
@@ -173,8 +185,8 @@ def read_run(folder: Path) -> RunRecord:
     """
     lines = _lines(folder / RECORD)
     head = [line for line in lines if line["kind"] == "run"]
-    if not head or head[0].get("format") != FORMAT:
-        raise UsageError(f"{folder / RECORD} does not begin with a run of format {FORMAT}")
+    if not head or head[0].get("format") not in (1, FORMAT):
+        raise UsageError(f"{folder / RECORD} does not begin with a run of format 1 or {FORMAT}")
     ends = [line for line in lines if line["kind"] == "end"]
     judged: dict[Any, dict[str, Any]] = {}
     for line in lines:
@@ -189,6 +201,10 @@ def read_run(folder: Path) -> RunRecord:
     )
 
 
+def _rename(found: dict[str, Any]) -> dict[str, Any]:
+    return {_RENAMED.get(key, key): value for key, value in found.items()}
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
@@ -201,7 +217,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            value = json.loads(line)
+            value = json.loads(line, object_hook=_rename)
             if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
                 raise ValueError
         except ValueError:

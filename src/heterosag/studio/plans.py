@@ -256,7 +256,7 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
     )
     yield _guarantee(
         "A lone survivor shows",
-        f"{leak.with_floor:.2g}",
+        f"{leak.with_min_survivors:.2g}",
         f"No sum over fewer than {plan.min_survivors} survivors of a subgroup is unmasked. Without that rule a user's "
         f"segment would be exposed in {leak.block:.2g} of the rounds at {plan.dropout:.0%} dropout.",
         f"Theorem 3: {leak.one:.2g}, which counts one subgroup; for any of {count} it is {leak.any:.2g}"

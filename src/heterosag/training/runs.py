@@ -273,7 +273,7 @@ class Run:
             after = _State(
                 round=number,
                 vector=(self._state.vector + result.vector).astype(np.float32),
-                half_width=self._follow(line["clipped_share"]),
+                half_width=self._follow(line["clipped_fraction"]),
             )
             users.load_vector(self.model, after.vector)
         after = replace(after, faulty=(*self._state.faulty, *line["faulty_users"]))
