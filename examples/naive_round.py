@@ -318,6 +318,20 @@ def mean_of(sums: list[int], users: int, level: int, span: list[float]) -> list[
     return [one / users * ((span[1] - span[0]) / (level - 1)) + span[0] for one in sums]
 
 
+def thresholds(values: list[float], factor: float | None, block_range: float, theta: float) -> list[int]:
+    """Say, with noise, below which number a word of each value counts."""
+    limit = math.floor(theta * 2**32)
+    scale = None if factor is None else factor * 2**32 / (2 * block_range)
+    return [2**31 + (0 if scale is None else int(max(-limit, min(limit, value * scale)))) for value in values]
+
+
+def count_trials(below: list[int], trials: int, key: bytes, first: int) -> list[int]:
+    """Count the words of each value, so many as there are trials, that are below its threshold."""
+    stream = keystream(key, 4 * (first + trials * len(below)))
+    words = [int.from_bytes(stream[4 * at : 4 * at + 4], "little") for at in range(len(stream) // 4)][first:]
+    return [sum(word < one for word in words[i * trials : (i + 1) * trials]) for i, one in enumerate(below)]
+
+
 def planes_of(bits: int) -> list[int]:
     """List the bits that an element has in each plane: pieces of whole bytes, then what is left."""
     return [8 * width for width in (8, 4, 2, 1) if bits // 8 & width] + [bits % 8] * (bits % 8 > 0)
@@ -794,6 +808,10 @@ CASES: dict[str, Check] = {  # for a file and function: what is computed for a c
         [quantize(*(c[k] for k in QUANTIZER)), mean_of(c["quantized"], 1, c["level"], c["range"])],
         [(c["quantized"], c["clipped"]), c["decoded"]],
     ),
+    "noise count_trials": lambda c: (
+        [thresholds(*(c[k] for k in NOISE)), count_trials(c["thresholds"], *(c[k] for k in WORDS))],
+        [c["thresholds"], c["counts"]],
+    ),
     "rotation": lambda c: (
         [rotate(c["values"], c["segment"]), rotate(c["rotated"], c["segment"], back=True)],
         [c["rotated"], c["restored"]],
@@ -844,6 +862,7 @@ REFUSALS: dict[str, Check] = {  # for a file and step: what must refuse a must-f
     "messages": lambda c: decode(c["kind"], c["bytes"]),
 }
 PAIR, QUANTIZER = ("private", "public", "context", "user", "other"), ("values", "words", "level", "range")
+NOISE, WORDS = ("values", "factor", "block_range", "theta"), ("trials", "key", "first_word")
 SEAL, SHARES = ("shared", "context", "dealer", "holder"), ("mask_share", "self_share")
 
 
