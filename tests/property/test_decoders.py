@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from cases import each, examples
 from fuzz.__main__ import CORPUS, HUGE, mutate, read_corpus, seeds
-from fuzz.targets import DEEP, KINDS, PLAN, SENT, TARGETS, Script, change, limited_work, other_plans, play
+from fuzz.scripts import DEEP, Script, change
+from fuzz.targets import KINDS, PLAN, SENT, TARGETS, limited_work, other_plans, play
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,10 @@ SHORT_FUZZ = {
     "client_changed": 300,
     "enrolment_server": 800,
     "enrolment_user": 300,
+    "pipeline_server": 300,
+    "pipeline_user": 200,
+    "flower_server": 3,
+    "flower_node": 200,
     "directory_file": 400,
     "key_file": 1500,
 }

@@ -371,6 +371,21 @@ def test_a_trip_names_each_of_its_rounds_once(numbers: list[int]) -> None:
         federation.users[0].answer(parts, federation.mask(federation.plan, bytes(32)))
 
 
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_a_number_that_no_round_has_is_the_servers_fault(number: int) -> None:
+    federation = Federation(small_plan())
+    part = Part(number=number, phase=Phase.ADVERTISE, message=b"")
+    with pytest.raises(FaultyServerError, match="number is from 0"):
+        federation.users[0].answer([part], federation.mask(federation.plan, bytes(32)))
+
+
+def test_users_without_identities_are_not_asked_to_agree() -> None:
+    federation = Federation(small_plan())
+    opening = [Part(number=5, phase=Phase.ADVERTISE, message=b"")]
+    federation.users[0].answer(opening, federation.mask(federation.plan, bytes(32)))
+    assert "only users with identities" in refusal(federation, 0, [Part(number=5, phase=Phase.AGREE, message=b"x")])
+
+
 def test_a_repeated_advertise_returns_the_same_keys() -> None:
     federation = Federation(small_plan())
     opening = [Part(number=5, phase=Phase.ADVERTISE, message=b"")]

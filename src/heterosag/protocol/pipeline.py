@@ -310,11 +310,13 @@ class ClientPipeline(Secret):
             An answer for each part, in the order of their rounds.
 
         Raises:
-            FaultyServerError: The trip names no round, too many, or one twice.
+            FaultyServerError: The trip names no round, too many, one twice, or one that cannot be.
         """
         numbers = [part.number for part in parts]
         if not 0 < len(parts) <= MOST_PARTS or len(set(numbers)) != len(numbers):
             raise FaultyServerError(f"a trip has one to {MOST_PARTS} parts, each of another round")
+        if not all(0 <= number < 2**64 for number in numbers):
+            raise FaultyServerError("a round's number is from 0 to 2^64-1")
         lowest = min(numbers)
         self._clients = {number: client for number, client in self._clients.items() if number >= lowest}
         answers = []
@@ -334,6 +336,8 @@ class ClientPipeline(Secret):
     def _answer(self, part: Part, lowest: bool, mask: Callable[[Client, Part], bytes]) -> bytes:
         if not lowest and part.phase not in _SETUP:
             raise FaultyServerError(f"asked to {part.phase.value} ahead of another round: only keys and shares are")
+        if part.phase is Phase.AGREE and self._options.get("identity") is None:
+            raise FaultyServerError("asked to agree on survivors, which only users with identities do")
         client = self._clients.get(part.number)
         if client is None:
             if part.phase is not Phase.ADVERTISE:
