@@ -192,7 +192,7 @@ class Checks:
         accepted = wire.decode(wire.MaskedVector, record.accepted["mask"][plan.users[index]], plan=plan)
         reply, made = self._world.ledger.vectors[index, accepted.context]
         trait = self._script.malicious.get(plan.users[index], "")
-        vector, clip = lie_about_vector(trait, self._world.vector(made.number, index))
+        vector, clip = lie_about_vector(trait, self._world.vector(made.number, index)[: plan.dimension])
         update = Update.of(plan, vector, weight=made.weight, metrics=self._world.metrics(index))
         lanes = fill_cells(plan, subgroup, update, made.rounding, clip=clip)
         masked = wire.decode(wire.MaskedVector, reply, plan=plan)

@@ -26,7 +26,8 @@ from heterosag.protocol.transitions import Phase
 
 __all__ = ["PipelinedNode", "PipelinedProgram", "PipelinedWorld"]
 
-_MODELS = 3  # value ranges and models that rounds are settled with
+_MODELS = 3  # value ranges and models that rounds of training are settled with
+_EVALUATED = 4  # from this on models are of rounds of metrics alone
 _KEPT = 2  # rounds that a user keeps
 _SERVED = 3  # rounds that a server keeps
 
@@ -134,7 +135,7 @@ class PipelinedWorld(World):
         self._session = 0
         self._rounds: ServerPipeline | None = None
         self._prepared = False
-        self._plans = {model: script.plan.with_value_range(1 + model / 4) for model in range(_MODELS + 1)}
+        self._plans = {model: script.plan.with_value_range(1 + model / 4) for model in range(_EVALUATED + 2)}
 
     def run(self) -> None:
         """From the first round to the last message, with users and servers of this world in every pipeline."""
@@ -148,7 +149,8 @@ class PipelinedWorld(World):
 
     def settlement(self, number: int, model: int) -> tuple[Plan, RoundId]:
         """The value range and the model of a round."""
-        return self._plans[model], replace(self.round_id(number), model=bytes([model] * 32))
+        alone = model >= _EVALUATED
+        return self._plans[model], replace(self.round_id(number), model=bytes([model] * 32), metrics_only=alone)
 
     def relive(self, user: User) -> None:
         """A user starts again, or twice: in no round so far, set up ahead or over, it may be what it was."""
@@ -166,7 +168,7 @@ class PipelinedWorld(World):
         if ahead and draw.random() < self.script.rates.discard:
             self.trace.fault("set-up thrown away", "server")
             rounds.discard()
-        model = draw.randrange(_MODELS)
+        model = _EVALUATED if self.script.plan.metrics and draw.random() < 0.3 else draw.randrange(_MODELS)
         plan, _ = self.settlement(0, model)
         self._prepared = rounds.begin(plan)
         self._begun += 1
@@ -175,11 +177,12 @@ class PipelinedWorld(World):
             raise BrokenInvariantError(f"the server uses number {self.number} again")
         record = self._record(rounds.number)
         record.begun, record.model = True, model
-        rounds.settle(plan, model=bytes([model] * 32))
+        rounds.settle(plan, model=bytes([model] * 32), metrics_only=model >= _EVALUATED)
         if len(rounds._numbers) > _SERVED:
             raise BrokenInvariantError(f"the server keeps {len(rounds._numbers)} rounds")
         how = "prepared" if self._prepared else "set-up not used" if ahead else "nothing set up"
         self.trace.counts[f"begun: {how}"] += 1
+        self.trace.counts["begun: of metrics alone"] += model >= _EVALUATED
         self.trace.note("server", f"begins round {self.number}, {how}")
         self._plan_crashes()
         self._open(record, {})

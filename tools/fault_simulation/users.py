@@ -147,7 +147,7 @@ class Program:
             weight=1 + (node.index + number) % script.plan.max_weight,
             rounding=Rounding.from_seed(script.seed % 2**64, node.index, number << 16 | variant),
         )
-        vector, clip = lie_about_vector(node.trait, world.vector(number, node.index))
+        vector, clip = lie_about_vector(node.trait, world.vector(number, node.index)[: client.plan.dimension])
         reply = client.mask(
             envelope.data,
             vector,
