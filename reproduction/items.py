@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - items from a fixed table
 from pathlib import Path
 
 from heterosag.errors import UsageError

@@ -7,7 +7,7 @@ Flower. Importing this package is cheap: what it offers is loaded on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - names from a fixed table
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"

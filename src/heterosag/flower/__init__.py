@@ -24,7 +24,7 @@ _HOME = {"SecureGrid": "heterosag.flower.grid", "mod": "heterosag.flower.node"}
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from importlib import import_module  # noqa: TID251 - names from a fixed table
 
     try:
         import flwr.app  # noqa: F401

@@ -8,7 +8,7 @@ computed once for both ends.
 
 from __future__ import annotations
 
-import multiprocessing
+import multiprocessing  # noqa: TID251 - pipes to the engine's own forks
 import os
 import sys
 import time
@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection  # noqa: TID251 - pipes to the engine's own forks
 from typing import Any, Protocol
 
 from heterosag.crypto.identity import Identity

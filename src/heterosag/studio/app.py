@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit  # noqa: TID251 - takes an Origin header apart; asks nobody
 
 from heterosag.errors import HeteroSagError, PlanError, UsageError
 from heterosag.studio import attacks, plans, rounds, runs

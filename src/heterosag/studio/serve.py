@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import socket  # noqa: TID251 - listens on this machine's loopback; connects to nobody
 from pathlib import Path
 
 from heterosag.errors import UsageError

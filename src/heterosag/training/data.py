@@ -90,7 +90,7 @@ def _digits() -> DataSet:
 
 
 def _openml(name: str) -> DataSet:
-    from sklearn.datasets import fetch_openml
+    from sklearn.datasets import fetch_openml  # noqa: TID251 - fetched if asked for as openml:NAME
 
     try:
         found = fetch_openml(name, version=1, as_frame=False, parser="liac-arff")

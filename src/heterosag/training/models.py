@@ -107,7 +107,7 @@ def _initialise(model: nn.Module) -> None:
 def _bring(name: str) -> nn.Module:
     module, _, factory = name.partition(":")
     try:
-        make: Any = getattr(importlib.import_module(module), factory)
+        make: Any = getattr(importlib.import_module(module), factory)  # noqa: TID251 - the user's own model, named on the user's own command line
         model = make()
     except (ImportError, AttributeError) as error:
         raise UsageError(f"cannot make the model {name!r}: {error}") from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import mmap
-import multiprocessing
+import multiprocessing  # noqa: TID251 - forks that share memory; nothing is pickled
 import os
 import signal
 import sys
