@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from heterosag.flower import SecureGrid, mod
+from heterosag.protocol import Identity
 from heterosag.protocol.policy import Policy
 
 Fault = Callable[[str, int, Message], str]
@@ -186,6 +187,18 @@ def messages(nodes: list[Node], model: dict[str, Any]) -> list[Message]:
 
 OPTIONS: dict[str, Any] = {"subgroup_size": 3, "min_survivors": 2}
 LOOSE = Policy.any_plan()
+
+
+def signed_nodes(count: int, folder: Path, **options: Any) -> tuple[list[Node], dict[str, bytes]]:
+    """Nodes with identities, and their directory."""
+    identities = [Identity.generate() for _ in range(count)]
+    directory = {str(FIRST_NODE + 1000 * place): one.public for place, one in enumerate(identities)}
+
+    def secure(place: int) -> Any:
+        own = {"policy": LOOSE, "release_log": folder, **options}
+        return mod(identity=identities[place], directory=directory, **own)
+
+    return make_nodes(count, folder, train, secure=secure), directory
 
 
 def ask(node: Node, model: dict[str, Any], **fields: Any) -> Message:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flower_nodes import FIRST_NODE, LEVEL, LOOSE, Node, arrays, grid_of, make_nodes, messages, train
+from flower_nodes import FIRST_NODE, LEVEL, LOOSE, Node, arrays, grid_of, make_nodes, messages, signed_nodes, train
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from heterosag import Plan
 from heterosag.errors import PlanError
-from heterosag.flower import SecureGrid, mod
-from heterosag.protocol import Identity, Policy
+from heterosag.flower import SecureGrid
+from heterosag.protocol import Policy
 
 pytest.importorskip("flwr")
 
@@ -24,24 +24,13 @@ from flower_nodes import (
 )
 
 
-def federation(count: int, folder: Path, **options: Any) -> tuple[list[Node], dict[str, bytes]]:
-    identities = [Identity.generate() for _ in range(count)]
-    directory = {str(FIRST_NODE + 1000 * place): one.public for place, one in enumerate(identities)}
-
-    def secure(place: int) -> Any:
-        own = {"policy": LOOSE, "release_log": folder, **options}
-        return mod(identity=identities[place], directory=directory, **own)
-
-    return make_nodes(count, folder, train, secure=secure), directory
-
-
 def one_round(grid: SecureGrid, nodes: list[Node]) -> Message:
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     return reply
 
 
 def test_nodes_draw_their_assignment_and_check_the_plan(tmp_path: Path) -> None:
-    nodes, directory = federation(12, tmp_path)
+    nodes, directory = signed_nodes(12, tmp_path)
     plans = []
     for _ in range(2):
         grid, _ = grid_of(nodes, directory=directory)
@@ -54,14 +43,14 @@ def test_nodes_draw_their_assignment_and_check_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_server_that_assigns_nodes_by_itself_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes, directory = federation(12, tmp_path)
+    nodes, directory = signed_nodes(12, tmp_path)
     grid, _ = grid_of(nodes, directory=directory, assignment="server")
     assert one_round(grid, nodes).has_error()
     assert "has assigned the nodes to subgroups by itself" in caplog.text
 
 
 def test_nodes_may_allow_the_server_to_assign(tmp_path: Path) -> None:
-    nodes, directory = federation(12, tmp_path, assignment="server")
+    nodes, directory = signed_nodes(12, tmp_path, assignment="server")
     grid, _ = grid_of(nodes, directory=directory, assignment="server")
     assert not one_round(grid, nodes).has_error()
     assert grid.rounds[0].trips == 5
@@ -70,7 +59,7 @@ def test_nodes_may_allow_the_server_to_assign(tmp_path: Path) -> None:
 def test_a_plan_that_the_policy_pins_needs_no_enrolment(tmp_path: Path) -> None:
     users = [str(FIRST_NODE + 1000 * place) for place in range(12)]
     plan = Plan.build([12], [LEVEL], 36, subgroup_size=3, min_survivors=2, users=users, value_range=0.5)
-    nodes, directory = federation(12, tmp_path, policy=Policy.exactly(plan, ranges=(0.1, 1.0)))
+    nodes, directory = signed_nodes(12, tmp_path, policy=Policy.exactly(plan, ranges=(0.1, 1.0)))
     grid = SecureGrid(grid_of(nodes)[1], plan=plan, directory=directory, adapt_range=False)
     assert not one_round(grid, nodes).has_error()
     other = replace(plan, assignment_seed=7)
@@ -81,7 +70,7 @@ def test_a_plan_that_the_policy_pins_needs_no_enrolment(tmp_path: Path) -> None:
 def test_a_server_that_shows_another_plan_than_was_drawn_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    nodes, directory = federation(12, tmp_path)
+    nodes, directory = signed_nodes(12, tmp_path)
     grid, _ = grid_of(nodes, directory=directory)
     drawn = grid._epochs._enrol
 
@@ -99,7 +88,7 @@ def test_a_server_that_shows_another_plan_than_was_drawn_is_refused(
 @pytest.mark.parametrize("stage", ["commit", "reveal"])
 @pytest.mark.parametrize("what", ["silent", "reborn"])
 def test_whoever_is_silent_while_they_draw_is_not_in_the_epoch(stage: str, what: str, tmp_path: Path) -> None:
-    nodes, directory = federation(13, tmp_path)
+    nodes, directory = signed_nodes(13, tmp_path)
     victim = nodes[5].context.node_id
     grid, inside = grid_of(
         nodes, lambda at, node, _: what if (at, node) == (stage, victim) else "", directory=directory
@@ -115,7 +104,7 @@ def test_whoever_is_silent_while_they_draw_is_not_in_the_epoch(stage: str, what:
 
 def test_nodes_that_take_turns_to_withhold_end_one_round_and_not_the_run(tmp_path: Path) -> None:
     """Each try fails by another node, after everybody else has revealed, which a node does so often in a run."""
-    nodes, directory = federation(12, tmp_path, policy=replace(LOOSE, max_epochs=4))
+    nodes, directory = signed_nodes(12, tmp_path, policy=replace(LOOSE, max_epochs=4))
     tries = 0
 
     def withhold(stage: str, node: int, message: Message) -> str:
@@ -134,7 +123,7 @@ def test_nodes_that_take_turns_to_withhold_end_one_round_and_not_the_run(tmp_pat
 
 
 def test_garbage_while_they_draw_costs_the_sender_its_place(tmp_path: Path) -> None:
-    nodes, directory = federation(13, tmp_path)
+    nodes, directory = signed_nodes(13, tmp_path)
     plain = nodes[5].app
 
     def garbage(message: Message, context: Any) -> Message:
@@ -149,7 +138,7 @@ def test_garbage_while_they_draw_costs_the_sender_its_place(tmp_path: Path) -> N
 
 
 def test_nobody_draws_together_is_a_named_error(tmp_path: Path) -> None:
-    nodes, directory = federation(24, tmp_path)
+    nodes, directory = signed_nodes(24, tmp_path)
     tries = [0]
 
     def fault(stage: str, node: int, message: Message) -> str:
@@ -163,7 +152,7 @@ def test_nobody_draws_together_is_a_named_error(tmp_path: Path) -> None:
 
 def test_a_server_that_starts_over_again_and_again_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Each enrolment is another seed that it could choose: a node takes part in so many of a run."""
-    nodes, directory = federation(12, tmp_path, policy=replace(LOOSE, max_epochs=2))
+    nodes, directory = signed_nodes(12, tmp_path, policy=replace(LOOSE, max_epochs=2))
     for number in range(3):
         grid, _ = grid_of(nodes, lambda stage, *_: "silent" if stage == "advertise" else "", directory=directory)
         reply = one_round(grid, nodes)
@@ -172,7 +161,7 @@ def test_a_server_that_starts_over_again_and_again_is_refused(tmp_path: Path, ca
 
 
 def test_a_seed_of_the_servers_own_is_asked_for_by_name(tmp_path: Path) -> None:
-    nodes, directory = federation(12, tmp_path)
+    nodes, directory = signed_nodes(12, tmp_path)
     with pytest.raises(PlanError, match="assignment='server'"):
         grid_of(nodes, directory=directory, options={"assignment_seed": 1})
     with pytest.raises(PlanError, match="'enrolled' or 'server'"):
@@ -180,7 +169,7 @@ def test_a_seed_of_the_servers_own_is_asked_for_by_name(tmp_path: Path) -> None:
 
 
 def test_a_node_without_an_identity_does_not_enrol(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes, directory = federation(12, tmp_path)
+    nodes, directory = signed_nodes(12, tmp_path)
     for node in nodes:
         node.app = make_nodes(1, tmp_path, train)[0].app
     grid, _ = grid_of(nodes, directory=directory)
@@ -189,7 +178,7 @@ def test_a_node_without_an_identity_does_not_enrol(tmp_path: Path, caplog: pytes
 
 
 def test_an_enrolment_that_was_not_begun_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes, _ = federation(6, tmp_path)
+    nodes, _ = signed_nodes(6, tmp_path)
     fields = {"rounds": [0], "stages": ["reveal"], "messages": [b""]}
     message = Message(RecordDict({"heterosag": ConfigRecord(fields)}), dst_node_id=FIRST_NODE, message_type="train")  # type: ignore[arg-type]
     message.metadata.__dict__["_message_id"] = "m"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from flower_nodes import (
     FIRST_NODE,
-    LOOSE,
     Node,
     arrays,
     expected,
@@ -17,28 +16,16 @@ from flower_nodes import (
     messages,
     record,
     result_of,
+    signed_nodes,
     stage_of,
     train,
 )
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from heterosag.flower import SecureGrid, mod
-from heterosag.protocol import Identity
+from heterosag.flower import SecureGrid
 
 np = pytest.importorskip("numpy")
-
-
-def signed_nodes(count: int, folder: Path, **options: Any) -> tuple[list[Node], dict[str, bytes]]:
-    """Nodes with identities, and their directory."""
-    identities = [Identity.generate() for _ in range(count)]
-    directory = {str(FIRST_NODE + 1000 * place): one.public for place, one in enumerate(identities)}
-
-    def secure(place: int) -> Any:
-        own = {"policy": LOOSE, "release_log": folder, **options}
-        return mod(identity=identities[place], directory=directory, **own)
-
-    return make_nodes(count, folder, train, secure=secure), directory
 
 
 def rounds(grid: SecureGrid, nodes: list[Node], count: int) -> list[Message]:

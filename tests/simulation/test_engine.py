@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aggregated import UPDATES, plan_of
 
 import heterosag
 from heterosag import Simulation, aggregate
@@ -17,21 +18,6 @@ from heterosag.errors import (
 from heterosag.plan import Plan
 from heterosag.protocol import Identity, RoundId
 from heterosag.protocol import messages as wire
-
-
-def plan_of(**changes: Any) -> Plan:
-    requirements: dict[str, Any] = {
-        "classes": [8, 8],
-        "levels": [16, 64],
-        "dimension": 30,
-        "value_range": 1.0,
-        "subgroup_size": 4,
-        **changes,
-    }
-    return Plan.build(**requirements)
-
-
-UPDATES = np.random.default_rng(3).uniform(-1, 1, (16, 30))
 
 
 def test_arrays_come_back_as_they_came() -> None:

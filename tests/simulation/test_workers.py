@@ -5,29 +5,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
+from aggregated import UPDATES, plan_of
 
 from heterosag import aggregate
 from heterosag.errors import (
     ExposedUsersError,
 )
-from heterosag.plan import Plan
-
-
-def plan_of(**changes: Any) -> Plan:
-    requirements: dict[str, Any] = {
-        "classes": [8, 8],
-        "levels": [16, 64],
-        "dimension": 30,
-        "value_range": 1.0,
-        "subgroup_size": 4,
-        **changes,
-    }
-    return Plan.build(**requirements)
-
-
-UPDATES = np.random.default_rng(3).uniform(-1, 1, (16, 30))
 
 
 class Refusing:

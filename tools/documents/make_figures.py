@@ -52,7 +52,7 @@ __all__ = ["DRAWINGS", "FIGURES", "main", "to_svg"]
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures" / "concepts"
 
 # Okabe and Ito's colours, which people with the common colour-vision deficiencies tell apart; pale ones carry text.
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
+BLUE, ORANGE, GREEN, RED = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 PALE = ("#bcdcf5", "#fbe0a3", "#b3e0d0", "#f3c6dd", "#d9d9d9", "#f6c3a3")
 DARK, GREY, LIGHT = "#222222", "#777777", "#dddddd"
 _SALT = "sketch"
