@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
@@ -500,7 +500,15 @@ def train(
 
         console = Console(highlight=False)
         console.print(compare_runs([record]))
+        for words in filter(None, [_privacy_of(record.rounds), (record.end or {}).get("budget")]):
+            console.print(words)
         console.print(f"run: {folder}")
+
+
+def _privacy_of(rounds: Sequence[dict[str, Any]]) -> str | None:
+    """What the last round's line claims."""
+    spent = rounds[-1].get("privacy") if rounds else None
+    return None if spent is None else f"privacy: {spent['statement']}"
 
 
 def _need(module: str, extra: str) -> None:

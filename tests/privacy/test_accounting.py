@@ -213,7 +213,7 @@ def test_a_plan_stands_for_its_rounds() -> None:
     assert {(one.size, one.trials) for one in found.segments} == {
         (segment.size, block.level - 1) for segment in plan.segments for block in segment.blocks
     }
-    assert all(one.everywhere == 9 for one in found.segments)
+    assert {one.everywhere for one in found.segments} == {9, plan.share_threshold - plan.colluders}
     for view in ("server", "model"):
         assert epsilon(plan, rounds=20, delta=DELTA, view=view) == epsilon(found, rounds=20, delta=DELTA, view=view)
     target = {"target_epsilon": 8.0, "target_delta": DELTA, "rounds": 20}

@@ -23,7 +23,7 @@ PUBLIC = (
     "aggregation.clipping", "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
     "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "planner.private", "privacy",
     "privacy.accounting",
-    "privacy.mechanism", "protocol", "protocol.budget", "protocol.enrolment", "protocol.guard",
+    "privacy.mechanism", "privacy.statement", "protocol", "protocol.budget", "protocol.enrolment", "protocol.guard",
     "protocol.pipeline", "protocol.update", "report.figures", "report.page", "report.runs", "simulation.engine",
     "simulation.session", "storage.budget", "storage.identities",
     "storage.release_log", "storage.run_log", "training.config", "training.data", "training.models",

@@ -101,6 +101,8 @@ JSON: dict[str, dict[str, str]] = {
         "ledger": "what the sums of all rounds show together, or null "
         "([threat model](../threat-model.md#over-many-rounds))",
         "protocol_seconds": "measured seconds of the protocol, `user` (all together) and `server`",
+        "privacy": "what the rounds have cost every user: `epsilon_server` against whoever sees all sums, "
+        "`epsilon_model` against whoever sees the models only, and the `statement`; null without noise",
     },
     "identity": {"public": "the public key, in hex"},
 }

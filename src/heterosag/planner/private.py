@@ -35,14 +35,10 @@ __all__ = [
     "best_private",
     "fit_noise",
     "least_block_survivors",
-    "word_for",
 ]
 
 USELESS = 3.0
 """Error of the mean, in units of the clipping norm, beyond which a model hardly learns."""
-
-CALLED_PRIVATE = 10.0
-"""Up to this epsilon the guarantee is called differential privacy, above it a noise floor."""
 
 _MOST_SUBGROUPS = 16
 
@@ -101,11 +97,11 @@ class Blocks:
     Args:
         subgroups: How many there are.
         block_users: Users of a block.
-        min_block_survivors: Its least survivors.
-        honest: How many of them are counted on to be honest.
-        level: The quantizer level.
-        noise_multiplier: Standard deviation of a block's noise, in units of the clipping norm.
-        error: That of the mean, in the same units.
+        min_block_survivors: Least survivors of a block.
+        honest: Those of them who follow the mechanism.
+        level: Levels of every element.
+        noise_multiplier: Noise of a block over the honest ones, in units of the clipping norm.
+        error: Of the mean of all users, in units of the clipping norm.
     """
 
     subgroups: int
@@ -124,7 +120,7 @@ class PrivateProposal:
     Args:
         plan: The plan itself.
         blocks: How it was found.
-        error: That of the mean, in units of the clipping norm.
+        error: Of the mean, in units of the clipping norm.
         epsilon_server: Of all rounds, against whoever sees all sums.
         epsilon_model: Of all rounds, against whoever sees the released models only.
         delta: Of both.
@@ -142,18 +138,6 @@ class PrivateProposal:
     others: tuple[Blocks, ...]
 
 
-def word_for(found: float) -> str:
-    """What an epsilon is called.
-
-    Args:
-        found: The epsilon.
-
-    Returns:
-        Words for it.
-    """
-    return "differential privacy" if found <= CALLED_PRIVATE else "a noise floor, no guarantee"
-
-
 def best_private(requirements: PrivacyRequirements) -> PrivateProposal:
     """The plan within a privacy budget whose mean has the least error.
 
@@ -168,8 +152,8 @@ def best_private(requirements: PrivacyRequirements) -> PrivateProposal:
 
     Example:
         >>> from heterosag.planner.private import PrivacyRequirements, best_private
-        >>> found = best_private(PrivacyRequirements(users=12, dimension=500, epsilon=8.0, rounds=1))
-        >>> found.plan.design.name, found.error < 2.0
+        >>> found = best_private(PrivacyRequirements(users=96, dimension=5000, epsilon=8.0, rounds=20))
+        >>> found.plan.design.name, found.error < 3.0
         ('secagg', True)
     """
     tried = _try_all(requirements)
@@ -187,15 +171,13 @@ def best_private(requirements: PrivacyRequirements) -> PrivateProposal:
 
 def _propose(requirements: PrivacyRequirements, chosen: Blocks, tried: list[Blocks]) -> PrivateProposal:
     plan = _build(requirements, chosen)
-    survivors = _least_survivors(requirements.users, requirements)
     rounds, delta = requirements.rounds, requirements.delta
-    least = NoisyRound.of(plan, survivors=max(survivors, plan.min_block_survivors))
     return PrivateProposal(
         plan=plan,
         blocks=chosen,
         error=chosen.error,
         epsilon_server=epsilon(plan, rounds=rounds, delta=delta),
-        epsilon_model=epsilon(least, rounds=rounds, delta=delta, view="model"),
+        epsilon_model=epsilon(plan, rounds=rounds, delta=delta, view="model"),
         delta=delta,
         rounds=rounds,
         others=tuple(one for one in tried if one != chosen),
@@ -307,12 +289,6 @@ def least_block_survivors(
     return low
 
 
-def _least_survivors(users: int, requirements: PrivacyRequirements) -> int:
-    """So many of all users survive but as seldom as a round may fail."""
-    whole = {"dropout": requirements.dropout, "failure": requirements.failure, "min_survivors": 2}
-    return least_block_survivors(_design(1), [users], needed=0, **whole)  # type: ignore[arg-type]
-
-
 def _design(subgroups: int) -> Design:
     return make("secagg", 1) if subgroups == 1 else make("perfect", subgroups)
 
@@ -397,11 +373,11 @@ def fit_noise(
 
     Example:
         >>> from heterosag.planner.private import fit_noise
-        >>> plan = fit_noise({"classes": [40], "levels": [2], "dimension": 900, "design": "secagg",
+        >>> plan = fit_noise({"classes": [40], "levels": [2], "dimension": 9000, "design": "secagg",
         ...     "subgroup_size": 40, "min_block_survivors": 30, "clipping_norm": 1.0},
         ...     target_epsilon=8.0, target_delta=1e-5, rounds=20)
         >>> round(plan.noise_multiplier, 1)
-        3.0
+        2.9
     """
     much = Plan.build(**{**arguments, "noise_multiplier": 1e6})
     like = NoisyRound.of(much, survivors=survivors)

@@ -99,8 +99,8 @@ class NoisyRound:
 
         Args:
             plan: A plan with noise.
-            survivors: Fewest survivors of a round, over all blocks; None: those of one block, so that both views are
-                alike. Counts where all blocks of a segment have the same level.
+            survivors: Fewest survivors of a round, over all blocks; None: those without which no round of the plan
+                ends. Counts where all blocks of a segment have the same level.
 
         Returns:
             The round, with the probability that a sparse sharing graph fails.
@@ -116,7 +116,8 @@ class NoisyRound:
         """
         if not plan.noise_multiplier:
             raise UsageError("this plan has no noise: build it with clipping_norm and noise_multiplier")
-        fewest = plan.min_block_survivors if survivors is None else survivors
+        needed = plan.share_threshold if plan.sharing.complete else 0
+        fewest = max(plan.min_block_survivors, needed) if survivors is None else survivors
         if isinstance(fewest, bool) or not isinstance(fewest, int) or not 1 <= fewest <= len(plan.users):
             raise UsageError(f"survivors of this plan are 1 to {len(plan.users)}, not {survivors!r}")
         others = plan.min_block_survivors - plan.honest  # who may not follow the mechanism in a block

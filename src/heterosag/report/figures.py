@@ -118,7 +118,7 @@ def draw_runs(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
     Returns:
         A dict with `title`, `caption` and `svg` for each figure.
     """
-    return [
+    figures = [
         _figure("Accuracy over rounds", "Test accuracy of the global model after each round.", _accuracy_rounds(runs)),
         _figure(
             "Accuracy over communication time",
@@ -134,6 +134,11 @@ def draw_runs(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
         ),
         _figure("Survivors", "Users whose update is in the aggregate of each round.", _survivors(runs)),
     ]
+    private = [run for run in runs if any("privacy" in line for line in run.rounds)]
+    if private:
+        caption = "What the rounds have cost every user: against whoever sees all sums, and the models only (dashed)."
+        figures.append(_figure("Epsilon over rounds", caption, _epsilons(private)))
+    return figures
 
 
 def _figure(title: str, caption: str, figure: Figure) -> dict[str, str]:
@@ -237,6 +242,22 @@ def _survivors(runs: Sequence[RunRecord]) -> Figure:
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
     axes.set_ylabel("survivors")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+    return figure
+
+
+def _epsilons(runs: Sequence[RunRecord]) -> Figure:
+    figure, axes = _axes()
+    for run, colour in _lines(runs):
+        lines = [line for line in run.rounds if "privacy" in line]
+        for name, style in (("epsilon_server", "-"), ("epsilon_model", "--")):
+            known = [(line["round"], line["privacy"][name]) for line in lines if line["privacy"][name] is not None]
+            label = run.name if name == "epsilon_server" else f"{run.name}, models only"
+            axes.plot([at for at, _ in known], [value for _, value in known], style, color=colour, label=label)
+    axes.set_xlabel("round")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_ylabel("epsilon")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure

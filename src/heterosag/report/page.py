@@ -77,6 +77,7 @@ def _guarantees(run: RunRecord) -> list[str]:
         f"A round fails for lack of survivors with probability {plan['failure_probability']:.2g}.",
         f"{plan['share_threshold']} shares rebuild a secret; {plan['agree_quorum']} users must agree on who survived.",
         *plan["notes"],
+        *(f"Privacy: {line['privacy']['statement']}." for line in run.rounds[-1:] if "privacy" in line),
     ]
 
 

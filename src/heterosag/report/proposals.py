@@ -11,7 +11,8 @@ from rich.text import Text
 
 from heterosag.plan.costs import summarise
 from heterosag.planner import Proposal
-from heterosag.planner.private import USELESS, Blocks, PrivateProposal, word_for
+from heterosag.planner.private import USELESS, Blocks, PrivateProposal
+from heterosag.privacy.statement import word_for
 from heterosag.report.plans import show_plan
 
 __all__ = ["describe", "describe_private", "show", "show_private"]

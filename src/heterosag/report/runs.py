@@ -56,7 +56,8 @@ def _state(line: dict[str, Any]) -> str:
     accuracy = "accuracy unknown" if line["accuracy"] is None else f"accuracy {line['accuracy']:.3f}"
     if line["error"] is not None:
         return f"{accuracy}, {line['error']['kind']}"
-    return f"{accuracy}, {_sent(line) / 1000:.1f} kB a user, {line['survivors']} survivors"
+    spent = f", epsilon {line['privacy']['epsilon_server']:.2f}" if "privacy" in line else ""
+    return f"{accuracy}, {_sent(line) / 1000:.1f} kB a user, {line['survivors']} survivors{spent}"
 
 
 def _words(line: dict[str, Any], rounds: int) -> str:
@@ -119,6 +120,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "wire_bytes": sum(sum(line["wire_bytes"].values()) for line in run.rounds if "wire_bytes" in line) or None,
         "ledger": next((line["ledger"] for line in reversed(run.rounds) if line.get("ledger")), None),
         "protocol_seconds": spent,
+        "privacy": next((line["privacy"] for line in reversed(run.rounds) if "privacy" in line), None),
     }
 
 
@@ -149,6 +151,8 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         ("differences show, were updates the same", _shown),
         ("cryptography: users, server", _cryptography),
     ]
+    if any(summary["privacy"] for summary in summaries):
+        rows.append(("epsilon: all sums, models only", _epsilons))
     return [(name, [cell(summary) for summary in summaries]) for name, cell in rows]
 
 
@@ -210,6 +214,17 @@ def _wire(summary: dict[str, Any]) -> str:
 def _time(summary: dict[str, Any]) -> str:
     what = "measured" if summary["engine"] == "flower" else "of communication"
     return f"{summary['communication_seconds']:.1f} s {what}"
+
+
+def _epsilons(summary: dict[str, Any]) -> str:
+    """Both numbers, or why there are none."""
+    spent = summary["privacy"]
+    if spent is None:
+        return "no noise"
+    if spent["simulated"]:
+        return "simulated, no privacy"
+    model = "-" if spent["epsilon_model"] is None else f"{spent['epsilon_model']:.2f}"
+    return f"{spent['epsilon_server']:.2f}, {model} at delta {spent['delta']:g}"
 
 
 def _cryptography(summary: dict[str, Any]) -> str:

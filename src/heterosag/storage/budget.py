@@ -61,6 +61,11 @@ class FileBudget:
         """Rounds charged so far."""
         return sum(entry["count"] for entry in self._read()[1])
 
+    @property
+    def charges(self) -> Charges:
+        """The rounds charged so far, as `Accountant.state_dict` has them."""
+        return self._read()[1]
+
     def check(self, plan: Plan, policy: Policy) -> None:
         """Refuse a round that would exceed the policy.
 

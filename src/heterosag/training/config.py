@@ -26,6 +26,7 @@ __all__ = ["TrainConfig", "fields_of"]
 Partition = Literal["iid", "sorted", "dirichlet"]
 Attack = Literal["none", "gaussian", "sign-flip", "label-flip", "little"]
 Placement = Literal["spread", "random"]
+View = Literal["server", "model"]
 RangeRule = Literal["fixed", "minmax", "adaptive"]
 
 FIRST_RANGE = 0.2
@@ -42,6 +43,7 @@ _plan = _settings("Users and plan")
 _training = _settings("Training")
 _attacks = _settings("Malicious users")
 _ranges = _settings("Value range")
+_privacy = _settings("Privacy")
 _running = _settings("How it runs")
 
 
@@ -100,6 +102,14 @@ class TrainConfig:
 
     rotate: bool = _ranges(False, "spread segments by a randomised Hadamard rotation before quantizing")
 
+    epsilon: float | None = _privacy(None, "privacy budget of every user over all rounds (default: no noise)")
+    delta: float = _privacy(1e-5, "delta of that epsilon")
+    clip: float = _privacy(1.0, "largest norm of an update under a privacy budget")
+    view: View = _privacy("server", "whom epsilon is against: whoever sees all sums, or the released models only")
+    min_block_survivors: int | None = _privacy(
+        None, "least survivors of a block, whose noise counts (default: as many as fail in a hundredth of the rounds)"
+    )
+
     secure: bool = _running(True, "real cryptography, or the plain engine with the same bits")
     identities: bool = _running(False, "sign keys and agree on survivor sets")
     workers: int = _running(1, "processes for the users' cryptography")
@@ -125,7 +135,8 @@ class TrainConfig:
         ):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} cannot be negative, as {getattr(self, name)!r} is")
-        for name in ("train_samples", "deadline", "hide_sets_below", "attack_strength"):
+        optional = ("train_samples", "deadline", "hide_sets_below", "attack_strength", "epsilon", "min_block_survivors")
+        for name in optional:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name} is above 0, or left out for none, not {value!r}")
@@ -157,6 +168,21 @@ class TrainConfig:
             raise UsageError(f"{self.attackers} attackers are more than the {self.users} users")
         if self.attack != "none" and not self.attackers:
             raise UsageError(f"the attack {self.attack!r} needs attackers: say how many")
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        if not (0 < self.delta < 1 and self.clip > 0):
+            raise UsageError(f"delta is a probability and clip above 0, not {self.delta!r} and {self.clip!r}")
+        if self.epsilon is None:
+            if self.min_block_survivors is not None or self.view == "model":
+                raise UsageError("min_block_survivors and view are about a privacy budget: give epsilon too")
+            return
+        if self.range_rule != "adaptive" or self.value_range is not None:
+            raise UsageError("with epsilon the range follows from the noise: leave range_rule and value_range out")
+        if self.participation != 1:
+            raise UsageError("with epsilon every user takes part in every round: leave participation out")
+        if self.view == "model" and self.rule != "mean":
+            raise UsageError(f"view model is about the mean; what the rule {self.rule!r} releases is not bounded by it")
 
     @property
     def users(self) -> int:

@@ -23,7 +23,7 @@ from heterosag.aggregation.clipping import follow
 from heterosag.choices import PhaseName
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
-from heterosag.errors import ExposedUsersError, FaultyBlockError, TooFewSurvivorsError, UsageError
+from heterosag.errors import BudgetError, ExposedUsersError, FaultyBlockError, TooFewSurvivorsError, UsageError
 from heterosag.ledger import Ledger
 from heterosag.plan import Plan, User
 from heterosag.plan.costs import summarise
@@ -35,6 +35,7 @@ from heterosag.training import attacks, data, models
 from heterosag.training import local as users
 from heterosag.training.config import TrainConfig
 from heterosag.training.local import LocalTraining
+from heterosag.training.privacy import RunBudget, private_plan
 
 __all__ = ["CHECKPOINT", "Run", "build_plan", "split"]
 
@@ -55,21 +56,23 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
     Returns:
         The plan.
     """
-    return Plan.build(
-        classes=config.classes,
-        levels=config.levels,
-        dimension=dimension,
-        design=config.design,
-        value_range=config.first_range,
-        subgroup_size=config.subgroup_size,
-        min_survivors=config.min_survivors,
-        min_robustness=config.min_robustness,
-        dropout=config.dropout,
-        assignment_seed=config.seed,
-        fill_levels=config.fill_levels,
-        rotate=config.rotate,
-        sharing=config.sharing,
-    )
+    arguments: dict[str, Any] = {
+        "classes": config.classes,
+        "levels": config.levels,
+        "dimension": dimension,
+        "design": config.design,
+        "subgroup_size": config.subgroup_size,
+        "min_survivors": config.min_survivors,
+        "min_robustness": config.min_robustness,
+        "dropout": config.dropout,
+        "assignment_seed": config.seed,
+        "fill_levels": config.fill_levels,
+        "rotate": config.rotate,
+        "sharing": config.sharing,
+    }
+    if config.epsilon is not None:
+        return private_plan(config, arguments)
+    return Plan.build(**arguments, value_range=config.first_range)
 
 
 def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, list[npt.NDArray[np.int64]]]:
@@ -136,6 +139,7 @@ class Run:
         if config.identities:
             self._identities = {user: Identity.generate() for user in range(config.users)}
         self._session = digest("run", config.to_toml().encode())[:16]
+        self._budget = None if config.epsilon is None else RunBudget(config, folder)
         self._state = _State(round=0, vector=vector, half_width=max(map(abs, config.first_range)))
         if resume:
             self._state = self._load()
@@ -184,16 +188,21 @@ class Run:
             progress: Called with every round's line.
         """
         start = time.perf_counter()
+        end: dict[str, Any] = {}
         try:
             while self._state.round < self.config.rounds:
-                line, after = self._round(self._state.round + 1)
+                try:
+                    line, after = self._round(self._state.round + 1)
+                except BudgetError as error:
+                    end = {"budget": str(error)}
+                    break
                 self._writer.write("round", line)
                 self._go_on(after)
                 if self._state.round % self.config.checkpoint_every == 0:
                     self._save()
                 if progress is not None:
                     progress(line)
-            self._writer.write("end", {"rounds": self._state.round, "seconds": time.perf_counter() - start})
+            self._writer.write("end", {"rounds": self._state.round, "seconds": time.perf_counter() - start, **end})
         finally:
             self._save()
             self.close()
@@ -228,9 +237,12 @@ class Run:
         plan, members = self._cohort(number)
         updates = self._updates(number, members)
         trained = time.perf_counter()
-        whole = [place for place, row in enumerate(updates) if np.isfinite(row).all()]
+        finite = [place for place, row in enumerate(updates) if np.isfinite(row).all()]
+        whole = finite if self._budget is None else list(range(len(members)))  # noise stands for what is not a number
         diverged = [user for place, user in enumerate(members) if place not in set(whole)]
-        plan = plan.with_value_range(self._range(updates[whole], [members[place] for place in whole]))
+        spent = None if self._budget is None else self._budget.charge(plan)
+        if spent is None:
+            plan = plan.with_value_range(self._range(updates[whole], [members[place] for place in whole]))
         dropped, missed = self._dropouts(number, plan, members)
         dropped |= dict.fromkeys(diverged, Phase.MASK.value)  # a client refuses to send what is not a number
         line: dict[str, Any] = {
@@ -240,9 +252,9 @@ class Run:
             "participants": len(members),
             "dropped": {phase.value: sum(p == phase.value for p in dropped.values()) for phase in Phase},
             "missed_deadline": missed,
-            "diverged": len(diverged),
+            "diverged": len(members) - len(finite),
             "error": None,
-        }
+        } | ({} if spent is None else {"privacy": spent})
         malicious = [user for user in self.attackers if user in set(members)]
         ledger = self._ledger_of(plan)
         try:
@@ -253,7 +265,7 @@ class Run:
                 {members[place]: updates[place] for place in whole},
                 rule=self.config.rule,
                 simulate=Simulation(
-                    dropped=dropped, secure=self.config.secure, rounding_seed=self.config.seed, malicious=malicious
+                    dropped=dropped, secure=self.config.secure, rounding_seed=self._rounding_seed, malicious=malicious
                 ),
                 identities=self._identities,
                 workers=self.config.workers,
@@ -268,12 +280,13 @@ class Run:
             after = replace(self._state, round=number)
         else:
             line |= self._describe(plan, result)
-            honest = [place for place, user in enumerate(members) if user in set(result.survivors) - set(malicious)]
+            kept = set(result.survivors) - set(malicious)
+            honest = [place for place in finite if members[place] in kept]
             line["aggregate_error"] = float(np.sqrt(np.mean((result.vector - updates[honest].mean(axis=0)) ** 2)))
             after = _State(
                 round=number,
                 vector=(self._state.vector + result.vector).astype(np.float32),
-                half_width=self._follow(line["clipped_fraction"]),
+                half_width=self._state.half_width if spent else self._follow(line["clipped_fraction"]),
             )
             users.load_vector(self.model, after.vector)
         after = replace(after, faulty=(*self._state.faulty, *line["faulty_users"]))
@@ -283,6 +296,11 @@ class Run:
         line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None, "model": _fingerprint(after).hex()}
         line |= {"seconds": {"training": trained - began, "aggregation": time.perf_counter() - trained}}
         return line, after
+
+    @property
+    def _rounding_seed(self) -> int | None:
+        """Rounding repeats with the seed; noise that is to hide something never does."""
+        return None if self._budget is not None and self.config.secure else self.config.seed
 
     def _ledger_of(self, plan: Plan) -> Ledger:
         """The epoch's ledger; with partial participation every round is an epoch of its own."""
