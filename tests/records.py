@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from heterosag.plan import Plan, costs
+from heterosag.plan import Plan
+from heterosag.plan.summary import summarise
 from heterosag.storage.run_log import FORMAT, RunRecord, RunWriter, read_run
 
 CONFIG: dict[str, Any] = {
@@ -17,7 +18,7 @@ CONFIG: dict[str, Any] = {
 def begin_run(folder: Path) -> RunWriter:
     plan = Plan.build([12, 12], [2, 8], 1000, value_range=1.0, subgroup_size=4)
     writer = RunWriter(folder)
-    writer.write("run", {"format": FORMAT, "config": CONFIG, "plan": costs.summarise(plan)})
+    writer.write("run", {"format": FORMAT, "config": CONFIG, "plan": summarise(plan)})
     return writer
 
 

@@ -178,7 +178,7 @@ def describe_commands() -> dict[str, dict[str, str]]:
 def describe_json() -> dict[str, Any]:
     """The keys of what `--json` prints: those on the page of the command line, and inside plans and rounds."""
     from heterosag.plan import Plan
-    from heterosag.plan.costs import summarise
+    from heterosag.plan.summary import summarise
     from heterosag.report import rounds
 
     spec = importlib.util.spec_from_file_location(

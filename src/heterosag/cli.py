@@ -580,7 +580,7 @@ def _text_of(path: Path) -> str:
 
 def _show_plans(plans: list[Plan], dropout: float | None, *, as_json: bool, side_by_side: bool) -> None:
     if as_json:
-        from heterosag.plan.costs import summarise
+        from heterosag.plan.summary import summarise
 
         summaries = [summarise(plan, dropout) for plan in plans]
         print(json.dumps({"plans": summaries} if side_by_side else summaries[0], indent=2))

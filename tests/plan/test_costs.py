@@ -1,12 +1,10 @@
 """What a user sends beside its vector: the formulas say what the messages are."""
 
-import pytest
 from paper_plan import PAPER
 from rounds import World, small_plan
 
-from heterosag.errors import UsageError
 from heterosag.plan import Plan, costs
-from heterosag.plan.costs import beside_vector, summarise
+from heterosag.plan.costs import beside_vector
 from heterosag.protocol import messages as wire
 
 
@@ -61,17 +59,3 @@ def test_expansion_against_plaintext_and_secagg() -> None:
     assert sorted(block.bits for block in coarse.blocks_of(0)) == [4] + [5] * 126
     secagg = Plan.build([1024], [2], 127, value_range=1.0, design="secagg", sharing="complete")
     assert costs.of(secagg).expansion() == (11.0,)
-
-
-def test_the_summary_is_json_and_complete() -> None:
-    import json
-
-    summary = json.loads(json.dumps(summarise(Plan.build(**PAPER), dropout=0.2)))
-    assert summary["dropout"] == 0.2
-    assert summary["leak_probability"]["one"] == pytest.approx(5 * 0.8 * 0.2**4)
-    assert summary["subgroups"][1] == {"class": 1, "users": [5, 6, 7, 8, 9]}
-    assert summary["segments"][0] == [[0, 1], [2, 4], [3]]
-    assert summary["levels"][0] == [2, 8, 10]
-    assert summary["bits"][0] == [4, 7, 6]
-    with pytest.raises(UsageError, match="dropout rate"):
-        summarise(Plan.build(**PAPER), dropout=1.5)

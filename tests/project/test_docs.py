@@ -83,7 +83,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_json_key_is_documented() -> None:
     from heterosag import Plan
-    from heterosag.plan.costs import summarise
+    from heterosag.plan.summary import summarise
 
     text = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
     for key in summarise(Plan.build([5, 5], [2, 4], 100, value_range=1.0)):

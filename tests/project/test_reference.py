@@ -21,13 +21,12 @@ REFERENCE = DOCS / "reference"
 # Modules that users are told of. What is not here may change without notice.
 PUBLIC = (
     "aggregation.clipping", "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
-    "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "planner", "planner.private", "privacy",
-    "privacy.accounting",
-    "privacy.mechanism", "privacy.statement", "protocol", "protocol.budget", "protocol.enrolment", "protocol.guard",
-    "protocol.pipeline", "protocol.update", "report.figures", "report.page", "report.runs", "simulation.engine",
-    "simulation.session", "storage.budget", "storage.identities",
-    "storage.release_log", "storage.run_log", "training.config", "training.data", "training.models",
-    "training.runs", "vector.arrays",
+    "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "plan.summary", "planner", "planner.private",
+    "privacy", "privacy.accounting", "privacy.mechanism", "privacy.statement", "protocol", "protocol.budget",
+    "protocol.enrolment", "protocol.guard", "protocol.pipeline", "protocol.update", "report.figures", "report.page",
+    "report.runs", "simulation.engine", "simulation.session", "storage.budget", "storage.identities",
+    "storage.release_log", "storage.run_log", "training.config", "training.data", "training.models", "training.runs",
+    "vector.arrays",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from heterosag.errors import UsageError
 from heterosag.flower.messages import HELLO
 from heterosag.flower.rounds import TOO_LATE, Round
 from heterosag.plan import Plan, User
-from heterosag.plan.costs import summarise
+from heterosag.plan.summary import summarise
 from heterosag.protocol.transitions import Phase
 from heterosag.storage.run_log import FAILED, FORMAT, RECORD, RunWriter, describe_round
 

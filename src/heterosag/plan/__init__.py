@@ -2,7 +2,7 @@
 
 `Plan` is the frozen plan; `design` says which subgroups code each segment together, `layout` what a user sends,
 `sharing` who holds whose shares, `assignment` who is in which subgroup, `dropout` how likely a leak or a failed round
-is, `costs` what a plan costs in bits.
+is, `costs` what a plan costs in bits, `summary` all of it in JSON types.
 """
 
 from heterosag.plan.assignment import Subgroup

@@ -3,14 +3,12 @@
 The paper's measure (Appendix F): a user sends, for every segment, its elements at the ring width of its block.
 *Expansion* compares that with sending the quantized values in plaintext, ceil(log2 K) bits each, and with what the same
 levels would take in one block of everybody (`secagg`). Auxiliary lanes are counted apart. What a user sends beside its
-vector (keys, shares, signatures) has a formula of its own, which tests compare with the messages. `summarise` puts a
-plan's structure, guarantees and costs into plain data.
+vector (keys, shares, signatures) has a formula of its own, which tests compare with the messages.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from heterosag.crypto.field import ELEMENT_SIZE
 from heterosag.crypto.hashing import COMMITMENT_SIZE, DIGEST_SIZE
@@ -20,7 +18,7 @@ from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan.plan import Plan
 from heterosag.vector import ring
 
-__all__ = ["Costs", "beside_vector", "of", "summarise"]
+__all__ = ["Costs", "beside_vector", "of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,60 +129,3 @@ def _bin(size: int) -> int:
 def _index(user: int) -> int:
     """Bytes that a roster index takes in a message."""
     return next(width for width, above in ((1, 1 << 7), (2, 1 << 8), (3, 1 << 16), (5, 1 << 32)) if user < above)
-
-
-def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
-    """Everything a script wants to know of a plan, in JSON types.
-
-    Args:
-        plan: The plan.
-        dropout: Replaces the plan's expected dropout rate.
-
-    Returns:
-        What `heterosag plan --json` prints; the keys are on the page of the command line.
-    """
-    rate = plan.dropout if dropout is None else dropout
-    leak = plan.leak_probability(rate)
-    robustness = plan.robustness()
-    bits = of(plan)
-    return {
-        "design": plan.design.name,
-        "digest": plan.digest.hex(),
-        "users": len(plan.users),
-        "dimension": plan.dimension,
-        "value_range": list(plan.value_range),
-        "classes": list(plan.classes),
-        "class_levels": list(plan.levels),
-        "subgroups": [
-            {"class": subgroup.user_class, "users": [plan.users[index] for index in subgroup.members]}
-            for subgroup in plan.subgroups
-        ],
-        "segments": [[list(block.subgroups) for block in segment.blocks] for segment in plan.segments],
-        "segment_sizes": [segment.size for segment in plan.segments],
-        "levels": [[block.level for block in segment.blocks] for segment in plan.segments],
-        "bits": [[block.bits for block in segment.blocks] for segment in plan.segments],
-        "inference_robustness": float(robustness),
-        "inference_robustness_exact": robustness.exact,
-        "min_robustness": plan.min_robustness,
-        "byzantine_tolerance": plan.byzantine_tolerance(),
-        "min_survivors": plan.min_survivors,
-        "min_block_survivors": plan.min_block_survivors,
-        "max_weight": plan.max_weight,
-        "colluders": plan.colluders,
-        "share_threshold": plan.share_threshold,
-        "neighbours": plan.sharing.neighbours,
-        "agree_quorum": plan.agree_quorum,
-        "dropout": rate,
-        "leak_probability": {
-            "one": leak.one,
-            "any": leak.any,
-            "block": leak.block,
-            "with_min_survivors": leak.with_min_survivors,
-        },
-        "failure_probability": plan.failure_probability(rate),
-        "quantization_error": plan.quantization_error(),
-        "upload_bits": list(bits.per_class()),
-        "auxiliary_bits": bits.auxiliary_bits,
-        "expansion": {"plaintext": list(bits.expansion()), "secagg": list(bits.against_secagg())},
-        "notes": list(plan.notes),
-    }

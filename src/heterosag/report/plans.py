@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from heterosag.plan import Plan
-from heterosag.plan.costs import summarise
 from heterosag.plan.design import Design
+from heterosag.plan.summary import summarise
 from heterosag.report.figures import PALETTE
 
 __all__ = ["compare_plans", "show_matrix", "show_plan"]

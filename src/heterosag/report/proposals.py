@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from heterosag.plan.costs import summarise
+from heterosag.plan.summary import summarise
 from heterosag.planner import Proposal
 from heterosag.planner.private import USELESS, Blocks, PrivateProposal
 from heterosag.privacy.statement import word_for

@@ -1,1 +1,1 @@
-"""Rounds in memory: `engine` runs users and server over real messages, `workers` spread users over processes."""
+"""Rounds in memory: `engine` runs users and server over real messages, `workers` run users in processes."""

@@ -16,6 +16,7 @@ from heterosag.errors import PlanError
 from heterosag.plan import Plan, costs
 from heterosag.plan.assignment import count_subgroups
 from heterosag.plan.design import paper
+from heterosag.plan.summary import summarise
 from heterosag.studio.forms import Form
 
 __all__ = [
@@ -157,7 +158,7 @@ def _rates(form: Form) -> list[float]:
 def describe(choice: Choice) -> dict[str, Any]:
     """Everything the Plan tab shows, in JSON types."""
     plan, proposal = choice.plan, choice.proposal
-    summary = costs.summarise(plan)
+    summary = summarise(plan)
     return {
         "design": summary["design"],
         "digest": summary["digest"],

@@ -1,7 +1,7 @@
-"""One frozen configuration drives the command, the run and its record.
+"""The settings of a training run: each is a flag of `heterosag train`, a key of its TOML file, and in its record.
 
-Every field is a key of the TOML file and a flag of `heterosag train` (underscores become dashes). This module knows
-neither torch nor data, so that the command line can show its help quickly.
+In a flag underscores become dashes. This module knows neither torch nor data, so that the command line shows its help
+quickly.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from heterosag.crypto.identity import Identity
 from heterosag.errors import BudgetError, ExposedUsersError, FaultyBlockError, TooFewSurvivorsError, UsageError
 from heterosag.ledger import Ledger
 from heterosag.plan import Plan, User
-from heterosag.plan.costs import summarise
+from heterosag.plan.summary import summarise
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
 from heterosag.simulation.engine import Result, Simulation, aggregate

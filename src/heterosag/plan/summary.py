@@ -1,0 +1,73 @@
+"""A plan in JSON types: what `heterosag plan --json` prints and the records of runs keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heterosag.plan import costs
+from heterosag.plan.plan import Plan
+
+__all__ = ["summarise"]
+
+
+def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
+    """Everything a script wants to know of a plan, in JSON types.
+
+    Args:
+        plan: The plan.
+        dropout: Replaces the plan's expected dropout rate.
+
+    Returns:
+        What `heterosag plan --json` prints; the keys are on the page of the command line.
+
+    Example:
+        >>> from heterosag import Plan
+        >>> from heterosag.plan.summary import summarise
+        >>> summarise(Plan.build([12], [4], 90, value_range=1.0, subgroup_size=4))["segment_sizes"]
+        [30, 30, 30]
+    """
+    rate = plan.dropout if dropout is None else dropout
+    leak = plan.leak_probability(rate)
+    robustness = plan.robustness()
+    bits = costs.of(plan)
+    return {
+        "design": plan.design.name,
+        "digest": plan.digest.hex(),
+        "users": len(plan.users),
+        "dimension": plan.dimension,
+        "value_range": list(plan.value_range),
+        "classes": list(plan.classes),
+        "class_levels": list(plan.levels),
+        "subgroups": [
+            {"class": subgroup.user_class, "users": [plan.users[index] for index in subgroup.members]}
+            for subgroup in plan.subgroups
+        ],
+        "segments": [[list(block.subgroups) for block in segment.blocks] for segment in plan.segments],
+        "segment_sizes": [segment.size for segment in plan.segments],
+        "levels": [[block.level for block in segment.blocks] for segment in plan.segments],
+        "bits": [[block.bits for block in segment.blocks] for segment in plan.segments],
+        "inference_robustness": float(robustness),
+        "inference_robustness_exact": robustness.exact,
+        "min_robustness": plan.min_robustness,
+        "byzantine_tolerance": plan.byzantine_tolerance(),
+        "min_survivors": plan.min_survivors,
+        "min_block_survivors": plan.min_block_survivors,
+        "max_weight": plan.max_weight,
+        "colluders": plan.colluders,
+        "share_threshold": plan.share_threshold,
+        "neighbours": plan.sharing.neighbours,
+        "agree_quorum": plan.agree_quorum,
+        "dropout": rate,
+        "leak_probability": {
+            "one": leak.one,
+            "any": leak.any,
+            "block": leak.block,
+            "with_min_survivors": leak.with_min_survivors,
+        },
+        "failure_probability": plan.failure_probability(rate),
+        "quantization_error": plan.quantization_error(),
+        "upload_bits": list(bits.per_class()),
+        "auxiliary_bits": bits.auxiliary_bits,
+        "expansion": {"plaintext": list(bits.expansion()), "secagg": list(bits.against_secagg())},
+        "notes": list(plan.notes),
+    }

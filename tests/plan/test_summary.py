@@ -1,0 +1,22 @@
+"""A plan in JSON types."""
+
+import json
+
+import pytest
+from paper_plan import PAPER
+
+from heterosag.errors import UsageError
+from heterosag.plan import Plan
+from heterosag.plan.summary import summarise
+
+
+def test_the_summary_is_json_and_complete() -> None:
+    summary = json.loads(json.dumps(summarise(Plan.build(**PAPER), dropout=0.2)))
+    assert summary["dropout"] == 0.2
+    assert summary["leak_probability"]["one"] == pytest.approx(5 * 0.8 * 0.2**4)
+    assert summary["subgroups"][1] == {"class": 1, "users": [5, 6, 7, 8, 9]}
+    assert summary["segments"][0] == [[0, 1], [2, 4], [3]]
+    assert summary["levels"][0] == [2, 8, 10]
+    assert summary["bits"][0] == [4, 7, 6]
+    with pytest.raises(UsageError, match="dropout rate"):
+        summarise(Plan.build(**PAPER), dropout=1.5)
