@@ -11,6 +11,7 @@ them each time.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import shlex
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +142,27 @@ def load(name: str) -> dict[str, Any]:
 def fill(page: str) -> str:
     """The page's text with every marked region made anew from the committed summaries."""
     return _REGION.sub(lambda match: match[1] + REGIONS[match[2]]() + match[3], page)
+
+
+def tree() -> str:
+    """The package as a tree, layer by layer from the top, each module with the first sentence of its docstring."""
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    source = ROOT / "src" / "heterosag"
+    lines = []
+    for name in (name for layer in contract[0]["layers"] for name in layer.split(" | ")):
+        if (source / f"{name}.py").exists():
+            lines.append((f"{name}.py", source / f"{name}.py"))
+            continue
+        lines.append((f"{name}/", source / name / "__init__.py"))
+        modules = sorted(path for path in (source / name).glob("*.py") if path.name != "__init__.py")
+        lines += [(f"  {path.name}", path) for path in modules]
+    wide = max(len(name) for name, _ in lines) + 1
+    return "```text\n" + "".join(f"{name:<{wide}} {_first_sentence(path)}\n" for name, path in lines) + "```\n"
+
+
+def _first_sentence(path: Path) -> str:
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split())
+    return re.split(r"\.(?= [A-Z])|\.$|::$", text)[0]
 
 
 def designs_table() -> str:
@@ -494,6 +517,7 @@ def benchmark(name: str) -> Callable[[], str]:
 BENCHMARKS = ("about", "goals", "peer", "readme", "secagg", "masking", "scaling", "large", "flower", "rest", "profile")
 
 REGIONS = {
+    "tree": tree,
     "trials": trials,
     "subgroups": subgroups,
     "bytes": share_bytes,
