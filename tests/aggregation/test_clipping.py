@@ -7,17 +7,19 @@ import pytest
 from rounds import small_plan
 
 from heterosag import Simulation, aggregate
-from heterosag.aggregation.clipping import clipped_share, follow
+from heterosag.aggregation.clipping import follow, measure_clipping
 
 
 def test_the_fraction_is_that_of_the_updates_and_of_sound_blocks_only() -> None:
     plan = small_plan()
     updates = np.zeros((len(plan.users), plan.dimension))
     updates[:, ::2] = 5.0
-    assert clipped_share(plan, aggregate(plan, updates, simulate=Simulation(secure=False)).combined) == pytest.approx(
-        np.mean([np.mean(np.arange(segment.start, segment.stop) % 2 == 0) for segment in plan.segments])
+    assert measure_clipping(
+        plan, aggregate(plan, updates, simulate=Simulation(secure=False)).combined
+    ) == pytest.approx(np.mean([np.mean(np.arange(segment.start, segment.stop) % 2 == 0) for segment in plan.segments]))
+    assert (
+        measure_clipping(plan, aggregate(plan, np.zeros_like(updates), simulate=Simulation(secure=False)).combined) == 0
     )
-    assert clipped_share(plan, aggregate(plan, np.zeros_like(updates), simulate=Simulation(secure=False)).combined) == 0
 
 
 def test_the_range_stays_where_the_quantile_is_and_moves_by_bounded_steps() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from heterosag import Plan, Simulation, aggregate
-from heterosag.aggregation.clipping import clipped_share, follow
+from heterosag.aggregation.clipping import follow, measure_clipping
 
 
 def test_13_one_malicious_user_drives_the_range_of_four_subgroups() -> None:
@@ -22,5 +22,5 @@ def test_13_one_malicious_user_drives_the_range_of_four_subgroups() -> None:
         updates[5] = 1e6
         rounding = Simulation(secure=False, rounding_seed=number)
         result = aggregate(plan.with_value_range(half), updates, rule="median", simulate=rounding)
-        half = follow(half, clipped_share(plan, result.combined), 0.999)
+        half = follow(half, measure_clipping(plan, result.combined), 0.999)
     assert half > 24

@@ -14,12 +14,12 @@ import numpy as np
 from heterosag.aggregation.combine import Combined
 from heterosag.plan import Plan
 
-__all__ = ["clipped_share", "follow"]
+__all__ = ["measure_clipping", "follow"]
 
 _FASTEST, _SLOWEST = 0.5, -0.1  # how far the range may move in one round, as a logarithm
 
 
-def clipped_share(plan: Plan, combined: Combined) -> float:
+def measure_clipping(plan: Plan, combined: Combined) -> float:
     """The fraction of elements that users clipped in a round.
 
     Args:
@@ -29,12 +29,12 @@ def clipped_share(plan: Plan, combined: Combined) -> float:
     Returns:
         A number from 0 to 1: of each segment the median over its sound blocks, and of these the mean.
     """
-    shares = []
+    fractions = []
     for segment, blocks in zip(plan.segments, combined.blocks, strict=True):
         sound = [block.clipped / (block.survivors * segment.size) for block in blocks if block.fault is None]
         if sound:
-            shares.append(float(np.median(sound)))
-    return float(np.mean(shares)) if shares else 0.0
+            fractions.append(float(np.median(sound)))
+    return float(np.mean(fractions)) if fractions else 0.0
 
 
 def follow(half_width: float, clipped: float, quantile: float) -> float:

@@ -22,7 +22,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from heterosag.aggregation.clipping import clipped_share, follow
+from heterosag.aggregation.clipping import follow, measure_clipping
 from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import find_rule
 from heterosag.choices import AssignmentName, RuleName
@@ -82,7 +82,7 @@ class SecureGrid(Grid):
         value_range: The (first) range of an update's elements: a half width, or a pair (default: the plan's, or an
             automatic start).
         adapt_range: Whether the range then follows the updates.
-        quantile: The share of elements that it should hold if it does.
+        quantile: The fraction of elements that it should hold if it does.
         max_weight: Largest weight of a node; 1 means unweighted. Weights cost no bits.
         weight_unit: Examples that make a weight of one.
         weighted_by: The name of the train function's metric that counts examples.
@@ -138,7 +138,7 @@ class SecureGrid(Grid):
         if weight_unit < 1:
             raise PlanError("max_weight", f"weight_unit is at least 1, not {weight_unit!r}")
         if not 0 < quantile < 1:
-            raise PlanError("value_range", f"quantile is a share between 0 and 1, not {quantile!r}")
+            raise PlanError("value_range", f"quantile is a fraction between 0 and 1, not {quantile!r}")
         if isinstance(timeouts, Mapping) and set(timeouts) - _STAGES:
             raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
         if plan is not None and plan.noise_multiplier:
@@ -349,7 +349,7 @@ class SecureGrid(Grid):
         combined = combine(plan, decoded, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
         if self._quantile is not None:
-            self._half_width = follow(self._half_width, clipped_share(plan, combined), self._quantile)
+            self._half_width = follow(self._half_width, measure_clipping(plan, combined), self._quantile)
         vector = layout.flatten(arrays).astype(np.float64) + combined.vector
         weight = min(_sound_weight(segment) for segment in combined.blocks)
         model = to_record(layout.restore(vector, round_integers=True))

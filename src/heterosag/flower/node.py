@@ -66,8 +66,8 @@ from heterosag.protocol.transitions import ClientPhase, Phase
 from heterosag.simulation.workers import all_cores
 from heterosag.storage.identities import load_directory, load_identity
 from heterosag.storage.ledger_file import LedgerFile
+from heterosag.storage.node_memory import NodeMemory
 from heterosag.storage.release_log import FileReleaseLog
-from heterosag.storage.run_file import RunFile
 from heterosag.vector.arrays import Layout
 
 __all__ = ["mod"]
@@ -282,14 +282,14 @@ class _Node:
         weighted_by = value(kept, "weighted-by", str, sender="server")
         if plan.max_weight > 1 and weighted_by not in self.weighted_by:
             raise FaultyServerError(f"asked for {weighted_by!r} as its weight, which this node does not allow")
-        self.run_file(context).check_epoch(self.policy, plan)
+        self.memory(context).check_epoch(self.policy, plan)
 
     def _check_assignment(self, context: Context, plan: Plan) -> None:
         """With identities, refuse subgroups or neighbours that the nodes did not draw together."""
         drawn = plan.has_several_blocks or not plan.sharing.complete
         if self._identity(context)[0] is None or not drawn or self.assignment == "server":
             return
-        if self.policy.frame is None and not self.run_file(context).has_enrolled(plan):
+        if self.policy.frame is None and not self.memory(context).has_enrolled(plan):
             raise FaultyServerError(
                 "the server has assigned the nodes to subgroups by itself; this node takes part in what the nodes drew "
                 "together, in a plan that its policy pins, or if mod(assignment='server') allows it"
@@ -313,9 +313,9 @@ class _Node:
         """Where this node keeps what must outlive it."""
         return self.releases / str(context.node_id)
 
-    def run_file(self, context: Context) -> RunFile:
+    def memory(self, context: Context) -> NodeMemory:
         """What this node remembers of the run."""
-        return RunFile(self.folder(context), context.run_id)
+        return NodeMemory(self.folder(context), context.run_id)
 
     # --- an enrolment -----------------------------------------------------------------------------------------------
 
@@ -331,20 +331,20 @@ class _Node:
     def _reveal(self, context: Context, message: bytes) -> bytes:
         """Reveal the nonce to everybody's commitments: so often in a run, and once for a charter."""
         charter, enrolling = self._enrolment(context)
-        self.run_file(context).note_enrolment(self.policy)
+        self.memory(context).note_enrolment(self.policy)
         reply = enrolling.reveal(message)
         context.state[_ENROLMENT] = ConfigRecord({**charter, "saved": enrolling.save()})
         return reply
 
     def _finish(self, context: Context, plan: Plan, message: bytes) -> None:
         """Work out the plan that everybody's nonces make; it must be the one that the server opens a round with."""
-        if self.run_file(context).has_enrolled(plan):
+        if self.memory(context).has_enrolled(plan):
             return
         _, enrolling = self._enrolment(context)
         drawn = enrolling.finish(message)
         if drawn.frame != plan.frame:
             raise FaultyServerError("the plan is another one than the nodes drew together")
-        self.run_file(context).note_enrolled(drawn)
+        self.memory(context).note_enrolled(drawn)
         context.state.pop(_ENROLMENT, None)
 
     def _enrolment(self, context: Context) -> tuple[dict[str, Any], Enrolling]:
@@ -429,18 +429,18 @@ class _Trip:
         plan = self._settle(client, part.number, values(record, "range", float, sender="server"), model, evaluating)
         if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
             return client.mask(part.message, np.zeros(client.plan.dimension))
-        run_file, policy = self.node.run_file(self.context), self.node.policy
+        memory, policy = self.node.memory(self.context), self.node.policy
         trained = model_digest(self.message.content)  # before the app's function may change it
         if evaluating:
-            run_file.check_evaluation()
+            memory.check_evaluation()
         else:
-            run_file.check_range(policy, plan, part.number)
-            run_file.check_model(policy, trained)
+            memory.check_range(policy, plan, part.number)
+            memory.check_model(policy, trained)
         masked = self._call_and_mask(client, part.message, evaluating)
         if evaluating:  # noted when there is a vector, before it is given out: one that is refused moves no range
-            run_file.note_evaluation()
+            memory.note_evaluation()
         else:
-            run_file.note_round(policy, plan, part.number, trained)
+            memory.note_round(policy, plan, part.number, trained)
         return masked
 
     def _settle(self, client: Client, number: int, span: Sequence[float], model: bytes, evaluating: bool) -> Plan:

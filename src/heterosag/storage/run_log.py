@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heterosag.aggregation.clipping import clipped_share
+from heterosag.aggregation.clipping import measure_clipping
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
@@ -155,7 +155,7 @@ def describe_round(
         "byzantine_tolerance": combined.byzantine_tolerance,
         "faulty_blocks": len(combined.faulty_blocks),
         "faulty_users": list(combined.faulty_users),
-        "clipped_fraction": clipped_share(plan, combined),
+        "clipped_fraction": measure_clipping(plan, combined),
         "sent_bytes": {
             phase: [
                 _mean([size for user, size in by.items() if user_classes.get(user) == index])

@@ -217,13 +217,13 @@ def partition(
         return _equal(rng.permutation(len(labels)), users)
     if how == "sorted":
         return _equal(np.argsort(labels, kind="stable"), users)
-    shares: list[list[Any]] = [[] for _ in range(users)]
+    owned: list[list[Any]] = [[] for _ in range(users)]
     for label in range(int(labels.max()) + 1):
         members = rng.permutation(np.flatnonzero(labels == label))
         cuts = (np.cumsum(rng.dirichlet(np.full(users, alpha)))[:-1] * len(members)).astype(int)
-        for share, part in zip(shares, np.split(members, cuts), strict=True):
-            share.append(part)
-    parts = [np.sort(np.concatenate(share)).astype(np.int64) for share in shares]
+        for own, part in zip(owned, np.split(members, cuts), strict=True):
+            own.append(part)
+    parts = [np.sort(np.concatenate(own)).astype(np.int64) for own in owned]
     for user, part in enumerate(parts):
         if not part.size:
             richest = max(range(users), key=lambda other: parts[other].size)

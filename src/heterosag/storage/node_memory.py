@@ -1,4 +1,4 @@
-"""What a node remembers of a run on its disk: ranges, models, epochs, enrolments, and when it evaluated last.
+"""A node's memory of a run, in a file on its disk: ranges, models, epochs, enrolments, and when it evaluated last.
 
 A node runs in a new process for every message, so this is a file beside its release log. It bounds what a server gains
 from rounds that are all admissible by themselves: a range that jumps, one model trained again and again, users who are
@@ -22,7 +22,7 @@ from heterosag.plan import Plan
 from heterosag.protocol.policy import Policy
 from heterosag.storage.locks import locked
 
-__all__ = ["RunFile"]
+__all__ = ["NodeMemory"]
 
 _MOST_ROUNDS = 4  # missed ones that widen what a range may change by: their number is the server's word
 
@@ -44,7 +44,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 _NOTHING = _Known(number=0, half_width=None, models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
 
 
-class RunFile:
+class NodeMemory:
     """The last range of a run, its models, epochs and enrolments so far, and the evaluation since the last training."""
 
     def __init__(self, folder: Path, run: int) -> None:

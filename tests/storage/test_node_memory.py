@@ -7,7 +7,7 @@ import pytest
 from heterosag.errors import FaultyServerError, LocalFileError, PlanError
 from heterosag.plan import Plan
 from heterosag.protocol import Policy
-from heterosag.storage.run_file import RunFile
+from heterosag.storage.node_memory import NodeMemory
 
 
 def plan(seed: int = 0, half: float = 1.0) -> Plan:
@@ -15,7 +15,7 @@ def plan(seed: int = 0, half: float = 1.0) -> Plan:
 
 
 def test_the_range_is_held_against_the_round_before(tmp_path: Path) -> None:
-    file, policy = RunFile(tmp_path / "node", 7), Policy()
+    file, policy = NodeMemory(tmp_path / "node", 7), Policy()
     file.check_range(policy, plan(half=9.0), 1)
     file.note_round(policy, plan(half=1.0), 1, b"1")
     file.check_range(policy, plan(half=2.0), 2)
@@ -24,11 +24,11 @@ def test_the_range_is_held_against_the_round_before(tmp_path: Path) -> None:
     file.check_range(policy, plan(half=4.0), 3)  # it missed a round
     with pytest.raises(PlanError, match="9 times"):
         file.check_range(policy, plan(half=9.0), 2)
-    RunFile(tmp_path / "node", 8).check_range(policy, plan(half=9.0), 2)
+    NodeMemory(tmp_path / "node", 8).check_range(policy, plan(half=9.0), 2)
 
 
 def test_the_servers_round_number_widens_little(tmp_path: Path) -> None:
-    file = RunFile(tmp_path, 7)
+    file = NodeMemory(tmp_path, 7)
     file.note_round(Policy(), plan(half=1.0), 1, b"1")
     for at in (41, 2**40, 2**64 - 1):
         file.check_range(Policy(), plan(half=16.0), at)
@@ -37,7 +37,7 @@ def test_the_servers_round_number_widens_little(tmp_path: Path) -> None:
 
 
 def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
-    file, policy = RunFile(tmp_path, 7), Policy(max_epochs=2)
+    file, policy = NodeMemory(tmp_path, 7), Policy(max_epochs=2)
     for at, seed in enumerate((0, 1, 0, 1)):
         file.check_epoch(policy, plan(seed))
         file.note_round(policy, plan(seed), at, b"at")
@@ -48,7 +48,7 @@ def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
 
 
 def test_rounds_of_one_model_are_counted_in_whatever_order_they_come(tmp_path: Path) -> None:
-    file, policy = RunFile(tmp_path, 7), Policy(max_rounds_of_a_model=2)
+    file, policy = NodeMemory(tmp_path, 7), Policy(max_rounds_of_a_model=2)
     for at, model in enumerate((b"one", b"another", b"one", b"another")):
         file.check_model(policy, model)
         file.note_round(policy, plan(), at, model)
@@ -56,11 +56,11 @@ def test_rounds_of_one_model_are_counted_in_whatever_order_they_come(tmp_path: P
         with pytest.raises(PlanError, match="another round of one model after 2"):
             again()
     file.check_model(policy, b"a third")
-    RunFile(tmp_path, 8).check_model(policy, b"one")
+    NodeMemory(tmp_path, 8).check_model(policy, b"one")
 
 
 def test_a_node_evaluates_once_between_two_rounds_of_training(tmp_path: Path) -> None:
-    file = RunFile(tmp_path, 7)
+    file = NodeMemory(tmp_path, 7)
     file.check_evaluation()
     file.note_evaluation()
     for again in (file.check_evaluation, file.note_evaluation):
@@ -73,7 +73,7 @@ def test_a_node_evaluates_once_between_two_rounds_of_training(tmp_path: Path) ->
 def test_two_programs_at_once_are_held_against_each_other(tmp_path: Path) -> None:
     """Both have checked before either notes: the second note is refused, so its vector is not given out."""
     policy = Policy(max_epochs=1)
-    one, other = RunFile(tmp_path, 7), RunFile(tmp_path, 7)
+    one, other = NodeMemory(tmp_path, 7), NodeMemory(tmp_path, 7)
     one.check_epoch(policy, plan(0))
     other.check_epoch(policy, plan(1))
     one.check_range(policy, plan(0, half=1.0), 1)
@@ -86,7 +86,7 @@ def test_two_programs_at_once_are_held_against_each_other(tmp_path: Path) -> Non
 
 
 def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
-    file, policy = RunFile(tmp_path, 7), Policy(max_epochs=2)
+    file, policy = NodeMemory(tmp_path, 7), Policy(max_epochs=2)
     assert not file.has_enrolled(plan(3))
     for _ in range(2):
         file.note_enrolment(policy)
@@ -101,10 +101,10 @@ def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "run-7.json").write_text(text, encoding="utf-8")
     with pytest.raises(LocalFileError, match=r"run-7\.json"):
-        RunFile(tmp_path, 7).check_range(Policy(), plan(), 1)
+        NodeMemory(tmp_path, 7).check_range(Policy(), plan(), 1)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "node").write_text("not a folder", encoding="utf-8")
     with pytest.raises(LocalFileError, match=r"run-7\.json"):
-        RunFile(tmp_path / "node", 7).note_round(Policy(), plan(), 1, b"1")
+        NodeMemory(tmp_path / "node", 7).note_round(Policy(), plan(), 1, b"1")
