@@ -313,7 +313,7 @@ def remarks(job: Job) -> Outcome:
     return Outcome(
         text=(
             "Remark 1: over every proper set of groups, the largest share of segments that the server decodes. "
-            "Remark 2: it drops out as groups become many; with as many groups as elements (13) a set shows one "
+            "Remark 2: it goes to zero as groups become many; with as many groups as elements (13) a set shows one "
             "element. Remark 4: splitting five groups of 20 users into subgroups.",
         ),
         verdicts=(

@@ -72,7 +72,7 @@ def test_a_mistake_is_told_with_what_to_do(mistake: str) -> None:
         action()
 
 
-def test_a_liar_under_the_mean_is_told_which_rules_bear_it() -> None:
+def test_a_malicious_user_under_the_mean_is_told_which_rules_tolerate_it() -> None:
     rows = updates()
     rows[0] = 9.67  # sixteen levels up: a block of eight with four levels adds up to some 28, and honest ones to 24
     with pytest.raises(HeteroSagError, match="median and trimmed_mean can"):

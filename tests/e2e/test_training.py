@@ -173,7 +173,7 @@ def test_the_adaptive_range_follows_the_updates(tmp_path: Path) -> None:
     assert all(line["clipped_fraction"] == 0 for line in lines)
 
 
-def test_liars_do_not_move_the_range_far(tmp_path: Path) -> None:
+def test_malicious_users_do_not_move_the_range_far(tmp_path: Path) -> None:
     train(tmp_path / "calm", rule="median")
     train(tmp_path / "hostile", rule="median", attack="gaussian", attackers=2)
     widths = [read_run(tmp_path / name).rounds[-1]["range"][1] for name in ("calm", "hostile")]

@@ -106,10 +106,10 @@ def test_strategies_that_need_each_reply_are_refused(strategy: Any, tmp_path: Pa
 def test_the_rule_on_the_grid_tolerates_a_malicious_node(tmp_path: Path) -> None:
     malicious_user = FIRST_NODE
 
-    def some_lie(node: int, before: dict[str, Any]) -> dict[str, Any]:
+    def some_are_malicious(node: int, before: dict[str, Any]) -> dict[str, Any]:
         return {"w": before["w"] + np.float32(-0.5 if node == malicious_user else 0.125)}
 
-    nodes = make_nodes(30, tmp_path, some_lie)
+    nodes = make_nodes(30, tmp_path, some_are_malicious)
     model = {"w": np.zeros(40, dtype=np.float32)}
     grid, _ = grid_of(nodes, rule="median")
     (reply,) = grid.send_and_receive(messages(nodes, model))

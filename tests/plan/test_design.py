@@ -80,7 +80,7 @@ def test_property_4_is_false() -> None:
     assert all(len(paper(5).decodable(triple)) == 1 for triple in combinations(range(5), 3))
 
 
-def test_six_groups_give_away_every_second_one() -> None:
+def test_six_groups_expose_every_second_one() -> None:
     assert paper(6).decodable({0, 2, 4}) == (1, 3, 5)
 
 

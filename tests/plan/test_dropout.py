@@ -210,7 +210,7 @@ def test_subgroups_that_keep_three_honest_survivors_in_every_block(corrupt: floa
     assert least_subgroup_size(1000, corrupt=corrupt, dropout=0.1) == size
 
 
-def test_wishes_that_no_subgroup_size_meets_are_named() -> None:
+def test_requirements_that_no_subgroup_size_meets_are_named() -> None:
     with pytest.raises(UsageError, match="no subgroup size"):
         least_subgroup_size(20, corrupt=0.4, dropout=0.4)
     for wrong in ({"corrupt": 1.0, "dropout": 0.0}, {"corrupt": 0.0, "dropout": -0.1}):

@@ -259,7 +259,7 @@ def test_steps_out_of_order_are_refused() -> None:
 # --- malicious users --------------------------------------------------------------------------------------------------
 
 
-def test_users_who_lie_are_named() -> None:
+def test_malicious_users_are_named() -> None:
     party = Party()
     own = party.users[0].commit()
     party.server.receive(0, own)
@@ -336,7 +336,7 @@ def test_commitment_and_reveal_are_claimed_under_the_charter() -> None:
         party.server.close()
 
 
-def test_whoever_lies_is_named_in_every_error() -> None:
+def test_whoever_is_malicious_is_named_in_every_error() -> None:
     party = Party()
     other = Charter(epoch=b"other", plan=CHARTER.plan)
     forged = wire.NonceCommitment(wire.WIRE_VERSION, CHARTER.context, 3, b"c" * 32, bytes(64))

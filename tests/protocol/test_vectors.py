@@ -424,7 +424,7 @@ def made_admissible(plan: Plan, users: list[int]) -> list[int] | None:
         return None
 
 
-def test_legal_sets() -> None:
+def test_admissible_sets() -> None:
     for case in cases("admissibility"):
         plan = Plan.decode(unhex(case["plan"]))
         check_admissible(plan, frozenset(case["users"]))

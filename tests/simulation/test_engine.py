@@ -62,7 +62,7 @@ def test_dropouts_at_every_phase(signed: bool) -> None:
     assert ("agree" in sent) == signed
 
 
-def test_users_who_vanish_before_masking_need_no_update() -> None:
+def test_users_who_drop_out_before_masking_need_no_update() -> None:
     updates = {i: UPDATES[i] for i in range(16) if i not in (2, 9)}
     result = aggregate(plan_of(), updates, simulate=Simulation(dropped={2: "mask", 9: "advertise"}))
     assert len(result.survivors) == 14
@@ -91,7 +91,7 @@ def test_weights_and_metrics() -> None:
     assert np.array_equal(listed.vector, mapped.vector)
 
 
-def test_a_liar_is_borne_by_the_median_and_spoils_the_mean() -> None:
+def test_a_malicious_user_is_tolerated_by_the_median_and_spoils_the_mean() -> None:
     """One user of sixty sends thirty times its update, unclipped: it wraps in its blocks' rings."""
     plan = Plan.build([60], [8], 40, value_range=1.0, subgroup_size=5)
     honest = np.tile(np.linspace(-0.5, 0.5, 40), (60, 1))

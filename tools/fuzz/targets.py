@@ -271,7 +271,7 @@ def other_plans() -> tuple[bytes, ...]:
 def plan_toml(data: bytes) -> None:
     """Any text as a plan in TOML."""
     text = data.decode("utf-8", "replace")
-    if _wishes_for_much(text):
+    if _asks_for_much(text):
         return
     try:
         plan = Plan.from_toml(text)
@@ -282,7 +282,7 @@ def plan_toml(data: bytes) -> None:
     assert Plan.from_toml(written) == plan, "a plan that is not the one written"
 
 
-def _wishes_for_much(text: str) -> bool:
+def _asks_for_much(text: str) -> bool:
     """A plan in TOML is its reader's own wish, and building a large one may take long: not what is looked for here."""
     try:
         classes = tomllib.loads(text).get("classes")
