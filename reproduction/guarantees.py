@@ -312,8 +312,8 @@ def remarks(job: Job) -> Outcome:
     growing = [float(paper(prime).robustness()) for prime in (3, 7, 13, 31, 61)]
     return Outcome(
         text=(
-            "Remark 1: over every proper set of groups, the largest share of segments that the server decodes. "
-            "Remark 2: it goes to zero as groups become many; with as many groups as elements (13) a set shows one "
+            "Remark 1: over every proper set of groups, the largest fraction of segments that the server decodes. "
+            "Remark 2: it goes to zero as groups become many; with as many groups as elements (13) a set exposes one "
             "element. Remark 4: splitting five groups of 20 users into subgroups.",
         ),
         verdicts=(
