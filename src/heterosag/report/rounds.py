@@ -61,18 +61,8 @@ def run(
         "malicious": cheating,
         "error": None,
     }
-    exact = True
     try:
-        for number in range(rounds):
-            honest = _updates(plan, rng)
-            updates = honest.copy()
-            for user in cheating:
-                updates[plan.index(user)] *= _ATTACK
-            if secure:
-                result = session.aggregate(updates, rule=rule, simulate=simulation)
-            else:
-                result = aggregate(plan, updates, rule=rule, identities=identities, simulate=simulation)
-            exact &= _is_exact(plan, result, updates, rule, simulation, number)
+        result, honest, exact = _play(plan, session, simulation, rule, rounds, rng, identities=identities)
     except UsageError:
         raise
     except HeteroSagError as error:
@@ -89,6 +79,31 @@ def run(
             "error_max": float(np.abs(result.vector - truth).max()),
         }
     )
+
+
+def _play(
+    plan: Plan,
+    session: Session,
+    simulation: Simulation,
+    rule: RuleName,
+    rounds: int,
+    rng: np.random.Generator,
+    *,
+    identities: bool,
+) -> tuple[Result, Any, bool]:
+    """The last round's result, everybody's honest update in it, and whether all rounds were exact."""
+    exact = True
+    for number in range(rounds):
+        honest = _updates(plan, rng)
+        updates = honest.copy()
+        for user in simulation.malicious:
+            updates[plan.index(user)] *= _ATTACK
+        if simulation.secure:
+            result = session.aggregate(updates, rule=rule, simulate=simulation)
+        else:
+            result = aggregate(plan, updates, rule=rule, identities=identities, simulate=simulation)
+        exact &= _is_exact(plan, result, updates, rule, simulation, number)
+    return result, honest, exact
 
 
 def _updates(plan: Plan, rng: np.random.Generator) -> Any:
