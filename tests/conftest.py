@@ -29,6 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def bounds_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Privacy bounds that tests compute are kept among the tests' own files, once for all tests of a session."""
     place = tmp_path_factory.mktemp("cache")
+    fonts = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matplotlib"
     with pytest.MonkeyPatch.context() as patch:
+        if "MPLCONFIGDIR" not in os.environ:
+            patch.setenv("MPLCONFIGDIR", str(fonts))  # where it knows this machine's fonts already
         patch.setenv("XDG_CACHE_HOME", str(place))
         yield place
