@@ -206,7 +206,7 @@ def default_colluders(users: int, min_survivors: Any, sharing: Any) -> int:
     return max(few, int(LEAST_CORRUPT * users)) if sparse else few
 
 
-def share(users: int, colluders: int, dropout: float, sharing: Any, seed: bytes | None) -> SharingGraph:
+def choose_graph(users: int, colluders: int, dropout: float, sharing: Any, seed: bytes | None) -> SharingGraph:
     if sharing not in ("auto", "complete", "sparse"):
         raise PlanError("sharing", f"must be auto, complete or sparse, not {sharing!r}")
     if sharing == "complete" or (sharing == "auto" and users <= _COMPLETE_UP_TO):

@@ -30,10 +30,10 @@ from heterosag.plan.build import (
     check_thresholds,
     check_users,
     choose_design,
+    choose_graph,
     count,
     default_colluders,
     seed_bytes,
-    share,
 )
 from heterosag.plan.design import Design, Robustness
 from heterosag.plan.dropout import LeakProbability
@@ -236,7 +236,7 @@ class Plan:
         metrics = check_metrics(given["metrics"], len(roster))
         if noise:
             check_blocks(noise, norm_of(value_range), honest, chosen, segments, metrics)
-        graph = share(len(roster), colluders, dropout, sharing, public_seed)
+        graph = choose_graph(len(roster), colluders, dropout, sharing, public_seed)
         quorum = majority(len(roster), colluders)
         check_thresholds(graph, quorum, dropout)
         values: dict[str, Any] = {
