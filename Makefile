@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test test-all test-other-machine check bench bench-full fuzz soak mutants installs docs docs-data reproduction clean help
+.PHONY: demo test test-all test-other-machine check bench bench-full fuzz soak mutants installs docs docs-pages docs-data reproduction clean help
 
 help:
 	@echo "make demo     a federated training run with dropouts and malicious, and its report"
@@ -19,6 +19,7 @@ help:
 	@echo "make mutants  mutation testing of crypto, wire and protocol (an hour)"
 	@echo "make installs  the wheel in fresh environments, with every extra alone (ten minutes)"
 	@echo "make docs     the documentation as a site, into build/site"
+	@echo "make docs-pages  fill in what pages say of the tree and quote from committed summaries (seconds)"
 	@echo "make docs-data  regenerate the figures and summaries that the documents quote"
 	@echo "make reproduction  the paper's items at quick scale (set HETEROSAG_DATA for MNIST and CIFAR-10)"
 	@echo "make clean    remove what the other targets made"
@@ -88,6 +89,9 @@ docs: $(VENV)/everything
 	$(BIN)/python -m sphinx --builder html --nitpicky --fail-on-warning --keep-going --fresh-env --quiet \
 	  --doctree-dir build/doctrees docs build/site
 	@echo "open build/site/index.html"
+
+docs-pages: $(VENV)/everything
+	$(BIN)/python tools/documents/make_data.py --pages
 
 docs-data: $(VENV)/everything
 	$(BIN)/python tools/documents/make_data.py

@@ -21,7 +21,7 @@ def data() -> types.ModuleType:
 def test_pages_and_summaries_agree(data: types.ModuleType) -> None:
     for page in data.PAGES:
         text = page.read_text(encoding="utf-8")
-        assert data.fill(text) == text, f"run `make docs-data`: {page.name} differs from its summaries"
+        assert data.fill(text) == text, f"run `make docs-pages`: {page.name} differs from its summaries"
         assert set(re.findall(r"fill: (\w+)", text)) <= data.REGIONS.keys()
 
 

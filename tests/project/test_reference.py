@@ -46,7 +46,7 @@ uses_typer = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning"
 
 @uses_typer
 def test_the_page_of_the_command_line_is_that_of_the_program(pages: types.ModuleType) -> None:
-    assert text_of("cli.md") == pages.cli_page(), "run `make docs-data`"
+    assert text_of("cli.md") == pages.cli_page(), "run `make docs-pages`"
 
 
 @uses_typer

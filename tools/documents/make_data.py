@@ -589,7 +589,11 @@ def main() -> None:
     """Make everything anew, or only what depends on the reproduction's summaries."""
     parser = argparse.ArgumentParser(description="Regenerate what the documents quote.")
     parser.add_argument("--take", type=Path, metavar="FOLDER", help="take the summaries of python -m reproduction")
+    parser.add_argument("--pages", action="store_true", help="only fill the pages in, from the committed summaries")
     given = parser.parse_args()
+    if given.pages:
+        fill_pages()
+        return
     if given.take is None:
         for name in COMMANDS:
             text = json.dumps(run(name), indent=2) + "\n"
@@ -605,9 +609,14 @@ def main() -> None:
     draw_reproduction()
     draw_benchmarks()
     draw_concepts()
+    walkthrough_page()
+    fill_pages()
+
+
+def fill_pages() -> None:
+    """What follows from the tree and the committed summaries alone."""
     (ROOT / "docs" / "mutants.md").write_text(mutants_page(), encoding="utf-8")
     (ROOT / "docs" / "reference" / "cli.md").write_text(cli_page(), encoding="utf-8")
-    walkthrough_page()
     for page in PAGES:
         page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
 
