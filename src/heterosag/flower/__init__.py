@@ -15,10 +15,11 @@ from heterosag.errors import UsageError
 if TYPE_CHECKING:
     from heterosag.flower.grid import SecureGrid
     from heterosag.flower.node import mod
+    from heterosag.flower.privacy import Privacy
 
-__all__ = ["SecureGrid", "mod"]
+__all__ = ["Privacy", "SecureGrid", "mod"]
 
-_HOME = {"SecureGrid": "heterosag.flower.grid", "mod": "heterosag.flower.node"}
+_HOME = {"Privacy": "heterosag.flower.privacy", "SecureGrid": "heterosag.flower.grid", "mod": "heterosag.flower.node"}
 
 
 def __getattr__(name: str) -> Any:

@@ -19,10 +19,12 @@ from flwr.common.logger import log
 from heterosag.choices import AssignmentName
 from heterosag.errors import FaultyUserError, PlanError, WireError, WithheldError
 from heterosag.flower.messages import COMMIT, HELLO, REVEAL, fields_of, parts_to_fields, value
+from heterosag.flower.privacy import Privacy
 from heterosag.flower.reports import SLOTS
 from heterosag.flower.rounds import Work
 from heterosag.plan import Plan, User
 from heterosag.plan.build import MOST_USERS_WITH_METRICS
+from heterosag.planner.private import fit_plan
 from heterosag.protocol.enrolment import Charter, Enrolment
 from heterosag.protocol.transitions import Phase
 
@@ -48,6 +50,7 @@ class Epochs:
         weighted_by: The metric that counts examples.
         directory: Every node's public key.
         assignment: Who assigns nodes to subgroups.
+        privacy: The target that plans have the noise of.
 
     `classes` has what nodes have named, `faulty` whom no plan has any more, `withheld` whom none has because an
     enrolment came to nothing after they had committed.
@@ -64,6 +67,7 @@ class Epochs:
         weighted_by: str,
         directory: Mapping[User, bytes] | None,
         assignment: AssignmentName,
+        privacy: Privacy | None = None,
     ) -> None:
         if not isinstance(levels, Sequence):
             raise PlanError("levels", f"is a list with one number a class, slowest first, like [{levels!r}]")
@@ -84,6 +88,7 @@ class Epochs:
         self._max_weight = max_weight
         self._weighted_by = weighted_by
         self._directory = directory
+        self._privacy = privacy
         self._enrols = directory is not None and assignment == "enrolled"
         self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
         self._reveals: dict[bytes, bytes] = {}
@@ -176,9 +181,17 @@ class Epochs:
             "assignment_seed": None if self._enrols else token_bytes(16),
             **self._options,
         }
+        requirements |= {"classes": [count for count, _ in kept], "levels": [level for _, level in kept]}
+        requirements |= {"dimension": dimension, "users": users}
         try:
-            return Plan.build(
-                [count for count, _ in kept], [level for _, level in kept], dimension, users=users, **requirements
+            if self._privacy is None:
+                return Plan.build(**requirements)
+            return fit_plan(
+                requirements | {"max_weight": 1, "metrics": ()},
+                clipping_norm=self._privacy.clipping_norm,
+                target_epsilon=self._privacy.target_epsilon,
+                target_delta=self._privacy.target_delta,
+                rounds=self._privacy.rounds,
             )
         except TypeError as error:
             raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None

@@ -40,6 +40,7 @@ from heterosag.flower.messages import (
     run_config_digest,
     to_record,
 )
+from heterosag.flower.privacy import GridBudget, Privacy
 from heterosag.flower.reports import common_names
 from heterosag.flower.rounds import TOO_LATE, Round, Work
 from heterosag.flower.run_log import Recorder
@@ -89,6 +90,8 @@ class SecureGrid(Grid):
         metrics: Names of the metrics that are averaged over everybody, securely (default: all that the app's functions
             return, up to eight).
         directory: Every node's public key, which turns identities on.
+        privacy: Noise inside the sums, within this target: `heterosag.flower.Privacy`. Weights, metrics and secure
+            evaluation, whose sums would be exact, are then off.
         run_config: The run's configuration, `context.run_config`, as every node must see it (default: as most nodes
             see it, which is logged).
         assignment: Who assigns nodes to subgroups, with identities: `enrolled`, the nodes draw it together when an
@@ -121,6 +124,7 @@ class SecureGrid(Grid):
         weighted_by: str = "num-examples",
         metrics: Sequence[str] = (),
         directory: Mapping[str, bytes] | None = None,
+        privacy: Privacy | None = None,
         run_config: Mapping[str, Any] | None = None,
         assignment: AssignmentName = "enrolled",
         prepare: bool = True,
@@ -129,6 +133,9 @@ class SecureGrid(Grid):
         record: str | Path | None = None,
         hide_sets_below: int = 0,
     ) -> None:
+        if privacy is not None:
+            _check_private(plan, value_range, metrics, max_weight)
+            value_range, adapt_range = privacy.clipping_norm, False
         if value_range is None:
             value_range = _FIRST_RANGE if plan is None else max(map(abs, plan.value_range))
         try:
@@ -142,7 +149,7 @@ class SecureGrid(Grid):
         if isinstance(timeouts, Mapping) and set(timeouts) - _STAGES:
             raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
         if plan is not None and plan.noise_multiplier:
-            raise PlanError("noise_multiplier", "nodes keep no privacy budget yet: use a plan without noise on Flower")
+            raise PlanError("noise_multiplier", "the grid plans noise itself: give privacy=Privacy(...) and no plan")
         if plan is not None and metrics:
             raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
         if assignment not in ("enrolled", "server"):
@@ -159,7 +166,10 @@ class SecureGrid(Grid):
             weighted_by=weighted_by,
             directory=known,
             assignment=assignment,
+            privacy=privacy,
         )
+        mean, signs = rule == "mean", directory is not None
+        self._budget = None if privacy is None else GridBudget(privacy, mean=mean, identities=signs)
         self._trips = Trips(grid, timeouts, counted=record is not None)
         self._exchange = Exchange(
             self._trips,
@@ -262,7 +272,7 @@ class SecureGrid(Grid):
         Raises:
             UsageError: The strategy needs every client's own reply, which secure aggregation hides.
         """
-        _refuse_strategy(strategy)
+        _refuse_strategy(strategy, private=self._budget is not None)
         self._checked = True
         if evaluate_fn is not None:
             evaluate_fn = self.recorded(evaluate_fn)
@@ -341,6 +351,8 @@ class SecureGrid(Grid):
 
         self._epochs.ask_classes(work, carry)
         plan = self._epochs.plan_for(work, layout.dimension, carry).with_value_range(self._span())
+        if self._budget is not None:
+            work.privacy = self._budget.charge(plan)
         self._exchange.prepare_for(work.messages)
         self._plan, self._train_type = plan, work.message_type
         decoded = self._exchange.run(work, plan, timeout)
@@ -390,6 +402,9 @@ class SecureGrid(Grid):
 
     def _evaluate_securely(self, messages: list[Message], timeout: float | None) -> Message:
         """One reply with the means of the metrics over everybody in the plan of the round before."""
+        if self._budget is not None and not self._no_evaluation:
+            self._no_evaluation = "under privacy there is no secure evaluation, whose sums would be exact"
+            log(INFO, self._no_evaluation)
         if self._no_evaluation:
             return _error(self._no_evaluation, messages[0])
         began = time.perf_counter()
@@ -458,12 +473,23 @@ def _sound_weight(blocks: Sequence[BlockSum]) -> int:
     return sum(block.weight for block in blocks if block.fault is None)
 
 
-def _refuse_strategy(strategy: Any) -> None:
+def _check_private(plan: Plan | None, value_range: Any, metrics: Sequence[str], max_weight: int) -> None:
+    """Refuse what contradicts noise, and say what is off."""
+    if plan is not None or value_range is not None or metrics:
+        raise PlanError("privacy", "the grid plans noise itself, without a plan, value_range or metrics of your own")
+    if max_weight > 1:
+        log(WARNING, "weights are off under privacy: every node counts alike")
+    log(INFO, "under privacy no metrics are averaged: their sums would be exact")
+
+
+def _refuse_strategy(strategy: Any, *, private: bool) -> None:
     """Refuse a strategy that looks at each client's reply: behind this grid there is only the aggregate."""
     inner = getattr(strategy, "strategy", None)
     if inner is not None:
-        _refuse_strategy(inner)
+        _refuse_strategy(inner, private=private)
     for kind in type(strategy).__mro__:
+        if private and kind.__name__.startswith("DifferentialPrivacy") and kind.__module__.startswith("flwr."):
+            raise UsageError(f"{kind.__name__} would add noise to what is private already: use the strategy inside it")
         if kind.__name__ in _NEED_EACH_REPLY and kind.__module__.startswith("flwr."):
             raise UsageError(
                 f"{kind.__name__} needs every client's own reply, which secure aggregation hides: use FedAvg, FedAdam "

@@ -30,6 +30,7 @@ from flwr.common.logger import log
 from heterosag.choices import AssignmentName, EvaluationName
 from heterosag.crypto.identity import Identity
 from heterosag.errors import (
+    BudgetError,
     ExposedUsersError,
     FaultyServerError,
     HeteroSagError,
@@ -64,6 +65,7 @@ from heterosag.protocol.pipeline import ClientPipeline, Part
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.transitions import ClientPhase, Phase
 from heterosag.simulation.workers import all_cores
+from heterosag.storage.budget import FileBudget
 from heterosag.storage.identities import load_directory, load_identity
 from heterosag.storage.ledger_file import LedgerFile
 from heterosag.storage.node_memory import NodeMemory
@@ -165,6 +167,7 @@ _TOLD: dict[type[HeteroSagError], str] = {
     PlanError: "the plan is below this node's policy",
     FaultyServerError: "this node must not answer the server's message",
     WireError: "the server's message does not decode",
+    BudgetError: "this node's privacy budget does not allow this round",
     ExposedUsersError: "this round would, with those before, expose a small set of users",
     TrainingError: "the app's function failed, or returned what cannot be aggregated",
     UsageError: "this node cannot take part as it is set up",
@@ -307,6 +310,7 @@ class _Node:
             "policy": self.policy,
             "release_log": FileReleaseLog(folder),
             "guard": guard,
+            "budget": FileBudget(folder) if plan.noise_multiplier else None,
         }
 
     def folder(self, context: Context) -> Path:

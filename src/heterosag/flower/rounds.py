@@ -30,6 +30,7 @@ class Round:
     - `error`: why the round failed, empty if it did not.
     - `plan`, `combined`: the plan, and the decoded blocks with what was made of them (None if it came to none).
     - `ledger`: what the sums of the epoch so far show together.
+    - `privacy`: what the rounds so far have cost a node, where there is noise.
     - `refusals`: messages that the server refused.
     - `trips`: how often messages went to the nodes and back for it, an enrolment and the asking for classes included.
     - `sent_bytes`, `received_bytes`: the protocol's messages, by phase and node, as the server sees them; those of the
@@ -50,6 +51,7 @@ class Round:
     plan: Plan | None = None
     combined: Combined | None = None
     ledger: dict[str, Any] | None = None
+    privacy: dict[str, Any] | None = None
     refusals: int = 0
     trips: int = 0
     sent_bytes: Sizes = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Work:
     message_type: str
     plan: Plan | None = None
     ledger: Ledger | None = None
+    privacy: dict[str, Any] | None = None
     refusals: int = 0
     trips: int = 0
     gone: set[int] = field(default_factory=set)

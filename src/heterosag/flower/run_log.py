@@ -149,6 +149,8 @@ def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> 
         "user_seconds": {stage: sum(by.values()) for stage, by in done.node_seconds.items()},
         "server_seconds": done.server_seconds,
     }
+    if done.privacy is not None:
+        line["privacy"] = done.privacy
     if done.plan is None or done.combined is None:
         return line
     most = count or 1 + max(subgroup.user_class for subgroup in done.plan.subgroups)

@@ -34,6 +34,7 @@ __all__ = [
     "PrivateProposal",
     "best_private",
     "fit_noise",
+    "fit_plan",
     "least_block_survivors",
 ]
 
@@ -387,3 +388,49 @@ def fit_noise(
         target = {"target_epsilon": target_epsilon, "target_delta": target_delta}
         noise = noise_multiplier_for(like, **target, rounds=rounds, view=view)
     return Plan.build(**{**arguments, "noise_multiplier": noise})
+
+
+def fit_plan(
+    arguments: Mapping[str, Any],
+    *,
+    clipping_norm: float,
+    target_epsilon: float,
+    target_delta: float,
+    rounds: int,
+    view: View = "server",
+    others: int = 1,
+    failure: float = 0.01,
+) -> Plan:
+    """A plan with the noise of a target, whose blocks need as many survivors as rounds may fail for.
+
+    Args:
+        arguments: What `Plan.build` takes, but ranges and noise; `min_block_survivors` among them is kept.
+        clipping_norm: Largest norm of an update.
+        target_epsilon: Epsilon of all rounds.
+        target_delta: Delta of that epsilon.
+        rounds: How many rounds there are.
+        view: Whom the target is against.
+        others: Users who may not follow the mechanism; the plan's colluders where those are more.
+        failure: How often a round may end because a block has too few survivors.
+
+    Returns:
+        The plan.
+
+    Raises:
+        PlanError: The arguments make no plan.
+        UsageError: No noise meets the target.
+    """
+    arguments = {name: value for name, value in arguments.items() if name != "value_range"}
+    shape = Plan.build(**arguments, value_range=1.0)
+    colluders = max(shape.colluders, others)
+    least = arguments.get("min_block_survivors") or least_block_survivors(
+        shape.design,
+        [len(subgroup.members) for subgroup in shape.subgroups],
+        dropout=shape.dropout,
+        min_survivors=shape.min_survivors,
+        needed=majority(len(shape.users), colluders),
+        failure=failure,
+    )
+    noisy = {"clipping_norm": clipping_norm, "min_block_survivors": least, "colluders": colluders}
+    target: dict[str, Any] = {"target_epsilon": target_epsilon, "target_delta": target_delta, "rounds": rounds}
+    return fit_noise({**arguments, **noisy}, **target, view=view)

@@ -7,8 +7,7 @@ from typing import Any
 
 from heterosag.errors import BudgetError
 from heterosag.plan import Plan
-from heterosag.plan.sharing import majority
-from heterosag.planner.private import fit_noise, least_block_survivors
+from heterosag.planner.private import fit_plan
 from heterosag.privacy import Accountant
 from heterosag.privacy.accounting import View
 from heterosag.privacy.statement import state
@@ -18,8 +17,6 @@ from heterosag.storage.budget import FileBudget
 from heterosag.training.config import TrainConfig
 
 __all__ = ["RunBudget", "private_plan"]
-
-_FAILURE = 0.01  # of rounds may end because a block has too few survivors, unless they are given
 
 
 def private_plan(config: TrainConfig, arguments: dict[str, Any]) -> Plan:
@@ -32,23 +29,15 @@ def private_plan(config: TrainConfig, arguments: dict[str, Any]) -> Plan:
     Returns:
         The plan, whose blocks have as many survivors as given, or as a hundredth of the rounds may fail for.
     """
-    shape = Plan.build(**arguments, value_range=1.0)
-    colluders = max(shape.colluders, config.attackers, 1)
-    least = config.min_block_survivors or least_block_survivors(
-        shape.design,
-        [len(subgroup.members) for subgroup in shape.subgroups],
-        dropout=config.dropout,
-        min_survivors=config.min_survivors,
-        needed=majority(config.users, colluders),
-        failure=_FAILURE,
-    )
-    noisy = {"clipping_norm": config.clip, "min_block_survivors": least, "colluders": colluders}
-    return fit_noise(
-        arguments | noisy,
+    given = {} if config.min_block_survivors is None else {"min_block_survivors": config.min_block_survivors}
+    return fit_plan(
+        arguments | given,
+        clipping_norm=config.clip,
         target_epsilon=config.epsilon or 0.0,
         target_delta=config.delta,
         rounds=config.rounds,
         view=config.view,
+        others=max(config.attackers, 1),
     )
 
 

@@ -1,0 +1,96 @@
+"""Differential privacy on Flower: what the grid is asked for, and what its rounds have cost so far.
+
+The grid plans the noise and ends rounds beyond its target; the nodes do not rely on that. A node whose policy has a
+`max_epsilon` counts by itself, on its own disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heterosag.errors import BudgetError, UsageError
+from heterosag.plan import Plan
+from heterosag.privacy import Accountant, NoisyRound
+from heterosag.privacy.statement import state
+
+__all__ = ["GridBudget", "Privacy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Privacy:
+    """What a `SecureGrid` is asked for: noise with which so many rounds stay within a target.
+
+    Args:
+        clipping_norm: Largest norm of an update; larger ones are scaled down by their nodes.
+        target_epsilon: Largest epsilon of all rounds, against whoever sees all sums.
+        target_delta: Delta of that epsilon.
+        rounds: Rounds that must be possible within it.
+
+    Raises:
+        UsageError: A number that has no meaning.
+    """
+
+    clipping_norm: float
+    target_epsilon: float
+    rounds: int
+    target_delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        Accountant.filter(max_epsilon=self.target_epsilon, target_delta=self.target_delta)
+        if not self.clipping_norm > 0 or isinstance(self.rounds, bool) or self.rounds < 1:
+            raise UsageError(f"clipping_norm is above 0 and rounds at least 1: {self!r}")
+
+
+class GridBudget:
+    """Adds up what the rounds of a grid cost a node that takes part in all of them.
+
+    Args:
+        asked: The target.
+        mean: Whether the rule is the mean, without which nothing is said of whoever sees the models only.
+        identities: Whether nodes sign.
+    """
+
+    def __init__(self, asked: Privacy, *, mean: bool, identities: bool) -> None:
+        self._asked, self._mean, self._identities = asked, mean, identities
+        limits: dict[str, Any] = {"max_epsilon": asked.target_epsilon, "target_delta": asked.target_delta}
+        self._server = Accountant.filter(**limits)
+        self._model = Accountant(target_delta=asked.target_delta, view="model")
+
+    def charge(self, plan: Plan) -> dict[str, Any]:
+        """Charge a round before it begins, whether or not it will end.
+
+        Args:
+            plan: Its plan.
+
+        Returns:
+            What the record says of it.
+
+        Raises:
+            BudgetError: It would exceed the target; it is not charged.
+        """
+        delta, event = self._asked.target_delta, NoisyRound.of(plan)
+        if self._server.would_exceed(event):
+            raise BudgetError(self._server.get_epsilon(delta), self._asked.target_epsilon, delta)
+        self._server.compose(event)
+        self._model.compose(event)
+        server = self._server.get_epsilon(delta)
+        model = min(server, self._model.get_epsilon(delta)) if self._mean else None
+        return {
+            "epsilon_server": server,
+            "epsilon_model": model,
+            "delta": delta,
+            "honest": plan.honest,
+            "clipping_norm": plan.clipping_norm,
+            "noise_multiplier": plan.noise_multiplier,
+            "error_in_clipping_norms": plan.quantization_error() ** 0.5 / plan.value_range[1],
+            "simulated": False,
+            "statement": state(
+                plan,
+                epsilon_server=server,
+                epsilon_model=model,
+                delta=delta,
+                rounds=self._server.num_releases,
+                identities=self._identities,
+            ),
+        }

@@ -1,0 +1,155 @@
+"""Noise on Flower: planned by the grid, kept to by the nodes, with nothing exact beside it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flower_nodes import LocalGrid, grid_of, make_nodes, messages, record, signed_nodes
+from flwr.app import Message, MessageType
+from flwr.serverapp.strategy import FedAvg
+
+from heterosag.errors import BudgetError, PlanError, UsageError
+from heterosag.flower import Privacy, SecureGrid, mod
+from heterosag.flower.privacy import GridBudget
+from heterosag.plan import Plan
+from heterosag.privacy import epsilon
+from heterosag.protocol.policy import Policy
+from heterosag.storage.budget import FileBudget
+
+ASKED = Privacy(clipping_norm=0.5, target_epsilon=8.0, rounds=3)
+OPTIONS: dict[str, Any] = {"design": "secagg", "subgroup_size": 8, "dropout": 0.0}
+MODEL = {"w": np.zeros(2000, dtype=np.float32)}
+
+
+def train(node: int, before: dict[str, Any]) -> dict[str, Any]:
+    return {name: value + 0.001 for name, value in before.items()}
+
+
+def private_grid(nodes: Any, **change: Any) -> SecureGrid:
+    given: dict[str, Any] = {"levels": [2], "privacy": ASKED, "options": OPTIONS}
+    return SecureGrid(LocalGrid(nodes), **given | change)
+
+
+def test_a_private_run_ends_at_its_target_and_its_record_says_what_it_cost(tmp_path: Path) -> None:
+    nodes = make_nodes(8, tmp_path, train, loss=0.25)
+    grid = private_grid(nodes, record=tmp_path / "run")
+    strategy = FedAvg(min_available_nodes=8, fraction_evaluate=1.0)
+    result = grid.start(strategy, initial_arrays=record(MODEL), num_rounds=4)
+    assert [bool(done.error) for done in grid.rounds] == [False, False, False, True]
+    assert "BudgetError" in grid.rounds[-1].error
+    plan = grid.rounds[0].plan
+    assert plan is not None
+    assert (plan.clipping_norm, plan.metrics, plan.max_weight, plan.lanes) == (0.5, (), 1, ("count",))
+    assert epsilon(plan, rounds=3, delta=1e-5) <= 8.0
+    moved = result.arrays["w"].numpy()
+    deviation = plan.noise_multiplier * 0.5 / np.sqrt(plan.honest * 8 / 3)
+    assert moved.std() == pytest.approx(deviation, rel=0.1)
+    assert not grid.evaluations
+    lines = [json.loads(line) for line in (tmp_path / "run" / "record.jsonl").read_text().splitlines()]
+    costs = [line["privacy"]["epsilon_server"] for line in lines if "privacy" in line]
+    assert costs == sorted(costs)
+    assert len(costs) == 3
+    assert costs[-1] <= 8.0
+    assert "loss" not in str(grid.rounds[0].combined and grid.rounds[0].combined.metrics)
+
+
+def test_nodes_keep_their_own_budget_whatever_the_grid_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def secure(place: int) -> Any:
+        policy = Policy(min_users=2, max_epsilon=8.0, delta=1e-5)
+        return mod(policy=policy, trust_server=True, release_log=tmp_path / "releases")
+
+    nodes = make_nodes(8, tmp_path, train, secure=secure)
+    grid = private_grid(nodes, prepare=False)
+    monkeypatch.setattr(GridBudget, "charge", lambda self, plan: None)  # a grid that does not care
+    replies = [next(iter(grid.send_and_receive(messages(nodes, MODEL)))) for _ in range(4)]
+    assert [reply.has_error() for reply in replies] == [False, False, False, True]
+    assert all("privacy budget" in why for why in grid.rounds[-1].lost.values())
+    for node in nodes:
+        assert FileBudget(tmp_path / "releases" / str(node.context.node_id)).rounds == 3
+    again = private_grid(nodes, prepare=False)  # another run with the same nodes
+    assert next(iter(again.send_and_receive(messages(nodes, MODEL)))).has_error()
+
+
+def test_a_node_with_a_budget_refuses_a_grid_without_noise(tmp_path: Path) -> None:
+    def secure(place: int) -> Any:
+        return mod(policy=Policy(min_users=2, max_epsilon=8.0), trust_server=True, release_log=tmp_path)
+
+    nodes = make_nodes(8, tmp_path, train, secure=secure)
+    grid, _ = grid_of(nodes, levels=[2], options=OPTIONS)
+    assert next(iter(grid.send_and_receive(messages(nodes, MODEL)))).has_error()
+    assert all("below this node's policy" in why for why in grid.rounds[0].lost.values())
+
+
+def test_what_is_exact_is_off_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = make_nodes(8, tmp_path, train)
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        grid = private_grid(nodes, max_weight=7)
+        asked = messages(nodes, MODEL)
+        evaluations = [
+            Message(one.content, dst_node_id=one.metadata.dst_node_id, message_type=MessageType.EVALUATE)
+            for one in asked
+        ]
+        grid.send_and_receive(asked)
+        (reply,) = grid.send_and_receive(evaluations)
+    assert reply.has_error()
+    assert "no secure evaluation" in reply.error.reason
+    for words in ("weights are off under privacy", "no metrics are averaged", "no secure evaluation"):
+        assert words in caplog.text
+
+
+def test_noise_of_flower_on_top_is_refused(tmp_path: Path) -> None:
+    from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping as Clipping
+
+    grid = private_grid(make_nodes(8, tmp_path, train))
+    with pytest.raises(UsageError, match="private already"):
+        grid.start(Clipping(FedAvg(min_available_nodes=8), 0.1, 1.0, 8), initial_arrays=record(MODEL), num_rounds=1)
+
+
+def test_misuse_is_named(tmp_path: Path) -> None:
+    nodes = make_nodes(8, tmp_path, train)
+    noisy = Plan.build(
+        [8], [2], 2000, design="secagg", subgroup_size=8, min_block_survivors=8, clipping_norm=1.0, noise_multiplier=4.0
+    )
+    with pytest.raises(PlanError, match=r"give privacy=Privacy"):
+        grid_of(nodes, plan=noisy)
+    for bad in ({"plan": noisy}, {"value_range": 1.0}, {"metrics": ["loss"]}):
+        with pytest.raises(PlanError, match="plans noise itself"):
+            private_grid(nodes, **bad)
+    for wrong in ({"clipping_norm": 0.0}, {"rounds": 0}, {"target_epsilon": 0.0}, {"target_delta": 1.0}):
+        given: dict[str, Any] = {"clipping_norm": 1.0, "target_epsilon": 8.0, "rounds": 3}
+        with pytest.raises(UsageError):
+            Privacy(**given | wrong)
+
+
+def test_the_models_view_is_of_the_mean_only() -> None:
+    noisy = Plan.build(
+        [8], [2], 2000, design="secagg", subgroup_size=8, min_block_survivors=8, clipping_norm=1.0, noise_multiplier=6.0
+    )
+    assert GridBudget(ASKED, mean=False, identities=True).charge(noisy)["epsilon_model"] is None
+    budget = GridBudget(ASKED, mean=True, identities=True)
+    spent = budget.charge(noisy)
+    assert spent["epsilon_model"] <= spent["epsilon_server"]
+    with pytest.raises(BudgetError):
+        [budget.charge(noisy) for _ in range(100)]
+
+
+def test_with_identities_and_blocks_that_the_nodes_drew(tmp_path: Path) -> None:
+    policy = Policy(min_users=2, max_epsilon=8.0)
+    nodes, directory = signed_nodes(16, tmp_path, policy=policy)
+    options = {"subgroup_size": 4, "min_survivors": 3, "dropout": 0.0}
+    grid = private_grid(nodes, directory=directory, options=options)
+    (reply,) = grid.send_and_receive(messages(nodes, MODEL))
+    assert not reply.has_error()
+    plan = grid.rounds[0].plan
+    assert plan is not None
+    assert (len(plan.subgroups), plan.min_block_survivors, plan.honest) == (4, 8, 7)
+    assert "malicious or curious" in str(grid.rounds[0].privacy)
+    assert FileBudget(tmp_path / str(nodes[0].context.node_id)).rounds == 1
