@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from heterosag.errors import WireError as WireError
     from heterosag.errors import WithheldError as WithheldError
     from heterosag.ledger import Ledger as Ledger
+    from heterosag.plan import CohortPlan as CohortPlan
     from heterosag.plan import Plan as Plan
     from heterosag.protocol.client import Client as Client
     from heterosag.protocol.policy import Policy as Policy
@@ -59,6 +60,7 @@ _ERRORS = (
 _HOMES = {
     **dict.fromkeys(_ERRORS, "errors"),
     "Client": "protocol.client",
+    "CohortPlan": "plan",
     "Ledger": "ledger",
     "Plan": "plan",
     "Policy": "protocol.policy",
@@ -86,6 +88,7 @@ _PACKAGES = (
 
 __all__ = [
     "Plan",
+    "CohortPlan",
     "aggregate",
     "Result",
     "Simulation",

@@ -21,6 +21,7 @@ REFERENCE = DOCS / "reference"
 # Modules that users are told of. What is not here may change without notice.
 PUBLIC = (
     "aggregation.clipping", "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
+    "plan.cohorts",
     "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "plan.summary", "planner", "planner.private",
     "privacy", "privacy.accounting", "privacy.mechanism", "privacy.statement", "protocol", "protocol.budget",
     "protocol.enrolment", "protocol.guard", "protocol.pipeline", "protocol.update", "report.figures", "report.page",

@@ -15,7 +15,7 @@ from heterosag.crypto.hashing import shuffle
 from heterosag.errors import PlanError
 from heterosag.plan.design import has_perfect
 
-__all__ = ["Subgroup", "assign", "count_subgroups", "fit_perfect", "split_evenly"]
+__all__ = ["Subgroup", "assign", "count_subgroups", "deal", "fit_perfect", "split_evenly"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,3 +98,22 @@ def assign(classes: Sequence[int], counts: Sequence[int], seed: bytes | None) ->
             start += size
         first += users
     return tuple(subgroups)
+
+
+def deal(classes: Sequence[int], count: int, seed: bytes | None) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """The members of `count` cohorts as roster indices, ascending, and how many of them each class has.
+
+    The users of a class, with a seed shuffled, are dealt in turn, and the next class goes on where the last one ended:
+    so a cohort has at most one user more than another, of any class and in all.
+    """
+    members: list[list[int]] = [[] for _ in range(count)]
+    sizes: list[list[int]] = [[] for _ in range(count)]
+    first = 0
+    for index, users in enumerate(classes):
+        before = [len(own) for own in members]
+        for place, user in enumerate(range(users) if seed is None else shuffle(f"cohorts/{index}", seed, users)):
+            members[(first + place) % count].append(first + user)
+        for own, held, size in zip(members, before, sizes, strict=True):
+            size.append(len(own) - held)
+        first += users
+    return [tuple(sorted(own)) for own in members], [tuple(size) for size in sizes]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from heterosag.plan import costs
+from heterosag.plan.cohorts import CohortPlan
 from heterosag.plan.plan import Plan
 
-__all__ = ["summarise"]
+__all__ = ["summarise", "summarise_cohorts"]
 
 
 def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
@@ -69,5 +70,46 @@ def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
         "upload_bits": list(bits.per_class()),
         "auxiliary_bits": bits.auxiliary_bits,
         "expansion": {"plaintext": list(bits.expansion()), "secagg": list(bits.against_secagg())},
+        "notes": list(plan.notes),
+    }
+
+
+def summarise_cohorts(plan: CohortPlan, dropout: float | None = None) -> dict[str, Any]:
+    """Everything a script wants to know of cohorts, in JSON types.
+
+    Args:
+        plan: The cohorts.
+        dropout: Replaces the plans' expected dropout rate.
+
+    Returns:
+        Sizes, guarantees and costs of the whole; a class sends what it sends in the cohort where that is most.
+
+    Example:
+        >>> from heterosag import CohortPlan
+        >>> from heterosag.plan.summary import summarise_cohorts
+        >>> found = summarise_cohorts(CohortPlan.build([200], [16], 1000, cohort_size=100, value_range=1.0))
+        >>> found["cohorts"], found["users"]
+        ([100, 100], 200)
+    """
+    bits = [costs.of(one) for one in plan.plans]
+    robustness = plan.robustness()
+    return {
+        "digest": plan.digest.hex(),
+        "users": len(plan.users),
+        "dimension": plan.dimension,
+        "cohort_size": plan.cohort_size,
+        "cohorts": [len(one.users) for one in plan.plans],
+        "classes": list(plan.classes),
+        "segments": [len(one.segments) for one in plan.plans],
+        "block_sums": sum(len(segment.blocks) for one in plan.plans for segment in one.segments),
+        "inference_robustness": float(robustness),
+        "inference_robustness_exact": robustness.exact,
+        "byzantine_tolerance": plan.byzantine_tolerance(),
+        "colluders": plan.colluders,
+        "honest": plan.honest,
+        "failure_probability": plan.failure_probability(dropout),
+        "quantization_error": plan.quantization_error(),
+        "upload_bits": [max(sizes) for sizes in zip(*(one.per_class() for one in bits), strict=True)],
+        "auxiliary_bits": max(one.auxiliary_bits for one in bits),
         "notes": list(plan.notes),
     }

@@ -1,0 +1,435 @@
+"""Cohorts: many users in rounds of bounded size, described by one public value.
+
+A user's set-up grows with the users it codes with, and the server's work with their square. Beyond a cohort size users
+are therefore split into cohorts, each with a plan, keys and a round of its own, and the results are combined. Users of
+a class are shuffled by the public seed and dealt to the cohorts in turn, so that sizes differ by one at most, in all
+and in every class. One cohort is the plan without cohorts, to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from heterosag.crypto import hashing
+from heterosag.errors import PlanError, UsageError
+from heterosag.plan.assignment import deal
+from heterosag.plan.build import User, check_classes, check_users, seed_bytes
+from heterosag.plan.design import Robustness
+from heterosag.plan.dropout import LeakProbability
+from heterosag.plan.plan import Plan
+from heterosag.vector.quantize import ValueRange
+
+__all__ = ["COHORT_SIZE", "CohortPlan", "ranges_of"]
+
+COHORT_SIZE = 512
+"""Users that a cohort has at most, unless said otherwise."""
+
+_VERSION = 1
+
+_ALIKE = (
+    "levels", "dimension", "value_range", "subgroup_size", "min_survivors", "min_block_survivors", "max_weight",
+    "dropout", "fill_levels", "metrics", "rotate", "noise_multiplier",
+)  # fmt: skip
+"""What all cohorts have in common, beside the design's name; the rest follows from a cohort's own users."""
+
+_Encoded = tuple[int, int, int | bytes | None, list[int | str] | None, list[bytes]]
+"""Version, cohort size, seed, names in roster order (None: 0..N-1), and the plans' canonical encodings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CohortPlan:
+    """A federation of plans: who is in which cohort, and each cohort's plan. Make one with `CohortPlan.build`.
+
+    Args:
+        users: Everybody's names in roster order, class by class.
+        cohort_size: Users that a cohort has at most.
+        assignment_seed: Public seed of the split; None deals users in the order in which they are listed.
+        plans: Each cohort's plan.
+
+    Raises:
+        PlanError: The plans are not those of this split, or differ in what cohorts have in common.
+
+    Guarantees: each is the least of the cohorts', unless it says otherwise. A user is hidden among its own cohort, not
+    among everybody: the server learns the sums of every cohort's blocks. `colluders` and `honest` hold in each cohort.
+    """
+
+    users: tuple[User, ...]
+    cohort_size: int
+    assignment_seed: int | bytes | None
+    plans: tuple[Plan, ...]
+    notes: tuple[str, ...] = field(init=False, compare=False)
+    _cohorts: dict[User, int] = field(init=False, compare=False)
+    _roster: dict[User, int] = field(init=False, compare=False)
+
+    @classmethod
+    def build(
+        cls,
+        classes: Sequence[int],
+        levels: Sequence[int],
+        dimension: int,
+        *,
+        cohort_size: int = COHORT_SIZE,
+        users: Sequence[User] | None = None,
+        assignment_seed: int | bytes | None = None,
+        **arguments: Any,
+    ) -> CohortPlan:
+        """Split users into cohorts, and plan each one's rounds.
+
+        Args:
+            classes: Users per class, slowest link first, of all cohorts together.
+            levels: Quantizer levels per class, non-decreasing.
+            dimension: Elements of the update vector.
+            cohort_size: Users that a cohort has at most.
+            users: Names in class order (default 0..N-1).
+            assignment_seed: Public seed that shuffles the users of a class, into cohorts and then into subgroups.
+            arguments: The other arguments of `Plan.build`, for every cohort; `colluders` and `honest` are of a cohort.
+
+        Returns:
+            The plans of all cohorts as one value.
+
+        Raises:
+            PlanError: Says which value to change, and in which cohort.
+
+        Example:
+            >>> from heterosag.plan import CohortPlan
+            >>> plan = CohortPlan.build([60, 63], [4, 16], 1000, cohort_size=50, value_range=0.5, assignment_seed=1)
+            >>> [cohort.classes for cohort in plan.plans]
+            [(20, 21), (20, 21), (20, 21)]
+            >>> plan.byzantine_tolerance() > max(cohort.byzantine_tolerance() for cohort in plan.plans)
+            True
+        """
+        sizes, _ = check_classes(classes, levels)
+        roster = check_users(users, sum(sizes))
+        plans = []
+        split = _split(roster, sizes, _check_size(cohort_size), assignment_seed)
+        for index, (members, own) in enumerate(split):
+            seed = _seed_of(assignment_seed, index, len(split))
+            try:
+                plans.append(Plan.build(own, levels, dimension, users=members, assignment_seed=seed, **arguments))
+            except PlanError as error:
+                if len(split) == 1:
+                    raise
+                where = f"in cohort {index} of {len(split)}, which has {','.join(map(str, own))} users of the classes"
+                raise PlanError(error.field, f"{where}: {error.problem}") from None
+        return cls(users=roster, cohort_size=cohort_size, assignment_seed=assignment_seed, plans=tuple(plans))
+
+    def __post_init__(self) -> None:
+        _check_size(self.cohort_size)
+        roster = check_users(self.users, len(self.users))
+        if not self.plans:
+            raise PlanError("plans", "there is at least one cohort")
+        _check_alike(self.plans)
+        _check_split(self, roster)
+        values: dict[str, Any] = {
+            "users": roster,
+            "_cohorts": {user: index for index, plan in enumerate(self.plans) for user in plan.users},
+            "_roster": {user: index for index, user in enumerate(roster)},
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "notes", tuple(_notes_of(self)))
+
+    def with_value_range(self, value_range: ValueRange | float) -> CohortPlan:
+        """The same cohorts for another value range.
+
+        Args:
+            value_range: A pair, or the half width of a range around zero.
+
+        Returns:
+            Every cohort's plan for this range.
+
+        Raises:
+            PlanError: `Plan.build` would refuse this range.
+        """
+        return replace(self, plans=tuple(plan.with_value_range(value_range) for plan in self.plans))
+
+    def __repr__(self) -> str:
+        sizes = sorted({len(plan.users) for plan in self.plans})
+        return (
+            f"<CohortPlan of {len(self.users)} users in {len(self.plans)} cohorts of {' or '.join(map(str, sizes))}: "
+            f"{self.dimension:,} elements, robustness {self.robustness()}, "
+            f"Byzantine tolerance {self.byzantine_tolerance()}>"
+        )
+
+    # --- who and what -------------------------------------------------------------------------------------------
+
+    @property
+    def dimension(self) -> int:
+        """Elements of the update vector."""
+        return self.plans[0].dimension
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Users per class, of all cohorts together."""
+        return _classes_of(self.plans)
+
+    @property
+    def value_range(self) -> ValueRange:
+        """The range that all cohorts clip to."""
+        return self.plans[0].value_range
+
+    @property
+    def colluders(self) -> int:
+        """Users of any one cohort who may collude with the server: the least over the cohorts."""
+        return min(plan.colluders for plan in self.plans)
+
+    @property
+    def honest(self) -> int:
+        """Fewest honest survivors of a block that noise is counted on: the least over the cohorts."""
+        return min(plan.honest for plan in self.plans)
+
+    def index(self, user: User) -> int:
+        """A user's place in the roster of all cohorts.
+
+        Args:
+            user: A name in `users`.
+
+        Returns:
+            The place, from 0.
+
+        Raises:
+            UsageError: No cohort has such a user.
+        """
+        try:
+            return self._roster[user]
+        except (KeyError, TypeError):
+            raise UsageError(f"{user!r} is not one of the {len(self.users)} users of these cohorts") from None
+
+    def cohort_of(self, user: User) -> int:
+        """The index of a user's cohort.
+
+        Args:
+            user: A name in `users`.
+
+        Returns:
+            An index into `plans`.
+
+        Raises:
+            UsageError: No cohort has such a user.
+        """
+        self.index(user)
+        return self._cohorts[user]
+
+    # --- guarantees ---------------------------------------------------------------------------------------------
+
+    def robustness(self) -> Robustness:
+        """The least inference robustness of a cohort, and whether it is exact or a lower bound."""
+        found = [plan.robustness() for plan in self.plans]
+        least = min(one.value for one in found)
+        return Robustness(value=least, exact=any(one.exact for one in found if one.value == least))
+
+    def inference_robustness(self) -> float:
+        """The smallest fraction of segments in which the sum of any proper set of a cohort's subgroups stays hidden."""
+        return float(self.robustness())
+
+    def byzantine_tolerance(self, survivors: Collection[User] | None = None) -> int:
+        """How many faulty users, in whichever cohorts, leave the median of every element to sound blocks.
+
+        The blocks of all cohorts vote together. Cohorts can be cut into different numbers of segments, so blocks are
+        counted range by range of elements between neighbouring cuts, and the range with fewest blocks decides.
+
+        Args:
+            survivors: Names in `users`; everybody unless given. A cohort without any gives no block.
+
+        Returns:
+            A number of users.
+        """
+        alive = None if survivors is None else set(survivors)
+        left = []
+        for plan in self.plans:
+            own = [user for user in plan.users if alive is None or user in alive]
+            if own:
+                left.append((plan, plan.design.surviving(plan.lost_subgroups(own))))
+        fewest = min(
+            sum(len(blocks[at]) for (_, blocks), at in zip(left, places, strict=True))
+            for _, _, places in ranges_of([plan for plan, _ in left])
+        )
+        return max(0, -(-fewest // 2) - 1)
+
+    def leak_probability(self, dropout: float | None = None) -> LeakProbability:
+        """Theorem 3's leak at a dropout rate: in the worst cohort for one subgroup, in any cohort for the others.
+
+        Args:
+            dropout: The fraction of users who drop out in a round; the plans' own unless given.
+
+        Returns:
+            The probabilities for one subgroup, for any, and for a block.
+        """
+        found = [plan.leak_probability(dropout) for plan in self.plans]
+        return LeakProbability(
+            one=max(leak.one for leak in found),
+            any=_of_any(leak.any for leak in found),
+            block=_of_any(leak.block for leak in found),
+        )
+
+    def failure_probability(self, dropout: float | None = None) -> float:
+        """The probability that some cohort's round ends for lack of survivors; the others go on without it.
+
+        Args:
+            dropout: The fraction of users who drop out in a round; the plans' own unless given.
+
+        Returns:
+            The probability that one or more cohorts fail.
+        """
+        return _of_any(plan.failure_probability(dropout) for plan in self.plans)
+
+    def quantization_error(self) -> float:
+        """Bound on E||mean of quantized - mean||^2 over all users of all cohorts."""
+        total = math.fsum(len(plan.users) ** 2 * plan.quantization_error() for plan in self.plans)
+        return total / len(self.users) ** 2
+
+    # --- in and out ---------------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """The canonical encoding: version, cohort size, seed, names, and every cohort's plan."""
+        names = None if self.users == tuple(range(len(self.users))) else list(self.users)
+        plans = [plan.encode() for plan in self.plans]
+        return msgspec.msgpack.encode([_VERSION, self.cohort_size, self.assignment_seed, names, plans])
+
+    @classmethod
+    def decode(cls, data: bytes) -> CohortPlan:
+        """The cohorts of a canonical encoding.
+
+        Args:
+            data: What `encode` returned.
+
+        Returns:
+            The cohorts.
+
+        Raises:
+            PlanError: The bytes are not the canonical encoding of cohorts.
+
+        Guarantees: every plan is decoded as `Plan.decode` does, no longer than its own bytes allow, and the split is
+        drawn anew from the seed: nobody can hand over another one.
+        """
+        try:
+            version, size, seed, names, encoded = msgspec.msgpack.decode(data, type=_Encoded)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise PlanError("encoding", f"these bytes are not cohorts: {error}") from None
+        if version != _VERSION:
+            raise PlanError("version", f"this software reads cohorts of version {_VERSION}, not {version}")
+        plans = tuple(Plan.decode(one) for one in encoded)
+        users = tuple(range(sum(len(plan.users) for plan in plans))) if names is None else tuple(names)
+        found = cls(users=users, cohort_size=size, assignment_seed=seed, plans=plans)
+        if found.encode() != data:
+            raise PlanError("encoding", "these bytes are not the canonical encoding of the cohorts in them")
+        return found
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical encoding, labelled."""
+        return hashing.digest("cohorts", self.encode())
+
+
+def ranges_of(plans: Sequence[Plan]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """The ranges of elements between neighbouring cuts: first, end, and of each plan the segment that has it.
+
+    Args:
+        plans: Plans of equal dimension.
+
+    Yields:
+        Ranges in order, which together are the whole vector.
+
+    Raises:
+        UsageError: There is no plan.
+    """
+    if not plans:
+        raise UsageError("nobody of any cohort is left")
+    places = [0] * len(plans)
+    start = 0
+    for stop in sorted({segment.stop for plan in plans for segment in plan.segments}):
+        yield start, stop, tuple(places)
+        places = [at + (plan.segments[at].stop == stop) for plan, at in zip(plans, places, strict=True)]
+        start = stop
+
+
+# --- the split ------------------------------------------------------------------------------------------------------
+
+
+def _check_size(cohort_size: Any) -> int:
+    if isinstance(cohort_size, bool) or not isinstance(cohort_size, int) or not 2 <= cohort_size < 2**63:
+        raise PlanError("cohort_size", f"must be an integer of at least 2, not {cohort_size!r}")
+    return cohort_size
+
+
+def _split(
+    roster: tuple[User, ...], classes: Sequence[int], cohort_size: int, seed: int | bytes | None
+) -> list[tuple[tuple[User, ...], tuple[int, ...]]]:
+    """Each cohort's users in roster order, and how many of them each class has."""
+    public = seed_bytes(seed)
+    count = -(-len(roster) // cohort_size)
+    for index, users in enumerate(classes):
+        if users < count:
+            raise PlanError(
+                f"classes[{index}]",
+                f"{users} users are too few for {count} cohorts, each of which needs some of every class: use a "
+                f"cohort_size of at least {-(-len(roster) // users)}, or merge the class with its neighbour",
+            )
+    members, sizes = deal(classes, count, None if count == 1 else public)
+    return [(tuple(roster[user] for user in own), size) for own, size in zip(members, sizes, strict=True)]
+
+
+def _seed_of(seed: int | bytes | None, cohort: int, count: int) -> int | bytes | None:
+    """The public seed of a cohort's subgroups: one cohort has the seed of the whole, several have one each."""
+    public = seed_bytes(seed)
+    if public is None or count == 1:
+        return seed
+    return hashing.digest("cohorts/seed", public, hashing.index_bytes(cohort))
+
+
+def _check_alike(plans: tuple[Plan, ...]) -> None:
+    first = plans[0]
+    for index, plan in enumerate(plans):
+        for name in _ALIKE:
+            if getattr(plan, name) != getattr(first, name):
+                raise PlanError(name, f"cohort {index} has another one than cohort 0")
+        if plan.design.name != first.design.name:
+            raise PlanError("design", f"cohort {index} has another one than cohort 0")
+
+
+def _check_split(whole: CohortPlan, roster: tuple[User, ...]) -> None:
+    """Refuse plans whose users are not those that the seed assigns to them."""
+    plans, classes = whole.plans, _classes_of(whole.plans)
+    if sum(classes) != len(roster):
+        raise PlanError("users", f"the cohorts hold {sum(classes)} users, but {len(roster)} are named")
+    split = _split(roster, classes, whole.cohort_size, whole.assignment_seed)
+    if len(split) != len(plans):
+        raise PlanError("plans", f"{len(roster)} users make {len(split)} cohorts of this size, not {len(plans)}")
+    for index, ((members, own), plan) in enumerate(zip(split, plans, strict=True)):
+        seed = _seed_of(whole.assignment_seed, index, len(plans))
+        if (plan.users, plan.classes, plan.assignment_seed) != (members, own, seed):
+            raise PlanError("plans", f"the users of cohort {index} are not those whom the seed assigns to it")
+
+
+def _classes_of(plans: Sequence[Plan]) -> tuple[int, ...]:
+    return tuple(sum(sizes) for sizes in zip(*(plan.classes for plan in plans), strict=True))
+
+
+def _notes_of(whole: CohortPlan) -> Iterator[str]:
+    """What cohorts mean for privacy and robustness, then what the plan of the smallest cohort says."""
+    smallest = min(whole.plans, key=lambda plan: len(plan.users))
+    if len(whole.plans) > 1:
+        yield (
+            f"{len(whole.users)} users are split into {len(whole.plans)} cohorts: the server learns the sums of every "
+            f"cohort, so a user is hidden among the {len(smallest.users)} users of its own, not among all. Up to "
+            f"{whole.colluders} users of any one cohort may collude with the server"
+        )
+        if whole.assignment_seed is None:
+            yield "users are dealt to cohorts in listed order: whoever lists them is trusted not to place accomplices"
+        else:
+            yield (
+                "whoever chooses the seed can try many of them, and so choose who is together: against a malicious "
+                "server the split must be drawn when it is known who takes part, by a seed that nobody could foresee"
+            )
+    yield from smallest.notes
+
+
+def _of_any(chances: Iterable[float]) -> float:
+    """The probability that one or more of independent events happen."""
+    none = math.fsum(math.log1p(-chance) if chance < 1 else -math.inf for chance in chances)
+    return -math.expm1(none)
