@@ -24,6 +24,8 @@ from heterosag.errors import HeteroSagError, PlanError, UsageError
 from heterosag.training.config import TrainConfig, fields_of
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from heterosag.plan import Plan
     from heterosag.vector.quantize import ValueRange
 
@@ -258,11 +260,7 @@ def optimize(
 ) -> None:
     """Find the classes, subgroups and levels that suit the users' links best, or better than a run's; with --epsilon
     the blocks, least survivors and noise of a privacy budget."""
-    from heterosag.planner import Requirements, best, read_rates
-    from heterosag.report.proposals import describe, show
-    from heterosag.storage.run_log import read_run
-    from heterosag.storage.run_requirements import learn_requirements
-    from heterosag.vector.quantize import check_range
+    from heterosag.planner import read_rates
 
     limits: dict[str, Any] = {"deadline": deadline} if deadline is not None else {}
     limits |= {"bits": bits} if bits is not None else {}
@@ -274,7 +272,6 @@ def optimize(
         "attackers": attackers,
         "failure": failure,
     }
-    before = None
     private = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "clip": clip, "users": users}
     named = set(_given(context))
     if epsilon is not None or named & private.keys():
@@ -286,31 +283,33 @@ def optimize(
             private["users"] = len(read_rates(rates))
         asked.pop("max_weight")
         _optimize_private(private | asked | {"dimension": dimension}, save=save, as_json=as_json)
-        return
-    if from_run is not None:
-        given = _given(context)
-        run = read_run(from_run)
-        before = float(run.plan["quantization_error"])
-        requirements = learn_requirements(run, **limits, **{name: asked[name] for name in asked if name in given})
+    elif from_run is not None:
+        changed = {name: asked[name] for name in asked if name in named}
+        _optimize_links(limits | changed, from_run=from_run, save=save, as_json=as_json)
     elif not rates:
         raise UsageError("optimize needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
     else:
-        requirements = Requirements(
-            rates=read_rates(rates),
-            dimension=dimension,
-            value_range=check_range(_range(value_range)),
-            **asked,
-            **limits,
-        )
+        users_and_range = {"rates": read_rates(rates), "dimension": dimension, "value_range": _range(value_range)}
+        _optimize_links(users_and_range | asked | limits, from_run=None, save=save, as_json=as_json)
+
+
+def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path | None, as_json: bool) -> None:
+    from heterosag.planner import Requirements, best
+    from heterosag.report.proposals import describe, show
+    from heterosag.storage.run_log import read_run
+    from heterosag.storage.run_requirements import learn_requirements
+
+    before = None
+    if from_run is not None:
+        run = read_run(from_run)
+        before = float(run.plan["quantization_error"])
+        requirements = learn_requirements(run, **asked)
+    else:
+        requirements = Requirements(**asked)
     proposal = best(requirements)
     if save is not None:
         _write(save, proposal.plan.to_toml())
-    if as_json:
-        print(json.dumps(describe(proposal, before), indent=2))
-        return
-    from rich.console import Console
-
-    Console(highlight=False).print(show(proposal, before))
+    _print(lambda: describe(proposal, before), lambda: show(proposal, before), as_json=as_json)
 
 
 def _optimize_private(asked: dict[str, Any], *, save: Path | None, as_json: bool) -> None:
@@ -320,12 +319,7 @@ def _optimize_private(asked: dict[str, Any], *, save: Path | None, as_json: bool
     proposal = best_private(PrivacyRequirements(**asked))
     if save is not None:
         _write(save, proposal.plan.to_toml())
-    if as_json:
-        print(json.dumps(describe_private(proposal), indent=2))
-        return
-    from rich.console import Console
-
-    Console(highlight=False).print(show_private(proposal))
+    _print(lambda: describe_private(proposal), lambda: show_private(proposal), as_json=as_json)
 
 
 @app.command("round", cls=_Command)
@@ -369,12 +363,7 @@ def run_round(
         secure=not plain,
         rounds=rounds,
     )
-    if as_json:
-        print(json.dumps(summary, indent=2))
-    else:
-        from rich.console import Console
-
-        Console(highlight=False).print(show(summary))
+    _print(lambda: summary, lambda: show(summary), as_json=as_json)
     if summary["error"] is not None:
         raise typer.Exit(1)
 
@@ -579,17 +568,28 @@ def _text_of(path: Path) -> str:
 
 
 def _show_plans(plans: list[Plan], dropout: float | None, *, as_json: bool, side_by_side: bool) -> None:
-    if as_json:
+    def found() -> dict[str, Any]:
         from heterosag.plan.summary import summarise
 
         summaries = [summarise(plan, dropout) for plan in plans]
-        print(json.dumps({"plans": summaries} if side_by_side else summaries[0], indent=2))
+        return {"plans": summaries} if side_by_side else summaries[0]
+
+    def shown() -> RenderableType:
+        from heterosag.report.plans import compare_plans, show_plan
+
+        return compare_plans(plans, dropout) if side_by_side else show_plan(plans[0], dropout)
+
+    _print(found, shown, as_json=as_json)
+
+
+def _print(found: Callable[[], Any], shown: Callable[[], RenderableType], *, as_json: bool) -> None:
+    """JSON for scripts, or what a person reads on a terminal."""
+    if as_json:
+        print(json.dumps(found(), indent=2))
         return
     from rich.console import Console
 
-    from heterosag.report.plans import compare_plans, show_plan
-
-    Console(highlight=False).print(compare_plans(plans, dropout) if side_by_side else show_plan(plans[0], dropout))
+    Console(highlight=False).print(shown())
 
 
 def _write(path: Path, text: str) -> None:
