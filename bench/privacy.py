@@ -6,6 +6,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -13,11 +14,9 @@ import numpy as np
 from bench.masking import only_numpy
 from bench.rows import CPU, Row, in_turn
 from heterosag.plan import Plan
-from heterosag.plan.noise import noise_range
 from heterosag.privacy import NoisyRound, NoisySegment, epsilon
-from heterosag.privacy.mechanism import count_trials, norm_factor
 from heterosag.protocol import masks
-from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells
+from heterosag.protocol.cells import pack_cells, reduce_cells
 from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.rounding import Rounding
@@ -42,36 +41,27 @@ def rows() -> Iterator[Row]:
 
 
 def _steps(level: int) -> tuple[Callable[[], memoryview], Callable[[], memoryview]]:
-    plan = Plan.build([USERS], [level], ELEMENTS, design="secagg", value_range=1.0, subgroup_size=USERS)
-    cells = plan.cells(0)
-    found = [Mask(secrets.token_bytes(32), bool(i % 2), tuple(range(len(cells)))) for i in range(USERS)]
+    """The whole step of a plan without noise and of one with it, both rotated."""
+    shape: dict[str, Any] = {"design": "secagg", "subgroup_size": USERS}
+    plain = Plan.build([USERS], [level], ELEMENTS, **shape, value_range=1.0, rotate=True)
+    noise = {"clipping_norm": 1.0, "noise_multiplier": 3.0, "min_block_survivors": 12}
+    private = Plan.build([USERS], [level], ELEMENTS, **shape, **noise)
     vector = np.random.default_rng(0).uniform(-1, 1, ELEMENTS).astype(np.float32)
-    update = Update.of(plan, vector)
-    ranges = noise_range(3.0, 1.0, 12, level - 1, ELEMENTS)
+    keys = [secrets.token_bytes(32) for _ in range(USERS)]
 
-    def quantized() -> memoryview:
-        lanes = fill_cells(plan, 0, update, Rounding.from_system())
-        masks.apply(lanes, found)
-        reduce_cells(lanes, cells)
-        return pack_cells(lanes, cells)
+    def step(plan: Plan) -> Callable[[], memoryview]:
+        cells, update = plan.cells(0), Update.of(plan, vector)
+        found = [Mask(key, bool(i % 2), tuple(range(len(cells)))) for i, key in enumerate(keys)]
 
-    def noisy() -> memoryview:
-        lanes = empty_cells(cells)
-        count_trials(
-            vector,
-            norm_factor(vector, 1.0),
-            block_range=ranges.block_range,
-            theta=ranges.theta,
-            trials=level - 1,
-            key=secrets.token_bytes(32),
-            first_word=0,
-            out=lanes[0].elements,
-        )
-        masks.apply(lanes, found)
-        reduce_cells(lanes, cells)
-        return pack_cells(lanes, cells)
+        def encode_mask_and_pack() -> memoryview:
+            lanes = fill_cells(plan, 0, update, Rounding.from_system())
+            masks.apply(lanes, found)
+            reduce_cells(lanes, cells)
+            return pack_cells(lanes, cells)
 
-    return quantized, noisy
+        return encode_mask_and_pack
+
+    return step(plain), step(private)
 
 
 def _epsilon() -> float:
