@@ -1,5 +1,6 @@
 """Clients that end between messages: saved states and release logs on disk."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,10 @@ def test_a_whole_round_with_logs_and_saved_states(tmp_path: Path) -> None:
         )
     world.run("advertise", "share", "mask", "unmask")
     assert len(world.server.decoded.survivors) == 6
-    assert all(len(list((tmp_path / str(user)).iterdir())) == 3 for user in plan.users)  # share, mask, unmask
+    for user in plan.users:
+        with sqlite3.connect(tmp_path / str(user) / "releases.sqlite") as database:
+            assert database.execute("SELECT count(*) FROM claims").fetchone() == (3,)  # share, mask, unmask
+        database.close()
 
 
 def test_masking_secrets_are_those_of_the_roster() -> None:

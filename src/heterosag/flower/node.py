@@ -13,7 +13,6 @@ error tells the server a fixed text.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from heterosag.errors import (
     UsageError,
     WireError,
 )
+from heterosag.flower.kept import Kept
 from heterosag.flower.messages import (
     COMMIT,
     HELLO,
@@ -65,11 +65,7 @@ from heterosag.protocol.pipeline import ClientPipeline, Part
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.transitions import ClientPhase, Phase
 from heterosag.simulation.workers import all_cores
-from heterosag.storage.budget import FileBudget
 from heterosag.storage.identities import load_directory, load_identity
-from heterosag.storage.ledger_file import LedgerFile
-from heterosag.storage.node_memory import NodeMemory
-from heterosag.storage.release_log import FileReleaseLog
 from heterosag.vector.arrays import Layout
 
 __all__ = ["mod"]
@@ -109,7 +105,7 @@ def mod(
         evaluate: What becomes of evaluate messages: `secure` (metrics are summed over everybody, once between two
             rounds of training), `off`, or `plaintext` (the server sees every node's metrics).
         release_log: A folder that outlives the node (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home
-            folder).
+            folder; in Flower's simulation none).
         class_of: The node's class from its Context; without it the class or upload rate is read from its node config,
             `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
         weighted_by: Names of the train function's metrics that the server may take as this node's weight.
@@ -128,8 +124,7 @@ def mod(
         evaluate=_choice("evaluate", evaluate, ("secure", "off", "plaintext")),
         class_of=class_of,
         weighted_by=frozenset(weighted_by),
-        hide_sets_below=hide_sets_below,
-        releases=Path(release_log or os.environ.get("HETEROSAG_RELEASES") or Path.home() / ".local/state/heterosag"),
+        kept=Kept(None if release_log is None else Path(release_log), hide_sets_below),
     )
 
     def aggregate_securely(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -205,8 +200,7 @@ class _Node:
     evaluate: Literal["secure", "off", "plaintext"]
     class_of: Callable[[Context], int] | None
     weighted_by: frozenset[str]
-    hide_sets_below: int
-    releases: Path
+    kept: Kept
 
     def answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> dict[str, Any]:
         """The fields of this node's reply to a trip."""
@@ -285,14 +279,14 @@ class _Node:
         weighted_by = value(kept, "weighted-by", str, sender="server")
         if plan.max_weight > 1 and weighted_by not in self.weighted_by:
             raise FaultyServerError(f"asked for {weighted_by!r} as its weight, which this node does not allow")
-        self.memory(context).check_epoch(self.policy, plan)
+        self.kept.memory(context).check_epoch(self.policy, plan)
 
     def _check_assignment(self, context: Context, plan: Plan) -> None:
         """With identities, refuse subgroups or neighbours that the nodes did not draw together."""
         drawn = plan.has_several_blocks or not plan.sharing.complete
         if self._identity(context)[0] is None or not drawn or self.assignment == "server":
             return
-        if self.policy.frame is None and not self.memory(context).has_enrolled(plan):
+        if self.policy.frame is None and not self.kept.memory(context).has_enrolled(plan):
             raise FaultyServerError(
                 "the server has assigned the nodes to subgroups by itself; this node takes part in what the nodes drew "
                 "together, in a plan that its policy pins, or if mod(assignment='server') allows it"
@@ -301,25 +295,15 @@ class _Node:
     def _options(self, context: Context, plan: Plan) -> dict[str, Any]:
         """What every client of this node is made with."""
         identity, directory = self._identity(context)
-        folder = self.folder(context)
-        guard = LedgerFile(folder, plan, sets_below=self.hide_sets_below) if self.hide_sets_below else None
         return {
             "identity": identity,
             "directory": directory,
             "trust_server": self.trust_server,
             "policy": self.policy,
-            "release_log": FileReleaseLog(folder),
-            "guard": guard,
-            "budget": FileBudget(folder) if plan.noise_multiplier else None,
+            "release_log": self.kept.release_log(context),
+            "guard": self.kept.guard(context, plan),
+            "budget": self.kept.budget(context, plan),
         }
-
-    def folder(self, context: Context) -> Path:
-        """Where this node keeps what must outlive it."""
-        return self.releases / str(context.node_id)
-
-    def memory(self, context: Context) -> NodeMemory:
-        """What this node remembers of the run."""
-        return NodeMemory(self.folder(context), context.run_id)
 
     # --- an enrolment -----------------------------------------------------------------------------------------------
 
@@ -335,20 +319,20 @@ class _Node:
     def _reveal(self, context: Context, message: bytes) -> bytes:
         """Reveal the nonce to everybody's commitments: so often in a run, and once for a charter."""
         charter, enrolling = self._enrolment(context)
-        self.memory(context).note_enrolment(self.policy)
+        self.kept.memory(context).note_enrolment(self.policy)
         reply = enrolling.reveal(message)
         context.state[_ENROLMENT] = ConfigRecord({**charter, "saved": enrolling.save()})
         return reply
 
     def _finish(self, context: Context, plan: Plan, message: bytes) -> None:
         """Work out the plan that everybody's nonces make; it must be the one that the server opens a round with."""
-        if self.memory(context).has_enrolled(plan):
+        if self.kept.memory(context).has_enrolled(plan):
             return
         _, enrolling = self._enrolment(context)
         drawn = enrolling.finish(message)
         if drawn.frame != plan.frame:
             raise FaultyServerError("the plan is another one than the nodes drew together")
-        self.memory(context).note_enrolled(drawn)
+        self.kept.memory(context).note_enrolled(drawn)
         context.state.pop(_ENROLMENT, None)
 
     def _enrolment(self, context: Context) -> tuple[dict[str, Any], Enrolling]:
@@ -368,7 +352,7 @@ class _Node:
             "identity": identity,
             "directory": directory,
             "policy": self.policy,
-            "release_log": FileReleaseLog(self.folder(context)),
+            "release_log": self.kept.release_log(context),
         }
         if saved is not None:
             return Enrolling.restore(saved, chartered, str(context.node_id), **options)
@@ -433,7 +417,7 @@ class _Trip:
         plan = self._settle(client, part.number, values(record, "range", float, sender="server"), model, evaluating)
         if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
             return client.mask(part.message, np.zeros(client.plan.dimension))
-        memory, policy = self.node.memory(self.context), self.node.policy
+        memory, policy = self.node.kept.memory(self.context), self.node.policy
         trained = model_digest(self.message.content)  # before the app's function may change it
         if evaluating:
             memory.check_evaluation()

@@ -8,7 +8,7 @@ from heterosag.crypto.identity import Identity
 from heterosag.protocol.client import Client, Directory
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.policy import Policy
-from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
+from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog, RoundReleaseLog
 from heterosag.protocol.server import Decoded, DecodedBlock, Refusal, Server
 from heterosag.protocol.survivors import Outcome, outcome
 from heterosag.protocol.transitions import ClientPhase, Phase, ServerPhase
@@ -27,6 +27,7 @@ __all__ = [
     "Refusal",
     "ReleaseLog",
     "RoundId",
+    "RoundReleaseLog",
     "Server",
     "ServerPhase",
     "outcome",

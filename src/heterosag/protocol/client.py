@@ -25,7 +25,7 @@ from heterosag.protocol.cells import ParallelMap
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.policy import Policy
-from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
+from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog, RoundReleaseLog
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Polynomials, Shared
 from heterosag.protocol.transitions import CLIENT_TRANSITIONS, ClientPhase, Phase
@@ -109,7 +109,10 @@ class Client(Secret):
             raise UsageError(f"the directory's key of {user!r} is not the one of the identity given")
         self.user = user
         self.phase = ClientPhase.FRESH
+        context = round_id.context(plan)
         self._log = release_log or MemoryReleaseLog()
+        if isinstance(self._log, RoundReleaseLog):
+            self._log = self._log.of_round(round_id.session, round_id.number, context)
         self._guard = guard
         self._settled = settled
         self._policy = policy or Policy()
@@ -123,7 +126,7 @@ class Client(Secret):
         self._base = Fresh(
             plan=content,
             user=index,
-            context=round_id.context(plan),
+            context=context,
             model=model,
             identity=identity,
             directory=known,

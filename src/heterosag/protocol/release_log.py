@@ -7,11 +7,11 @@ across restarts.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from heterosag.errors import FaultyServerError
 
-__all__ = ["MemoryReleaseLog", "ReleaseLog"]
+__all__ = ["MemoryReleaseLog", "ReleaseLog", "RoundReleaseLog"]
 
 
 class ReleaseLog(Protocol):
@@ -27,6 +27,26 @@ class ReleaseLog(Protocol):
 
         Raises:
             FaultyServerError: Another value was claimed before.
+        """
+
+
+@runtime_checkable
+class RoundReleaseLog(ReleaseLog, Protocol):
+    """A log that is told which round its claims belong to, so that it can remove those of rounds long over.
+
+    Guarantees that it must give: a round whose claims it has removed is refused for ever.
+    """
+
+    def of_round(self, session: bytes, number: int, context: bytes) -> ReleaseLog:
+        """The log for the claims of one round.
+
+        Args:
+            session: The session of the round.
+            number: Its number in the session.
+            context: The context of its first messages, which tells it from every other round.
+
+        Returns:
+            A log for this round alone.
         """
 
 

@@ -10,6 +10,7 @@ side chooses for each round.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,7 @@ from heterosag.plan import Plan
 from heterosag.protocol.policy import Policy
 from heterosag.storage.locks import locked
 
-__all__ = ["NodeMemory"]
+__all__ = ["NodeMemory", "RunMemory"]
 
 _MOST_ROUNDS = 4  # missed ones that widen what a range may change by: their number is the server's word
 
@@ -44,11 +45,11 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 _NOTHING = _Known(number=0, half_width=None, models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
 
 
-class NodeMemory:
-    """The last range of a run, its models, epochs and enrolments so far, and the evaluation since the last training."""
+class RunMemory(ABC):
+    """The last range of a run, its models, epochs and enrolments so far, and the evaluation since the last training.
 
-    def __init__(self, folder: Path, run: int) -> None:
-        self._path = folder / f"run-{run}.json"
+    Where they are kept, a subclass says.
+    """
 
     def check_epoch(self, policy: Policy, plan: Plan) -> None:
         """Refuse one epoch more than the policy allows."""
@@ -124,11 +125,41 @@ class NodeMemory:
         self._change(lambda known: msgspec.structs.replace(known, enrolled=[*known.enrolled, frame]))
 
     def _change(self, change: Callable[[_Known], _Known]) -> None:
-        """Read, change and write under a lock: two programs of one node may be at it at once."""
+        self._rewrite(lambda data: msgspec.json.encode(change(_decode(data, str(self)))))
+
+    def _read(self) -> _Known:
+        return _decode(self._load(), str(self))
+
+    @abstractmethod
+    def _load(self) -> bytes | None:
+        """What was written, None if there are none yet."""
+
+    @abstractmethod
+    def _rewrite(self, change: Callable[[bytes | None], bytes]) -> None:
+        """Read, change and write, with nobody else at it in between."""
+
+
+class NodeMemory(RunMemory):
+    """Memory of a run in a file of a folder, which it makes."""
+
+    def __init__(self, folder: Path, run: int) -> None:
+        self._path = folder / f"run-{run}.json"
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def _load(self) -> bytes | None:
+        try:
+            return self._path.read_bytes() if self._path.exists() else None
+        except OSError as error:
+            raise LocalFileError(f"cannot read {self._path}: {error}") from None
+
+    def _rewrite(self, change: Callable[[bytes | None], bytes]) -> None:
+        """Under a lock: two programs of one node may be at it at once."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked(self._path.with_suffix(".lock")):
-                changed = msgspec.json.encode(change(self._read()))
+                changed = change(self._load())
                 fresh = self._path.with_suffix(".tmp")
                 with fresh.open("wb") as file:
                     file.write(changed)
@@ -138,11 +169,12 @@ class NodeMemory:
         except OSError as error:
             raise LocalFileError(f"cannot write {self._path}: {error}") from None
 
-    def _read(self) -> _Known:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_Known) if self._path.exists() else _NOTHING
-        except (OSError, msgspec.MsgspecError) as error:
-            raise LocalFileError(f"cannot read {self._path}: {error}") from None
+
+def _decode(data: bytes | None, where: str) -> _Known:
+    try:
+        return _NOTHING if data is None else msgspec.json.decode(data, type=_Known)
+    except msgspec.MsgspecError as error:
+        raise LocalFileError(f"cannot read {where}: {error}") from None
 
 
 def _check_epoch(known: _Known, policy: Policy, plan: Plan) -> None:
