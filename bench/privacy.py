@@ -44,7 +44,7 @@ def _steps(level: int) -> tuple[Callable[[], memoryview], Callable[[], memoryvie
     """The whole step of a plan without noise and of one with it, both rotated."""
     shape: dict[str, Any] = {"design": "secagg", "subgroup_size": USERS}
     plain = Plan.build([USERS], [level], ELEMENTS, **shape, value_range=1.0, rotate=True)
-    noise = {"clipping_norm": 1.0, "noise_multiplier": 3.0, "min_block_survivors": 12}
+    noise: dict[str, Any] = {"clipping_norm": 1.0, "noise_multiplier": 3.0, "min_block_survivors": 12}
     private = Plan.build([USERS], [level], ELEMENTS, **shape, **noise)
     vector = np.random.default_rng(0).uniform(-1, 1, ELEMENTS).astype(np.float32)
     keys = [secrets.token_bytes(32) for _ in range(USERS)]
