@@ -218,6 +218,33 @@ def test_10_a_node_counts_the_rounds_of_one_model(tmp_path: Path, caplog: pytest
     assert "another round of one model after 2" in caplog.text
 
 
+# --- 12: default plans that one silent node ends, a class of one's own -----------------------------------------------
+
+
+@pytest.mark.parametrize("count", [9, 10, 11, 15])
+def test_12_one_silent_node_does_not_end_the_rounds_of_a_default_plan(count: int, tmp_path: Path) -> None:
+    own = lambda place: mod(trust_server=True, release_log=tmp_path)  # noqa: E731
+    nodes = make_nodes(count, tmp_path, lambda node, before: before, secure=own)
+    victim = nodes[3].context.node_id
+    silent = LocalGrid(nodes, lambda stage, node, message: "silent" if node == victim else "")
+    grid = SecureGrid(silent)
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert not reply.has_error()
+    assert len(grid.rounds[0].survivors) == count - 1
+
+
+def test_12_a_node_that_names_a_class_of_its_own_is_merged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    own = lambda place: mod(trust_server=True, release_log=tmp_path)  # noqa: E731
+    classes = lambda place: {"heterosag-class": int(place == 5)}  # noqa: E731
+    nodes = make_nodes(12, tmp_path, lambda node, before: before, secure=own, config=classes)
+    grid = SecureGrid(LocalGrid(nodes), levels=[4, 64])
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert not reply.has_error()
+    assert len(grid.rounds[0].survivors) == 12
+    assert "class 1 (1 nodes) codes at the level of class 0 (11 nodes)" in caplog.text
+
+
 # --- 9: users assigned anew in every round --------------------------------------------------------------------------
 
 

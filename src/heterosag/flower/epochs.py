@@ -19,6 +19,7 @@ from flwr.common.logger import log
 from heterosag.choices import AssignmentName
 from heterosag.errors import FaultyUserError, PlanError, WireError, WithheldError
 from heterosag.flower.messages import COMMIT, HELLO, REVEAL, fields_of, parts_to_fields, value
+from heterosag.flower.plans import choose
 from heterosag.flower.privacy import Privacy
 from heterosag.flower.reports import SLOTS
 from heterosag.flower.rounds import Work
@@ -31,6 +32,7 @@ from heterosag.protocol.transitions import Phase
 __all__ = ["Epochs", "commonest"]
 
 _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range"}
+_SHAPE = ("classes", "levels", "dimension", "users", "design", "subgroup_size")
 _MOST_PLANS = 32  # kept for nodes that come back: under sampling nearly every round has other nodes
 _MOST_ENROLMENTS = 3  # tries, each without those who were silent in the one before
 
@@ -46,6 +48,7 @@ class Epochs:
         levels: One quantizer level for each class, slowest first.
         rate_limits: The rates between the classes.
         options: What else `Plan.build` takes.
+        robust: Whether the rule is to outvote malicious nodes.
         max_weight: Largest weight of a node.
         weighted_by: The metric that counts examples.
         directory: Every node's public key.
@@ -63,6 +66,7 @@ class Epochs:
         levels: Sequence[int],
         rate_limits: Sequence[float],
         options: Mapping[str, Any],
+        robust: bool,
         max_weight: int,
         weighted_by: str,
         directory: Mapping[User, bytes] | None,
@@ -85,6 +89,7 @@ class Epochs:
         self._levels = tuple(levels)
         self._rate_limits = tuple(rate_limits)
         self._options = dict(options)
+        self._robust = robust
         self._max_weight = max_weight
         self._weighted_by = weighted_by
         self._directory = directory
@@ -155,10 +160,14 @@ class Epochs:
         return any(plan.frame == frame for plan in plans)
 
     def named_classes(self, plan: Plan) -> list[int]:
-        """The classes in a plan, as nodes name them: those that have nodes; none where nobody was asked."""
+        """The classes in a plan, as nodes name them, the slowest of those merged; none where nobody was asked."""
         if not self.asks_classes:
             return []
-        return sorted({self.classes[int(user)] for user in plan.users})
+        named: dict[int, int] = {}
+        for user in plan.users:
+            mine, said = plan.subgroups[plan.subgroup_of(user)].user_class, self.classes[int(user)]
+            named[mine] = min(said, named.get(mine, said))
+        return [named[mine] for mine in sorted(named)]
 
     def reveals_of(self, plan: Plan) -> bytes | None:
         """What everybody revealed in the enrolment that this plan comes from."""
@@ -172,29 +181,27 @@ class Epochs:
         return given
 
     def _build(self, members: Sequence[Sequence[str]], users: Sequence[str], dimension: int) -> Plan:
-        kept = [(len(group), level) for group, level in zip(members, self._levels, strict=True) if group]
-        requirements: dict[str, Any] = {
-            "value_range": 1.0,
-            "subgroup_size": min(8, max(len(users) // 4, 3)),
+        options: dict[str, Any] = {
             "max_weight": self._max_weight,
             "metrics": SLOTS if len(users) <= MOST_USERS_WITH_METRICS else (),
             "assignment_seed": None if self._enrols else token_bytes(16),
             **self._options,
         }
-        requirements |= {"classes": [count for count, _ in kept], "levels": [level for _, level in kept]}
-        requirements |= {"dimension": dimension, "users": users}
-        try:
-            if self._privacy is None:
-                return Plan.build(**requirements)
-            return fit_plan(
-                requirements | {"max_weight": 1, "metrics": ()},
-                clipping_norm=self._privacy.clipping_norm,
-                target_epsilon=self._privacy.target_epsilon,
-                target_delta=self._privacy.target_delta,
-                rounds=self._privacy.rounds,
-            )
-        except TypeError as error:
-            raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None
+        if self._privacy is not None:
+            options |= {"max_weight": 1, "metrics": ()}
+        choice = choose(members, self._levels, dimension, robust=self._robust, options=options)
+        for note in choice.notes:
+            log(INFO, "\tplan: %s", note)
+        if self._privacy is None:
+            return choice.plan
+        arguments = choice.plan.arguments()
+        return fit_plan(
+            options | {name: arguments[name] for name in _SHAPE},
+            clipping_norm=self._privacy.clipping_norm,
+            target_epsilon=self._privacy.target_epsilon,
+            target_delta=self._privacy.target_delta,
+            rounds=self._privacy.rounds,
+        )
 
     def _enrol(self, work: Work, plan: Plan, carry: Carry) -> Plan:
         """Have the nodes draw their assignment together; whoever is silent is not in the epoch.

@@ -162,6 +162,7 @@ class SecureGrid(Grid):
             levels=levels,
             rate_limits=rate_limits,
             options=options or {},
+            robust=rule != "mean",
             max_weight=max_weight,
             weighted_by=weighted_by,
             directory=known,

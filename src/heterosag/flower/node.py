@@ -274,8 +274,8 @@ class _Node:
         classes = values(kept, "classes", int, sender="server") if "classes" in kept else []
         if named is not None and classes:  # the server asked: these are the classes, as nodes name them, in the plan's
             mine = plan.subgroups[plan.subgroup_of(user)].user_class
-            if mine >= len(classes) or classes[mine] != named:
-                raise FaultyServerError(f"the plan puts this node into another class than {named}, which it named")
+            if mine >= len(classes) or classes[mine] > named:  # a slower one sends no more bits than its own
+                raise FaultyServerError(f"the plan puts this node into a faster class than {named}, which it named")
         weighted_by = value(kept, "weighted-by", str, sender="server")
         if plan.max_weight > 1 and weighted_by not in self.weighted_by:
             raise FaultyServerError(f"asked for {weighted_by!r} as its weight, which this node does not allow")

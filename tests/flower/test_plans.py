@@ -1,0 +1,100 @@
+"""The plan that a grid makes by itself: it survives, and it says what it cannot do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cases import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterosag.errors import PlanError
+from heterosag.flower.plans import MOST_FAILURES, Choice, choose, survives_one_loss
+from heterosag.protocol.policy import Policy
+from heterosag.protocol.survivors import check_admissible
+
+
+def made(counts: list[int], *, robust: bool = False, **options: Any) -> Choice:
+    members, first = [], 0
+    for count in counts:
+        members.append([str(user) for user in range(first, first + count)])
+        first += count
+    levels = [4, 16, 64][: len(counts)]
+    return choose(members, levels, 20_000, robust=robust, options={"assignment_seed": 1, **options})
+
+
+def bears_every_single_loss(choice: Choice) -> bool:
+    plan = choice.plan
+    everybody = frozenset(range(len(plan.users)))
+    for lost in everybody:
+        check_admissible(plan, everybody - {lost}, dealers=sorted(everybody))
+    return True
+
+
+def test_one_class_and_the_mean_make_one_block_that_survives() -> None:
+    for nodes in range(8, 65):
+        choice = made([nodes], max_weight=1 + nodes % 3)
+        assert not choice.plan.has_several_blocks
+        assert choice.plan.failure_probability(0.1) <= MOST_FAILURES
+        assert bears_every_single_loss(choice)
+        Policy().check(choice.plan)
+        assert "one class and the mean ask for no more" in " ".join(choice.notes)
+
+
+def test_six_and_seven_nodes_survive_one_loss_and_say_their_figure() -> None:
+    for nodes in (6, 7):
+        choice = made([nodes])
+        assert bears_every_single_loss(choice)
+        assert f"fails in {choice.plan.failure_probability():.2g} of rounds" in choice.notes[1]
+        assert "more nodes" in choice.notes[-1]
+        assert 0.015 < choice.plan.failure_probability(0.1) < 0.03  # as docs/flower.md says
+
+
+@pytest.mark.property
+@examples(40)
+@given(st.integers(8, 64), st.integers(0, 64), st.integers(1, 1000))
+def test_two_classes_survive_or_are_merged_and_said(nodes: int, slow: int, max_weight: int) -> None:
+    choice = made([slow % (nodes + 1), nodes - slow % (nodes + 1)], max_weight=max_weight)
+    assert choice.plan.failure_probability(0.1) <= MOST_FAILURES
+    assert bears_every_single_loss(choice)
+    Policy().check(choice.plan)
+    merged = any(len(classes) > 1 for classes in choice.classes)
+    assert merged == any("codes at the level of" in note for note in choice.notes)
+
+
+def test_a_class_of_one_node_does_not_end_the_others_rounds() -> None:
+    choice = made([30, 1])
+    assert choice.classes == ((0, 1),)
+    assert "class 1 (1 nodes) codes at the level of class 0 (30 nodes)" in choice.notes[0]
+    apart = made([16, 1, 16])
+    assert apart.classes == ((0, 1), (2,))
+    assert len(apart.plan.subgroups) >= 4
+
+
+def test_a_robust_rule_outvotes_one_malicious_node_or_is_refused() -> None:
+    for nodes in range(8, 65):
+        try:
+            choice = made([nodes], robust=True)
+        except PlanError as error:
+            assert nodes < 24
+            assert error.field == "rule"  # noqa: PT017
+            continue
+        assert choice.plan.byzantine_tolerance() >= 1
+        assert survives_one_loss(choice.plan)
+        assert bears_every_single_loss(choice)
+        safe = choice.plan.failure_probability(0.1) <= MOST_FAILURES
+        assert safe or (nodes < 30 and any("more nodes" in note for note in choice.notes))
+        assert choice.plan.failure_probability(0.1) < 0.04  # as docs/flower.md says
+        assert choice.notes[-1] == f"the rule outvotes {choice.plan.byzantine_tolerance()} malicious nodes"
+    assert made([20], robust=True, min_survivors=2).plan.byzantine_tolerance() == 1
+    assert made([29, 1], robust=True).classes == ((0, 1),)
+
+
+def test_a_design_or_subgroup_size_is_taken_as_told() -> None:
+    choice = made([12], robust=True, subgroup_size=3, min_survivors=2)
+    assert len(choice.plan.subgroups) == 4
+    assert choice.notes[-1] == "the rule outvotes 0 malicious nodes"
+    assert made([9], subgroup_size=3).notes[0].endswith("does NOT survive every single lost node")
+    with pytest.raises(PlanError, match="does not know all of it"):
+        made([9], subgroup_size=3, colour="red")
