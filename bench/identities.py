@@ -3,7 +3,7 @@
 Where N is large a few users take all their steps: they and those who deal shares to them share, and what the others
 would sign is signed with their keys. What 0.1.0 verified beyond that is timed beside each user's steps, on the very
 signatures: everybody's that it masked, and everybody's on the survivor set. What else is cheaper now is on both sides,
-so against 0.1.0's own code the ratio is smaller; to see that one, run `bench.round.play(plan, updates, 0,
+so against 0.1.0's own code the ratio may differ; to see that one, run `bench.round.play(plan, updates, 0,
 identities=True).seconds` in a checkout of it and in this one, in turn.
 """
 
