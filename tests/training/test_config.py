@@ -31,7 +31,7 @@ def test_configuration_comes_back_from_toml_and_dict() -> None:
         ({"rounds": 1.5}, "rounds must be an integer"),
         ({"rounds": "many"}, "rounds must be an integer"),
         ({"secure": "yes"}, "secure must be a switch"),
-        ({"partition": "fair"}, "partition must be one of iid, sorted, dirichlet"),
+        ({"partition": "fair"}, "partition must be one of iid, sorted, dirichlet, dirichlet-fedml"),
         ({"attack": "laser"}, "attack must be one of"),
         ({"attack": "gaussian"}, "needs attackers"),
         ({"attack": "gaussian", "attackers": 97}, "more than the 96 users"),

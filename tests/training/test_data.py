@@ -110,3 +110,26 @@ def test_a_thinner_data_set(tmp_path: Path) -> None:
     run = Run(config, tmp_path / "run")
     assert sum(map(len, run.parts)) == 40
     run.close()
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 10.0])
+def test_fedmls_draw_caps_users_and_leaves_nobody_with_fewer_than_ten(alpha: float) -> None:
+    labels = np.repeat(np.arange(10), 200)
+    equal = len(labels) / 20
+    parts = data.partition(labels, 20, "dirichlet-fedml", np.random.default_rng(0), alpha=alpha)
+    joined = np.concatenate(parts)
+    assert sorted(joined.tolist()) == list(range(2000))
+    assert min(map(len, parts)) >= 10
+    for part in parts:
+        # Whoever has an equal part before a label gets nothing of it.
+        counts = np.bincount(labels[part], minlength=10)
+        last = int(np.flatnonzero(counts)[-1])
+        assert counts[:last].sum() < equal
+    again = data.partition(labels, 20, "dirichlet-fedml", np.random.default_rng(0), alpha=alpha)
+    assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
+
+
+def test_fedmls_draw_gives_up_where_ten_samples_are_not_there() -> None:
+    labels = np.repeat(np.arange(10), 10)
+    with pytest.raises(UsageError, match="fewer than 10 of 100 samples"):
+        data.partition(labels, 20, "dirichlet-fedml", np.random.default_rng(0))

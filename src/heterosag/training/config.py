@@ -23,7 +23,7 @@ from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["TrainConfig", "fields_of"]
 
-Partition = Literal["iid", "sorted", "dirichlet"]
+Partition = Literal["iid", "sorted", "dirichlet", "dirichlet-fedml"]
 Attack = Literal["none", "gaussian", "sign-flip", "label-flip", "little"]
 Placement = Literal["spread", "random"]
 View = Literal["server", "model"]
@@ -53,9 +53,11 @@ class TrainConfig:
 
     data: str = _data("digits", "digits, mnist, fashion-mnist, cifar10, or openml:NAME")
     data_dir: str = _data("", "folder of the data files (or set HETEROSAG_DATA)")
-    partition: Partition = _data("iid", "how data is split over users; sorted: by label")
+    partition: Partition = _data(
+        "iid", "how data is split over users; sorted: by label; dirichlet-fedml: as FedML draws it"
+    )
     train_samples: int | None = _data(None, "train on only so many samples, drawn from all (default: all of them)")
-    alpha: float = _data(1.0, "concentration of the Dirichlet partition; small means unlike users")
+    alpha: float = _data(1.0, "concentration of the Dirichlet partitions; small means unlike users")
     model: str = _data(
         "auto", "auto, digits, mnist, cifar10, cifar10-padded, or package.module:factory of a torch.nn.Module"
     )

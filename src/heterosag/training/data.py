@@ -28,6 +28,8 @@ _IDX = {
     "test_y": "t10k-labels-idx1-ubyte",
 }
 _CIFAR_ROW = 1 + 3 * 32 * 32
+_LEAST_SAMPLES = 10  # of a user, as FedML has it
+_MOST_DRAWS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,13 +197,15 @@ def partition(
 ) -> list[npt.NDArray[np.int64]]:
     """Indices of every user's samples; each sample belongs to one user at most.
 
-    iid: shuffled, equal parts. sorted: by label, equal parts in order (the paper's experiment 1). dirichlet: every
-    user's mixture of labels is drawn from Dirichlet(alpha) (Hsu et al. 2019), with at least one sample a user.
+    iid: shuffled, equal parts. sorted: by label, equal parts in order (the paper's experiment 1). dirichlet: for every
+    label, the shares of the users in it are drawn from Dirichlet(alpha), with at least one sample a user.
+    dirichlet-fedml: the same as FedML draws it, which the paper uses: a user who has its equal part already gets no
+    more of the labels that follow, and all is drawn again while somebody has fewer than ten samples.
 
     Args:
         labels: The label of each sample.
         users: How many there are.
-        how: `iid`, `sorted` or `dirichlet`.
+        how: `iid`, `sorted`, `dirichlet` or `dirichlet-fedml`.
         rng: Draws it.
         alpha: Of the Dirichlet distribution: the smaller, the more unlike users are.
 
@@ -209,7 +213,7 @@ def partition(
         An array of indices for each user.
 
     Raises:
-        UsageError: There are fewer samples than users.
+        UsageError: There are fewer samples than users, or than ten a user for `dirichlet-fedml`.
     """
     if users > len(labels):
         raise UsageError(f"{len(labels)} samples cannot be split over {users} users: use fewer users")
@@ -217,18 +221,46 @@ def partition(
         return _equal(rng.permutation(len(labels)), users)
     if how == "sorted":
         return _equal(np.argsort(labels, kind="stable"), users)
-    owned: list[list[Any]] = [[] for _ in range(users)]
-    for label in range(int(labels.max()) + 1):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        cuts = (np.cumsum(rng.dirichlet(np.full(users, alpha)))[:-1] * len(members)).astype(int)
-        for own, part in zip(owned, np.split(members, cuts), strict=True):
-            own.append(part)
-    parts = [np.sort(np.concatenate(own)).astype(np.int64) for own in owned]
+    if how == "dirichlet-fedml":
+        return _draw_like_fedml(labels, users, alpha, rng)
+    parts = _draw(labels, users, alpha, rng, capped=False)
     for user, part in enumerate(parts):
         if not part.size:
             richest = max(range(users), key=lambda other: parts[other].size)
             parts[user], parts[richest] = parts[richest][:1], parts[richest][1:]
     return parts
+
+
+def _draw(
+    labels: npt.NDArray[np.int64], users: int, alpha: float, rng: np.random.Generator, *, capped: bool
+) -> list[npt.NDArray[np.int64]]:
+    """Every label's samples, cut at shares drawn from Dirichlet(alpha); if capped, among users below an equal part."""
+    shares: list[list[Any]] = [[] for _ in range(users)]
+    sizes = np.zeros(users)
+    for label in range(int(labels.max()) + 1):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        drawn = rng.dirichlet(np.full(users, alpha))
+        if capped:
+            drawn = drawn * (sizes < len(labels) / users)
+            drawn /= drawn.sum()
+        cuts = (np.cumsum(drawn)[:-1] * len(members)).astype(int)
+        for user, part in enumerate(np.split(members, cuts)):
+            shares[user].append(part)
+            sizes[user] += len(part)
+    return [np.sort(np.concatenate(share)).astype(np.int64) for share in shares]
+
+
+def _draw_like_fedml(
+    labels: npt.NDArray[np.int64], users: int, alpha: float, rng: np.random.Generator
+) -> list[npt.NDArray[np.int64]]:
+    for _ in range(_MOST_DRAWS):
+        parts = _draw(labels, users, alpha, rng, capped=True)
+        if min(part.size for part in parts) >= _LEAST_SAMPLES:
+            return parts
+    raise UsageError(
+        f"{_MOST_DRAWS} draws of dirichlet-fedml left a user of {users} with fewer than {_LEAST_SAMPLES} of "
+        f"{len(labels)} samples: use fewer users, more samples, a larger alpha, or dirichlet"
+    )
 
 
 def _equal(order: npt.NDArray[Any], users: int) -> list[npt.NDArray[np.int64]]:
