@@ -131,6 +131,15 @@ def test_a_round_in_json(extra: str) -> None:
     assert summary["error_rms"] < 0.2
 
 
+def test_a_round_of_cohorts_in_json() -> None:
+    words = f"{ROUND} --cohort 12 --drop mask=1 --assignment-seed 3 --json"
+    summary = json.loads(run(*words.split()).stdout)
+    assert summary["exact"] is True
+    assert (summary["cohorts"], summary["users"], summary["survivors"]) == (2, 24, 23)
+    assert summary["user_ms"] > 0
+    assert summary["failed_cohorts"] == {}
+
+
 def test_a_round_as_a_table() -> None:
     out = run(*ROUND.split(), "--drop", "mask=1").stdout
     assert "block sums against the plain integer sums: equal" in out
@@ -169,6 +178,9 @@ def test_a_round_from_a_plan_file(tmp_path: Path) -> None:
         ("--drop lunch=1", "before one of the phases"),
         ("--drop mask=99", "cannot hold 99 dropouts"),
         ("--malicious -1", "cannot hold"),
+        ("--cohort 1", "cohort_size: must be an integer of at least 2"),
+        ("--cohort 2", "min_survivors: in cohort 0 of 12"),
+        ("--cohort 12 --rounds 2", "--cohort goes with one round"),
         ("--rule krum", "'krum' is not one of 'mean'"),
     ],
 )

@@ -4,6 +4,7 @@ import pickle
 
 from heterosag.errors import (
     ExposedUsersError,
+    FailedCohortsError,
     FaultyBlockError,
     FaultyUserError,
     PlanError,
@@ -29,3 +30,10 @@ def test_every_error_comes_back_from_a_pickle_whole() -> None:
         assert type(back) is type(error)
         assert str(back) == str(error)
         assert vars(back) == vars(error)
+
+
+def test_the_errors_of_all_cohorts_come_back_too() -> None:
+    back = pickle.loads(pickle.dumps(FailedCohortsError({2: UsageError("no"), 1: WireError("cut off", sender="ada")})))
+    assert isinstance(back, FailedCohortsError)
+    assert str(back) == "all 2 cohorts failed, cohort 1 with WireError: from 'ada': cut off"
+    assert [type(back.errors[index]) for index in (1, 2)] == [WireError, UsageError]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heterosag.errors import AbandonedRoundError as AbandonedRoundError
     from heterosag.errors import BudgetError as BudgetError
     from heterosag.errors import ExposedUsersError as ExposedUsersError
+    from heterosag.errors import FailedCohortsError as FailedCohortsError
     from heterosag.errors import FaultyBlockError as FaultyBlockError
     from heterosag.errors import FaultyServerError as FaultyServerError
     from heterosag.errors import FaultyUserError as FaultyUserError
@@ -45,6 +46,7 @@ _ERRORS = (
     "AbandonedRoundError",
     "BudgetError",
     "ExposedUsersError",
+    "FailedCohortsError",
     "FaultyBlockError",
     "FaultyServerError",
     "FaultyUserError",
@@ -99,6 +101,7 @@ __all__ = [
     "AbandonedRoundError",
     "BudgetError",
     "ExposedUsersError",
+    "FailedCohortsError",
     "FaultyBlockError",
     "FaultyServerError",
     "FaultyUserError",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -347,25 +348,43 @@ def run_round(
     seed: Annotated[int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.")] = 0,
     plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.")] = False,
     rounds: Annotated[int, typer.Option(help="Rounds in a row, each set up on the messages of the last.")] = 1,
+    cohort: Annotated[
+        int | None,
+        typer.Option(
+            help="Split users into cohorts of at most so many, which run on all cores.", rich_help_panel=_GUARANTEES
+        ),
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Run one round in memory with real keys, masks and bytes, and check its result against the plain sum."""
     from heterosag.report.rounds import run, show
 
-    chosen = _load(plan_file, given=_given(context)) if plan_file is not None else _build(_settings(locals()))
-    summary = run(
-        chosen,
-        rule=rule,
-        drop=_counts(drop),
-        malicious=malicious,
-        identities=identities,
-        seed=seed,
-        secure=not plain,
-        rounds=rounds,
-    )
+    played: dict[str, Any] = {
+        "rule": rule,
+        "drop": _counts(drop),
+        "malicious": malicious,
+        "identities": identities,
+        "seed": seed,
+        "secure": not plain,
+    }
+    if cohort is not None:
+        if plan_file is not None or rounds != 1:
+            raise UsageError("--cohort goes with one round and the plan of the flags, not with --plan or --rounds")
+        summary = _run_cohorts(_settings(locals()) | {"cohort_size": cohort}, played)
+    else:
+        chosen = _load(plan_file, given=_given(context)) if plan_file is not None else _build(_settings(locals()))
+        summary = run(chosen, rounds=rounds, **played)
     _print(lambda: summary, lambda: show(summary), as_json=as_json)
     if summary["error"] is not None:
         raise typer.Exit(1)
+
+
+def _run_cohorts(settings: dict[str, Any], played: dict[str, Any]) -> dict[str, Any]:
+    from heterosag.plan import CohortPlan
+    from heterosag.report.cohorts import run_cohorts
+
+    workers = (os.cpu_count() or 1) if hasattr(os, "fork") else 1
+    return run_cohorts(CohortPlan.build(**settings), workers=workers, **played)
 
 
 @app.command(cls=_Command)

@@ -11,19 +11,21 @@ is whose fault it is, and the tree answers that:
 - `TooFewSurvivorsError`: nobody's fault; the round cannot go on without exposing somebody.
 - `ExposedUsersError`: nobody's fault; with the rounds before, this one would reveal the sum of the few users named.
 - `BudgetError`: nobody's fault; the round would cost this user more privacy than its policy allows.
+- `FailedCohortsError`: every cohort's round ended with an error of its own.
 - `WithheldError`: the users named did not answer in an enrolment, which starts again without them.
 - `AbandonedRoundError`: the round was given up, and nothing is asked for again under its context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = [
     "AbandonedRoundError",
     "BudgetError",
     "ExposedUsersError",
+    "FailedCohortsError",
     "FaultyBlockError",
     "FaultyServerError",
     "FaultyUserError",
@@ -162,6 +164,18 @@ class BudgetError(HeteroSagError):
         self.epsilon = epsilon
         self.limit = limit
         self.delta = delta
+
+
+class FailedCohortsError(HeteroSagError):
+    """The round of every cohort ended with an error: `errors` has each one's, by the cohort's index."""
+
+    def __init__(self, errors: Mapping[int, HeteroSagError]) -> None:
+        self.errors = dict(errors)
+        first = min(self.errors)
+        super().__init__(
+            f"all {len(self.errors)} cohorts failed, cohort {first} with {type(self.errors[first]).__name__}: "
+            f"{self.errors[first]}"
+        )
 
 
 class WithheldError(HeteroSagError):

@@ -20,7 +20,8 @@ REFERENCE = DOCS / "reference"
 
 # Modules that users are told of. What is not here may change without notice.
 PUBLIC = (
-    "aggregation.clipping", "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
+    "aggregation.clipping", "aggregation.cohorts", "simulation.cohorts",
+    "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
     "plan.cohorts",
     "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "plan.summary", "planner", "planner.private",
     "privacy", "privacy.accounting", "privacy.mechanism", "privacy.statement", "protocol", "protocol.budget",
@@ -138,6 +139,7 @@ def test_the_page_names_no_error_that_is_not_there_and_every_attribute() -> None
         "FaultyBlockError": errors.FaultyBlockError([], "x"),
         "TooFewSurvivorsError": errors.TooFewSurvivorsError("min_survivors", "x"),
         "ExposedUsersError": errors.ExposedUsersError([1]),
+        "FailedCohortsError": errors.FailedCohortsError({0: errors.UsageError("x")}),
         "BudgetError": errors.BudgetError(7.9, 8.0, 1e-5),
         "WithheldError": errors.WithheldError([1], "x"),
     }

@@ -18,7 +18,7 @@ from heterosag.protocol.encoding import decode, decode_metric
 from heterosag.protocol.server import Decoded, DecodedBlock
 from heterosag.vector.ring import Lanes
 
-__all__ = ["BlockSum", "Combined", "combine"]
+__all__ = ["BlockSum", "Combined", "check_blocks", "combine", "decode_segment", "mean_metrics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +83,48 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
     Raises:
         FaultyBlockError: Blocks are faulty that the rule cannot leave out, or no sound one is left in a segment.
     """
+    blocks, faulty = check_blocks(plan, decoded, rule)
+    vector = np.empty(plan.dimension)
+    for index, segment in enumerate(plan.segments):
+        means, weights = decode_segment(plan, blocks, index, rule)
+        if not means:
+            named = [(block.segment, block.subgroups) for block in blocks[index]]
+            raise FaultyBlockError(named, f"no sound block is left in segment {index}", users=decoded.faulty)
+        vector[segment.start : segment.stop] = rule.combine(means, weights)
+    return Combined(
+        vector=vector,
+        survivors=decoded.survivors,
+        blocks=blocks,
+        faulty_blocks=faulty,
+        metrics=mean_metrics(plan, decoded.metrics),
+        inference_robustness=plan.inference_robustness(decoded.survivors),
+        byzantine_tolerance=plan.byzantine_tolerance(decoded.survivors),
+        faulty_users=decoded.faulty,
+    )
+
+
+def check_blocks(
+    plan: Plan, decoded: Decoded, rule: Rule
+) -> tuple[tuple[tuple[BlockSum, ...], ...], tuple[BlockSum, ...]]:
+    """The blocks of each segment, and the faulty ones of all, unless the rule cannot leave them out.
+
+    Args:
+        plan: The plan of the round.
+        decoded: What the server unmasked.
+        rule: How the blocks of a segment become one.
+
+    Returns:
+        The blocks of each segment, and those that are faulty; the metrics' may be one of them.
+
+    Raises:
+        FaultyBlockError: Blocks are faulty that the rule cannot leave out.
+    """
     blocks = tuple(
         tuple(_describe(index, block) for block in segment) for index, segment in enumerate(decoded.segments)
     )
-    spoilt = decoded.metrics if decoded.metrics is not None and decoded.metrics.fault is not None else None
     faulty = tuple(block for segment in blocks for block in segment if block.fault is not None)
-    if spoilt is not None:
-        faulty += (_describe(len(plan.segments), spoilt),)
+    if decoded.metrics is not None and decoded.metrics.fault is not None:
+        faulty += (_describe(len(plan.segments), decoded.metrics),)
     if faulty and not rule.leaves_out_faulty and not rule.takes_faulty:
         raise FaultyBlockError(
             [(block.segment, block.subgroups) for block in faulty],
@@ -97,29 +132,31 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
             "(median and trimmed_mean can)",
             users=decoded.faulty,
         )
-    vector = np.empty(plan.dimension)
-    for index, (segment, found) in enumerate(zip(plan.segments, blocks, strict=True)):
-        sound = [block for block in found if block.fault is None or rule.takes_faulty]
-        if not sound:
-            named = [(block.segment, block.subgroups) for block in found]
-            raise FaultyBlockError(named, f"no sound block is left in segment {index}", users=decoded.faulty)
-        planned = {block.subgroups: block for block in segment.blocks}
-        weights = [_weight(plan, block) for block in sound]
-        means = [
-            decode(plan, planned[block.subgroups], block.sums, block.survivors, weight, segment=index)
-            for block, weight in zip(sound, weights, strict=True)
-        ]
-        vector[segment.start : segment.stop] = rule.combine(means, weights)
-    return Combined(
-        vector=vector,
-        survivors=decoded.survivors,
-        blocks=blocks,
-        faulty_blocks=faulty,
-        metrics=_metrics(plan, decoded.metrics),
-        inference_robustness=plan.inference_robustness(decoded.survivors),
-        byzantine_tolerance=plan.byzantine_tolerance(decoded.survivors),
-        faulty_users=decoded.faulty,
-    )
+    return blocks, faulty
+
+
+def decode_segment(
+    plan: Plan, blocks: tuple[tuple[BlockSum, ...], ...], index: int, rule: Rule
+) -> tuple[list[npt.NDArray[np.float64]], list[int]]:
+    """The means of a segment's blocks that the rule is to see, and their weights.
+
+    Args:
+        plan: The plan of the round.
+        blocks: The blocks of each segment.
+        index: Which segment.
+        rule: How the blocks of a segment become one.
+
+    Returns:
+        A mean and a weight for each block, none where no sound one is left.
+    """
+    planned = {block.subgroups: block for block in plan.segments[index].blocks}
+    sound = [block for block in blocks[index] if block.fault is None or rule.takes_faulty]
+    weights = [_weight(plan, block) for block in sound]
+    means = [
+        decode(plan, planned[block.subgroups], block.sums, block.survivors, weight, segment=index)
+        for block, weight in zip(sound, weights, strict=True)
+    ]
+    return means, weights
 
 
 def _weight(plan: Plan, block: BlockSum) -> int:
@@ -139,8 +176,16 @@ def _describe(segment: int, block: DecodedBlock) -> BlockSum:
     )
 
 
-def _metrics(plan: Plan, block: DecodedBlock | None) -> dict[str, float]:
-    """The mean of each metric over the survivors, weighted as their updates are; none where the block is faulty."""
+def mean_metrics(plan: Plan, block: DecodedBlock | None) -> dict[str, float]:
+    """The mean of each metric over the survivors, weighted as their updates are.
+
+    Args:
+        plan: The plan of the round.
+        block: The metrics' block, if there is one.
+
+    Returns:
+        The means by name; none where the block is faulty.
+    """
     if block is None or block.fault is not None:
         return {}
     means = {name: decode_metric(plan, block.auxiliary[name], block.weight) for name in plan.metrics}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -11,18 +11,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from heterosag.aggregation.cohorts import CombinedCohorts
+from heterosag.aggregation.combine import BlockSum, Combined
 from heterosag.choices import PhaseName, RuleName
 from heterosag.errors import HeteroSagError, UsageError
-from heterosag.plan import Plan, User
+from heterosag.plan import CohortPlan, Plan, User
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.engine import Result, Simulation, aggregate
+from heterosag.simulation.engine import Result, Simulation, Traffic, aggregate
 from heterosag.simulation.session import Session
 
-__all__ = ["run", "show"]
+__all__ = ["ATTACK", "COMMON", "OWN", "cast", "describe", "measure", "run", "same_sums", "show"]
 
-_ATTACK = -30.0
-_COMMON, _OWN = 0.24, 0.24  # standard deviations of what users have in common and of what each adds, in half widths
+ATTACK = -30.0
+COMMON, OWN = 0.24, 0.24  # standard deviations of what users have in common and of what each adds, in half widths
 
 
 def run(
@@ -45,22 +47,10 @@ def run(
     if rounds < 1 or (rounds > 1 and not secure):
         raise UsageError(f"rounds in a row are one or more, with the cryptography, not {rounds}")
     rng = np.random.default_rng(seed)
-    dropped, cheating = _cast(plan, drop or {}, malicious, rng)
+    dropped, cheating = cast(plan, drop or {}, malicious, rng)
     simulation = Simulation(dropped=dropped, malicious=cheating, rounding_seed=seed, secure=secure)
     session = Session(plan, identities=identities, prepare=rounds > 1)
-    summary: dict[str, Any] = {
-        "design": plan.design.name,
-        "plan": plan.digest.hex(),
-        "users": len(plan.users),
-        "dimension": plan.dimension,
-        "rule": rule,
-        "secure": secure,
-        "identities": identities,
-        "seed": seed,
-        "dropped": {phase.value: [u for u, p in dropped.items() if p == phase.value] for phase in Phase},
-        "malicious": cheating,
-        "error": None,
-    }
+    summary = describe(plan, plan.design.name, simulation, rule=rule, identities=identities)
     try:
         result, honest, exact = _play(plan, session, simulation, rule, rounds, rng, identities=identities)
     except UsageError:
@@ -72,7 +62,8 @@ def run(
     return (
         summary
         | {"trips": trips, "total_trips": None if trips is None else sum(trips)}
-        | _measure(result)
+        | {"failed_cohorts": {}, "survivors": len(result.survivors), "faulty_blocks": _faulty(result.faulty_blocks)}
+        | measure(result.combined, result.traffic)
         | {
             "exact": exact,
             "error_rms": float(np.sqrt(np.mean((result.vector - truth) ** 2))),
@@ -97,7 +88,7 @@ def _play(
         honest = _updates(plan, rng)
         updates = honest.copy()
         for user in simulation.malicious:
-            updates[plan.index(user)] *= _ATTACK
+            updates[plan.index(user)] *= ATTACK
         if simulation.secure:
             result = session.aggregate(updates, rule=rule, simulate=simulation)
         else:
@@ -109,8 +100,8 @@ def _play(
 def _updates(plan: Plan, rng: np.random.Generator) -> Any:
     """Every user's update: around a common vector, filling the range."""
     low, high = plan.value_range
-    common = rng.normal(0.0, _COMMON, plan.dimension)
-    own = rng.normal(0.0, _OWN, (len(plan.users), plan.dimension))
+    common = rng.normal(0.0, COMMON, plan.dimension)
+    own = rng.normal(0.0, OWN, (len(plan.users), plan.dimension))
     return ((low + high) / 2 + (common + own) * (high - low) / 2).astype(np.float32)
 
 
@@ -120,11 +111,11 @@ def _is_exact(plan: Plan, result: Result, updates: Any, rule: RuleName, simulati
     alone = replace(simulation, secure=False, dropped=missing)
     round_id = RoundId(session=b"plain", number=number)
     plain = aggregate(plan, updates, rule=rule, simulate=alone, round_id=round_id)
-    return _same_sums(result, plain) and bool(np.array_equal(result.vector, plain.vector))
+    return same_sums(result.blocks, plain.blocks) and bool(np.array_equal(result.vector, plain.vector))
 
 
-def _cast(
-    plan: Plan, drop: Mapping[str, int], malicious: int, rng: np.random.Generator
+def cast(
+    plan: Plan | CohortPlan, drop: Mapping[str, int], malicious: int, rng: np.random.Generator
 ) -> tuple[dict[User, PhaseName], list[User]]:
     """Who drops out when, and who is malicious, drawn without overlap."""
     names = get_args(PhaseName)
@@ -143,9 +134,12 @@ def _cast(
     return dropped, sorted(order[len(dropped) : len(dropped) + malicious], key=plan.index)
 
 
-def _same_sums(result: Result, plain: Result) -> bool:
+def same_sums(
+    found: tuple[tuple[BlockSum, ...], ...],
+    plain: tuple[tuple[BlockSum, ...], ...],
+) -> bool:
     """Whether every block's sum is the plain integer sum of its survivors' quantized vectors."""
-    pairs = zip(result.blocks, plain.blocks, strict=True)
+    pairs = zip(found, plain, strict=True)
     return all(
         a.subgroups == b.subgroups and bool(np.array_equal(a.sums, b.sums))
         for first, second in pairs
@@ -153,9 +147,34 @@ def _same_sums(result: Result, plain: Result) -> bool:
     )
 
 
-def _measure(result: Result) -> dict[str, Any]:
-    traffic = result.traffic
-    phases = [
+def _faulty(blocks: Sequence[BlockSum]) -> list[dict[str, Any]]:
+    return [{"segment": block.segment, "subgroups": list(block.subgroups), "fault": block.fault} for block in blocks]
+
+
+def describe(
+    plan: Plan | CohortPlan, design: str, simulation: Simulation, *, rule: RuleName, identities: bool
+) -> dict[str, Any]:
+    """What a round is, before it has run."""
+    dropped = simulation.dropped
+    return {
+        "design": design,
+        "plan": plan.digest.hex(),
+        "users": len(plan.users),
+        "cohorts": len(plan.plans) if isinstance(plan, CohortPlan) else 1,
+        "dimension": plan.dimension,
+        "rule": rule,
+        "secure": simulation.secure,
+        "identities": identities,
+        "seed": simulation.rounding_seed,
+        "dropped": {phase.value: [u for u, p in dropped.items() if p == phase.value] for phase in Phase},
+        "malicious": list(simulation.malicious),
+        "error": None,
+    }
+
+
+def measure(combined: Combined | CombinedCohorts, traffic: Traffic) -> dict[str, Any]:
+    """What the survivors are guaranteed, and what the round took."""
+    phases: list[dict[str, Any]] = [
         {
             "phase": phase,
             "users": len(sent),
@@ -167,23 +186,20 @@ def _measure(result: Result) -> dict[str, Any]:
         for phase, sent in traffic.sent.items()
     ]
     return {
-        "survivors": len(result.survivors),
-        "faulty_blocks": [
-            {"segment": block.segment, "subgroups": list(block.subgroups), "fault": block.fault}
-            for block in result.faulty_blocks
-        ],
-        "inference_robustness": result.combined.inference_robustness,
-        "byzantine_tolerance": result.combined.byzantine_tolerance,
+        "inference_robustness": combined.inference_robustness,
+        "byzantine_tolerance": combined.byzantine_tolerance,
         "phases": phases,
+        "user_ms": 1000 * sum(row["user_seconds"] for row in phases),
     }
 
 
 def show(summary: dict[str, Any]) -> RenderableType:
     """The round as tables."""
     how = "identities" if summary["identities"] else "no identities"
+    many = f" in {summary['cohorts']} cohorts" if summary["cohorts"] > 1 else ""
     title = (
-        f"{summary['design']}: {summary['users']} users, {summary['dimension']:,} elements, rule {summary['rule']}, "
-        f"{how if summary['secure'] else 'no cryptography'}"
+        f"{summary['design']}: {summary['users']} users{many}, {summary['dimension']:,} elements, "
+        f"rule {summary['rule']}, {how if summary['secure'] else 'no cryptography'}"
     )
     gone = ", ".join(f"{len(users)} before {phase}" for phase, users in summary["dropped"].items() if users) or "nobody"
     lines = [Text(title, style="bold"), Text(f"dropped out: {gone}; malicious: {summary['malicious'] or 'none'}")]
@@ -211,6 +227,8 @@ def show(summary: dict[str, Any]) -> RenderableType:
     if summary["trips"] is not None and len(summary["trips"]) > 1:
         listed = ", ".join(map(str, summary["trips"]))
         parts.append(Text(f"trips of each round: {listed}; {summary['total_trips']} in all; above is the last round"))
+    for cohort, why in summary["failed_cohorts"].items():
+        parts.append(Text(f"cohort {cohort} failed, and has no part in the result: {why}", style="red"))
     if summary["faulty_blocks"]:
         parts.append(Text(f"{len(summary['faulty_blocks'])} faulty blocks left out, among them {_first(summary)}"))
     check = "equal" if summary["exact"] else "DIFFERENT"

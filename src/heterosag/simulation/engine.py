@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from heterosag.aggregation.rules import Rule, find_rule
 from heterosag.choices import PhaseName, RuleName
 from heterosag.crypto.identity import Identity
 from heterosag.errors import UsageError
-from heterosag.plan import Plan, User
+from heterosag.plan import CohortPlan, Plan, User
 from heterosag.protocol import encoding
 from heterosag.protocol.blocks import join_blocks
 from heterosag.protocol.cells import CellLanes, empty_cells
@@ -37,6 +37,9 @@ from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
 from heterosag.simulation.workers import Workers, WorkerSettings, assemble
 from heterosag.vector.arrays import Layout
+
+if TYPE_CHECKING:
+    from heterosag.simulation.cohorts import CohortResult
 
 __all__ = ["Result", "Simulation", "Traffic", "Updates", "aggregate", "collect", "identities_of"]
 
@@ -158,6 +161,7 @@ class Simulation:
                 raise UsageError(f"users drop out before one of the phases {', '.join(names)}, not {phase!r}")
 
 
+@overload
 def aggregate(
     plan: Plan,
     updates: Updates,
@@ -170,11 +174,42 @@ def aggregate(
     workers: int = 1,
     guard: Guard | None = None,
     simulate: Simulation | None = None,
-) -> Result:
+) -> Result: ...
+
+
+@overload
+def aggregate(
+    plan: CohortPlan,
+    updates: Updates,
+    *,
+    rule: RuleName | Rule = "mean",
+    weights: Mapping[User, int] | Sequence[int] | None = None,
+    metrics: Mapping[User, Mapping[str, float]] | None = None,
+    identities: Mapping[User, Identity] | bool | None = None,
+    round_id: RoundId | None = None,
+    workers: int = 1,
+    guard: Sequence[Guard] | None = None,
+    simulate: Simulation | None = None,
+) -> CohortResult: ...
+
+
+def aggregate(
+    plan: Plan | CohortPlan,
+    updates: Updates,
+    *,
+    rule: RuleName | Rule = "mean",
+    weights: Mapping[User, int] | Sequence[int] | None = None,
+    metrics: Mapping[User, Mapping[str, float]] | None = None,
+    identities: Mapping[User, Identity] | bool | None = None,
+    round_id: RoundId | None = None,
+    workers: int = 1,
+    guard: Guard | Sequence[Guard] | None = None,
+    simulate: Simulation | None = None,
+) -> Result | CohortResult:
     """Aggregate users' updates in one round, in memory.
 
     Args:
-        plan: Who takes part, and how.
+        plan: Who takes part, and how; cohorts run one after another, so that memory is that of one.
         updates: A mapping of user to vector, array, torch state_dict, or dict or list of arrays; or a 2-D array, one
             row a user in roster order.
         rule: How block means are combined: mean, median, trimmed_mean, or a `heterosag.aggregation.rules.Rule`.
@@ -183,16 +218,17 @@ def aggregate(
         identities: Sign and agree on the survivors; True makes fresh identities.
         round_id: Which round this is; a session of its own unless given.
         workers: Processes for the users' cryptography, and threads for the server's.
-        guard: Keeps the ledger over rounds, and may refuse one: a `heterosag.Ledger`.
+        guard: Keeps the ledger over rounds, and may refuse one: a `heterosag.Ledger`; of cohorts one for each.
         simulate: What only a simulation has a say in: dropouts, malicious users, seeds, no cryptography.
 
     Returns:
-        The aggregate as the updates came, who survived, and what the server saw.
+        The aggregate as the updates came, who survived, and what the server saw; of cohorts also which failed.
 
     Raises:
         UsageError: An update, weight, metric or identity does not fit the plan.
         TooFewSurvivorsError: Too many users dropped out.
         FaultyBlockError: The rule cannot leave out a sum that honest users cannot have made.
+        FailedCohortsError: Every one of several cohorts failed, each with an error of its own.
 
     Guarantees: the aggregate is that of the exact integer sums of the survivors' quantized vectors, or a named error.
 
@@ -206,6 +242,23 @@ def aggregate(
         >>> bool(np.all(abs(result.aggregate - 0.1) < 0.01))
         True
     """
+    if isinstance(plan, CohortPlan):
+        from heterosag.simulation.cohorts import aggregate_cohorts
+
+        return aggregate_cohorts(
+            plan,
+            updates,
+            rule=rule,
+            weights=weights,
+            metrics=metrics,
+            identities=identities,
+            round_id=round_id,
+            workers=workers,
+            guards=guard,
+            simulate=simulate,
+        )
+    if isinstance(guard, Sequence):
+        raise UsageError("one plan has one guard, not several: those are for the cohorts of a CohortPlan")
     chosen = find_rule(rule)
     simulate = simulate or Simulation()
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
@@ -216,28 +269,48 @@ def aggregate(
     rounding = {
         user: None if seed is None else Rounding.from_seed(seed, plan.index(user), round_id.number) for user in inputs
     }
+    keys = identities_of(plan, identities) if simulate.secure else None
+    settings = WorkerSettings(
+        plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, malicious=malicious
+    )
     traffic = Traffic()
-    refusals: tuple[Refusal, ...] = ()
     if simulate.secure:
-        keys = identities_of(plan, identities)
-        directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
-        settings = WorkerSettings(
-            plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, malicious=malicious
-        )
-        clients = assemble(settings, workers)
-        try:
-            with ThreadPoolExecutor(workers) as threads:  # started when it unmasks, long after the fork
-                parallel_map = threads.map if workers > 1 else map
-                server = Server(plan, round_id, directory=directory, guard=guard, parallel_map=parallel_map)
-                decoded = _secure_round(server, clients, absent, traffic, signed=keys is not None)
-        finally:
-            clients.dismiss()
-        refusals = tuple(server.refusals)
+        decoded, refusals = play(settings, absent, traffic, workers=workers, guard=guard)
     else:
-        decoded = _plain_round(plan, inputs, rounding, malicious, absent, guard, signed=bool(identities))
+        decoded, refusals = play_plain(settings, absent, guard, signed=bool(identities)), ()
     combined = combine(plan, decoded, chosen)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
+
+
+def play(
+    settings: WorkerSettings, absent: Mapping[User, Phase], traffic: Traffic, *, workers: int, guard: Guard | None
+) -> tuple[Decoded, tuple[Refusal, ...]]:
+    """One plan's round with the cryptography, between users in so many processes and a server in this one.
+
+    Args:
+        settings: Plan, round and users.
+        absent: Who drops out, and before which phase.
+        traffic: Is told what crosses, also in a round that fails.
+        workers: Processes for the users, and threads for the server.
+        guard: Keeps the ledger over rounds.
+
+    Returns:
+        What the server unmasked, and the messages that it did not take.
+    """
+    keys = settings.identities
+    directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
+    clients = assemble(settings, workers)
+    try:
+        with ThreadPoolExecutor(workers) as threads:  # started when it unmasks, long after the fork
+            parallel_map = threads.map if workers > 1 else map
+            server = Server(
+                settings.plan, settings.round_id, directory=directory, guard=guard, parallel_map=parallel_map
+            )
+            decoded = _secure_round(server, clients, absent, traffic, signed=keys is not None)
+    finally:
+        clients.dismiss()
+    return decoded, tuple(server.refusals)
 
 
 def collect(
@@ -246,6 +319,7 @@ def collect(
     weights: Mapping[User, int] | Sequence[int] | None,
     metrics: Mapping[User, Mapping[str, float]] | None,
     absent: Mapping[User, Phase],
+    layout: Layout | None = None,
 ) -> tuple[Layout, dict[User, Update]]:
     """Everybody's update as a checked vector; users who drop out before masking need none.
 
@@ -255,6 +329,7 @@ def collect(
         weights: As `aggregate` takes them.
         metrics: As `aggregate` takes them.
         absent: Who drops out, and before which phase.
+        layout: What the updates must look like; the first one's layout unless given.
 
     Returns:
         The layout of the updates, and everybody's update.
@@ -280,7 +355,7 @@ def collect(
         raise UsageError(f"user {missing[0]!r} has no update: give one, or name it in dropped")
     if not given:
         raise UsageError("nobody has an update")
-    layout = Layout.of(next(iter(given.values())))
+    layout = layout or Layout.of(next(iter(given.values())))
     if layout.dimension != plan.dimension:
         raise UsageError(
             f"the plan is for {plan.dimension} elements, the updates have {layout.dimension}: build it with "
@@ -355,17 +430,19 @@ def _secure_round(
     return server.decoded
 
 
-def _plain_round(
-    plan: Plan,
-    inputs: Mapping[User, Update],
-    rounding: Mapping[User, Rounding | None],
-    malicious: Collection[User],
-    absent: Mapping[User, Phase],
-    guard: Guard | None,
-    *,
-    signed: bool,
-) -> Decoded:
-    """The same sums without the cryptography: the oracle says who survives, and their cells are added."""
+def play_plain(settings: WorkerSettings, absent: Mapping[User, Phase], guard: Guard | None, *, signed: bool) -> Decoded:
+    """The same sums without the cryptography: the oracle says who survives, and their cells are added.
+
+    Args:
+        settings: Plan, round and users.
+        absent: Who drops out, and before which phase.
+        guard: Keeps the ledger over rounds.
+        signed: Whether users would agree on the survivors.
+
+    Returns:
+        What the server would have unmasked.
+    """
+    plan, inputs = settings.plan, settings.inputs
     survivors = outcome(plan, absent, identities=signed).unwrap()
     if guard is not None:
         indices = frozenset(plan.index(user) for user in survivors)
@@ -374,7 +451,9 @@ def _plain_round(
     sums: dict[int, list[CellLanes]] = {}
     for user in survivors:
         subgroup = plan.subgroup_of(user)
-        cells = encoding.fill_cells(plan, subgroup, inputs[user], rounding[user], clip=user not in malicious)
+        cells = encoding.fill_cells(
+            plan, subgroup, inputs[user], settings.rounding[user], clip=user not in settings.malicious
+        )
         totals = sums.setdefault(subgroup, empty_cells(plan.cells(subgroup)))
         for total, cell in zip(totals, cells, strict=True):
             total.elements[:] += cell.elements

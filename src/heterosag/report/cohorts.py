@@ -1,0 +1,118 @@
+"""A round of cohorts for people to look at: what `heterosag round --cohort` runs and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heterosag.choices import PhaseName, RuleName
+from heterosag.errors import HeteroSagError, UsageError
+from heterosag.plan import CohortPlan, User
+from heterosag.protocol.context import RoundId
+from heterosag.report.rounds import ATTACK, COMMON, OWN, cast, describe, measure, same_sums
+from heterosag.simulation.cohorts import CohortResult
+from heterosag.simulation.engine import Simulation, aggregate
+
+__all__ = ["run_cohorts"]
+
+
+class _Updates(Mapping[User, npt.NDArray[np.float32]]):
+    """Every user's update, around a common vector and filling the range, drawn when it is asked for: ten thousand users
+    have more of them than a machine has memory."""
+
+    def __init__(self, plan: CohortPlan, seed: int, malicious: frozenset[User]) -> None:
+        self._plan, self._seed, self.malicious = plan, seed, malicious
+        self._known = frozenset(plan.users)
+        low, high = plan.value_range
+        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        self._common = np.random.default_rng([seed, 0]).standard_normal(plan.dimension, dtype=np.float32)
+        self._common *= COMMON
+
+    def __getitem__(self, user: User) -> npt.NDArray[np.float32]:
+        rng = np.random.default_rng([self._seed, 1, self._plan.index(user)])
+        own = rng.standard_normal(self._plan.dimension, dtype=np.float32)
+        own *= OWN
+        own += self._common
+        own *= self._half
+        own += self._middle
+        return own * np.float32(ATTACK) if user in self.malicious else own
+
+    def __contains__(self, user: object) -> bool:
+        return user in self._known
+
+    def __iter__(self) -> Iterator[User]:
+        return iter(self._plan.users)
+
+    def __len__(self) -> int:
+        return len(self._plan.users)
+
+
+def run_cohorts(
+    plan: CohortPlan,
+    *,
+    rule: RuleName = "mean",
+    drop: Mapping[str, int] | None = None,
+    malicious: int = 0,
+    identities: bool = False,
+    seed: int = 0,
+    secure: bool = True,
+    workers: int = 1,
+) -> dict[str, Any]:
+    """Run one round of all cohorts on random updates and say, in JSON types, what it took and whether it is exact."""
+    rng = np.random.default_rng(seed)
+    dropped, cheating = cast(plan, drop or {}, malicious, rng)
+    simulation = Simulation(dropped=dropped, malicious=cheating, rounding_seed=seed, secure=secure)
+    updates = _Updates(plan, seed, frozenset(cheating))
+    summary = describe(plan, plan.plans[0].design.name, simulation, rule=rule, identities=identities)
+    try:
+        result = aggregate(
+            plan, updates, rule=rule, identities=identities, simulate=simulation, workers=workers if secure else 1
+        )
+    except UsageError:
+        raise
+    except HeteroSagError as error:
+        return summary | {"error": {"kind": type(error).__name__, "message": str(error)}}
+    honest = _Updates(plan, seed, frozenset())
+    truth = np.zeros(plan.dimension)
+    counted = [user for user in result.survivors if user not in updates.malicious]
+    for user in counted:
+        truth += honest[user]
+    truth /= len(counted)
+    return (
+        summary
+        | {"trips": None, "total_trips": None}
+        | {"failed_cohorts": {str(index): str(error) for index, error in result.failed.items()}}
+        | {"survivors": len(result.survivors), "faulty_blocks": list(_faulty(result))}
+        | measure(result.combined, result.traffic)
+        | {
+            "exact": _is_exact(plan, result, updates, rule, simulation),
+            "error_rms": float(np.sqrt(np.mean((result.vector - truth) ** 2))),
+            "error_max": float(np.abs(result.vector - truth).max()),
+        }
+    )
+
+
+def _faulty(result: CohortResult) -> Iterator[dict[str, Any]]:
+    for one in result.cohorts:
+        for block in one.faulty_blocks:
+            where = {"cohort": one.cohort, "segment": block.segment, "subgroups": list(block.subgroups)}
+            yield where | {"fault": block.fault}
+
+
+def _is_exact(
+    plan: CohortPlan, result: CohortResult, updates: _Updates, rule: RuleName, simulation: Simulation
+) -> bool:
+    """Whether every block's sum, and the aggregate, are those of the survivors' plain quantized vectors."""
+    alive = set(result.survivors)
+    missing: dict[User, PhaseName] = {user: "mask" for user in plan.users if user not in alive}
+    alone = replace(simulation, secure=False, dropped=missing)
+    plain = aggregate(plan, updates, rule=rule, simulate=alone, round_id=RoundId(session=b"plain"))
+    return (
+        [one.cohort for one in result.cohorts] == [one.cohort for one in plain.cohorts]
+        and all(same_sums(a.blocks, b.blocks) for a, b in zip(result.cohorts, plain.cohorts, strict=True))
+        and bool(np.array_equal(result.vector, plain.vector))
+    )
