@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from heterosag import Plan
 from heterosag.errors import PlanError
-from heterosag.flower import SecureGrid
+from heterosag.flower import SecureGrid, mod
 from heterosag.protocol import Policy
 
 pytest.importorskip("flwr")
@@ -270,3 +272,24 @@ def test_classes_that_are_none_are_refused_by_name(
     grid, _ = grid_of(nodes, spoil)
     list(grid.send_and_receive(messages(nodes, arrays())))
     told_at_home(caplog, "'classes' is missing or no list of int", grid.rounds[0].lost[FIRST_NODE])
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_few_nodes_get_one_error_that_names_everything_to_change(count: int, tmp_path: Path) -> None:
+    """And what it names works, to the letter."""
+    nodes = make_nodes(count, tmp_path / "before", train)
+    grid, _ = grid_of(nodes, options=None)
+    reply = one_round(grid, nodes)
+    found = re.search(r"SecureGrid\(options=(\{.*?\})\).*mod\(policy=Policy\((.*?)\)\)", reply.error.reason)
+    assert found is not None, reply.error.reason
+    policy = Policy(**{name: int(value) for name, _, value in (one.partition("=") for one in found[2].split(", "))})
+    own = mod(trust_server=True, release_log=tmp_path / "after", policy=policy)
+    nodes = make_nodes(count, tmp_path, train, secure=lambda _: own)
+    grid, _ = grid_of(nodes, options=ast.literal_eval(found[1]))
+    assert not one_round(grid, nodes).has_error()
+
+
+def test_one_node_is_told_that_there_must_be_more(tmp_path: Path) -> None:
+    nodes = make_nodes(1, tmp_path, train)
+    grid, _ = grid_of(nodes, options=None)
+    assert "there must be more" in one_round(grid, nodes).error.reason

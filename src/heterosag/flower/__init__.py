@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any
 from heterosag.errors import UsageError
 
 if TYPE_CHECKING:
+    from heterosag.flower.failures import StoppedRunError
     from heterosag.flower.grid import SecureGrid
     from heterosag.flower.node import mod
     from heterosag.flower.privacy import Privacy
 
-__all__ = ["Privacy", "SecureGrid", "mod"]
+__all__ = ["Privacy", "SecureGrid", "StoppedRunError", "mod"]
 
-_HOME = {"Privacy": "heterosag.flower.privacy", "SecureGrid": "heterosag.flower.grid", "mod": "heterosag.flower.node"}
+_HOME = {
+    "Privacy": "heterosag.flower.privacy",
+    "SecureGrid": "heterosag.flower.grid",
+    "StoppedRunError": "heterosag.flower.failures",
+    "mod": "heterosag.flower.node",
+}
 
 
 def __getattr__(name: str) -> Any:

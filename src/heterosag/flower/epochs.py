@@ -22,6 +22,7 @@ from heterosag.flower.messages import COMMIT, HELLO, REVEAL, fields_of, parts_to
 from heterosag.flower.plans import choose
 from heterosag.flower.privacy import Privacy
 from heterosag.flower.reports import SLOTS
+from heterosag.flower.resuming import KeptPlan
 from heterosag.flower.rounds import Work
 from heterosag.plan import Plan, User
 from heterosag.plan.build import MOST_USERS_WITH_METRICS
@@ -143,7 +144,10 @@ class Epochs:
         if (users, dimension) not in self._plans:
             if self._plans:
                 log(INFO, "the nodes changed: a new plan, and so a new epoch, for %d nodes", len(users))
-            plan = self._build(members, users, dimension)
+            try:
+                plan = self._build(members, users, dimension)
+            except PlanError as error:
+                raise _explain_few(len(users), error) from None
             if self._enrols and (plan.has_several_blocks or not plan.sharing.complete):
                 plan = self._enrol(work, plan, carry)
             for note in plan.notes:
@@ -158,6 +162,20 @@ class Epochs:
         """Whether a plan of this frame is in use; one that is not will not come again."""
         plans = self._plans.values() if self._given is None else (self._given,)
         return any(plan.frame == frame for plan in plans)
+
+    @property
+    def kept_plans(self) -> list[KeptPlan]:
+        """The plans in use, to go on with in another program; those that nodes drew together are drawn anew."""
+        if self._enrols:
+            return []
+        return [
+            KeptPlan(users=list(users), dimension=dimension, plan=plan.encode())
+            for (users, dimension), plan in self._plans.items()
+        ]
+
+    @kept_plans.setter
+    def kept_plans(self, kept: Sequence[KeptPlan]) -> None:
+        self._plans = {(tuple(one.users), one.dimension): Plan.decode(one.plan) for one in kept if not self._enrols}
 
     def named_classes(self, plan: Plan) -> list[int]:
         """The classes in a plan, as nodes name them, the slowest of those merged; none where nobody was asked."""
@@ -270,6 +288,24 @@ class Epochs:
             "(heterosag-rate) in its node config",
             sender=node,
         )
+
+
+def _explain_few(count: int, error: PlanError) -> PlanError:
+    """The error, or, for so few nodes that one change leads to the next error, all that there is to change."""
+    if count == 1:
+        return PlanError("users", "one node can take part: the sum over one node is its update, so there must be more")
+    if count > 3 or error.field == "options":
+        return error
+    options: dict[str, Any] = {"design": "secagg", "subgroup_size": count, "min_survivors": 2}
+    if count == 2:
+        options["dropout"] = 0.0
+    lost = "no node may be lost" if count == 2 else "one node may be lost"
+    return PlanError(
+        "users",
+        f"{count} nodes are too few for what is asked ({error}). Add nodes, or change all of this: "
+        f"SecureGrid(options={options!r}) on the server, and on every node mod(policy=Policy(min_survivors=2, "
+        f"min_colluders=0)). Then {lost}, and whoever knows one update of a sum over two knows the other",
+    )
 
 
 def commonest(lost: Mapping[int, str]) -> str:

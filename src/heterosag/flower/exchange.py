@@ -75,6 +75,7 @@ class Exchange:
         self._prepare = prepare
         self._pipeline = ServerPipeline(token_bytes(16), directory=directory, parallel_map=all_cores())
         self._ledgers: dict[bytes, Ledger] = {}
+        self._resumed: dict[str, list[list[int]]] = {}
         self._cohort: frozenset[int] | None = None
         self._opened: set[tuple[int, bytes]] = set()
         self._seen: bytes = bytes(32)
@@ -92,7 +93,7 @@ class Exchange:
         work.plan = plan
         self._opened = {(node, frame) for node, frame in self._opened if self._epochs.keeps(frame)}
         if not metrics_only:
-            work.ledger = self._ledgers.setdefault(epoch_of(plan), Ledger(plan, sets_below=self._hide_sets_below))
+            work.ledger = self._ledger_of(plan)
             if not self._hide_sets_below and len(self._ledgers) > _MOST_LEDGERS:
                 del self._ledgers[next(iter(self._ledgers))]
         pipeline, trip, model = self._pipeline, None, b""
@@ -115,6 +116,22 @@ class Exchange:
             pipeline.close()
             work.server_seconds[phase.value] = time.perf_counter() - began
         return pipeline.decoded
+
+    def _ledger_of(self, plan: Plan) -> Ledger:
+        epoch = epoch_of(plan)
+        if epoch not in self._ledgers:
+            before = self._resumed.pop(epoch.hex(), [])
+            self._ledgers[epoch] = Ledger.from_rounds(plan, before, sets_below=self._hide_sets_below)
+        return self._ledgers[epoch]
+
+    @property
+    def ledgers(self) -> dict[str, list[list[int]]]:
+        """The survivor sets of every epoch, to go on with in another program."""
+        return self._resumed | {epoch.hex(): ledger.to_rounds() for epoch, ledger in self._ledgers.items()}
+
+    @ledgers.setter
+    def ledgers(self, known: Mapping[str, list[list[int]]]) -> None:
+        self._ledgers, self._resumed = {}, dict(known)
 
     def _make_trip(
         self,

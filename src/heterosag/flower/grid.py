@@ -29,10 +29,8 @@ from heterosag.choices import AssignmentName, RuleName
 from heterosag.errors import FaultyBlockError, HeteroSagError, PlanError, UsageError
 from heterosag.flower.epochs import Epochs, commonest
 from heterosag.flower.exchange import Exchange
+from heterosag.flower.failures import Failures
 from heterosag.flower.messages import (
-    COMMIT,
-    HELLO,
-    REVEAL,
     arrays_of,
     is_evaluate,
     is_train,
@@ -40,8 +38,10 @@ from heterosag.flower.messages import (
     run_config_digest,
     to_record,
 )
+from heterosag.flower.options import check_options
 from heterosag.flower.privacy import GridBudget, Privacy
 from heterosag.flower.reports import common_names
+from heterosag.flower.resuming import GridState
 from heterosag.flower.rounds import TOO_LATE, Round, Work
 from heterosag.flower.run_log import Recorder
 from heterosag.flower.trips import Trips
@@ -67,7 +67,6 @@ _NEED_EACH_REPLY = (
     "DifferentialPrivacyClientSideAdaptiveClipping",
 )
 _FIRST_RANGE = 0.1
-_STAGES = {HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase)}
 
 
 class SecureGrid(Grid):
@@ -104,6 +103,7 @@ class SecureGrid(Grid):
             and `close` ends it.
         hide_sets_below: End rounds that, with those before in the same epoch, would show the sum of fewer users than
             this.
+        stop_after: Failed rounds of training in a row that stop the run with a `StoppedRunError`; 0 for never.
 
     `rounds` is a `Round` for each round of training so far, `evaluations` one for each secure evaluation.
     """
@@ -132,7 +132,22 @@ class SecureGrid(Grid):
         options: Mapping[str, Any] | None = None,
         record: str | Path | None = None,
         hide_sets_below: int = 0,
+        stop_after: int = 3,
     ) -> None:
+        check_options(
+            levels=levels,
+            max_weight=max_weight,
+            weight_unit=weight_unit,
+            weighted_by=weighted_by,
+            quantile=quantile,
+            metrics=metrics,
+            directory=directory,
+            assignment=assignment,
+            timeouts=timeouts,
+            options=options,
+            hide_sets_below=hide_sets_below,
+            stop_after=stop_after,
+        )
         if privacy is not None:
             _check_private(plan, value_range, metrics, max_weight)
             value_range, adapt_range = privacy.clipping_norm, False
@@ -142,18 +157,10 @@ class SecureGrid(Grid):
             self._fixed = check_range(value_range)
         except UsageError as error:
             raise PlanError("value_range", str(error)) from None
-        if weight_unit < 1:
-            raise PlanError("max_weight", f"weight_unit is at least 1, not {weight_unit!r}")
-        if not 0 < quantile < 1:
-            raise PlanError("value_range", f"quantile is a fraction between 0 and 1, not {quantile!r}")
-        if isinstance(timeouts, Mapping) and set(timeouts) - _STAGES:
-            raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
         if plan is not None and plan.noise_multiplier:
             raise PlanError("noise_multiplier", "the grid plans noise itself: give privacy=Privacy(...) and no plan")
         if plan is not None and metrics:
             raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
-        if assignment not in ("enrolled", "server"):
-            raise PlanError("assignment", f"is 'enrolled' or 'server', not {assignment!r}")
         known: dict[User, bytes] | None = (
             None if directory is None else {str(node): key for node, key in directory.items()}
         )
@@ -189,6 +196,7 @@ class SecureGrid(Grid):
         self._quantile = quantile if adapt_range else None
         self._weighted_by = weighted_by
         self._weight_unit = weight_unit
+        self._failures = Failures(stop_after)
         self._plan: Plan | None = None
         self._train_type = MessageType.TRAIN
         self._checked = False
@@ -319,6 +327,46 @@ class SecureGrid(Grid):
                 self._recorder.stop()
                 self._recorder, self._trips.counted = None, False
 
+    # --- a run that goes on in another program --------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a grid of the same options needs to go on from here in another program, in JSON types.
+
+        Returns:
+            The value range, the nodes that are left out, the plans in use with what the server has learned under each,
+            and, under `privacy`, the charges so far. Plans that nodes drew together are drawn anew.
+        """
+        return GridState(
+            half_width=self._half_width,
+            faulty=sorted(map(str, self._epochs.faulty)),
+            withheld=sorted(map(str, self._epochs.withheld)),
+            plans=self._epochs.kept_plans,
+            ledgers=self._exchange.ledgers,
+            budget=None if self._budget is None else self._budget.state_dict(),
+        ).to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where a grid of the same options stopped; before the first round.
+
+        Args:
+            state: What `state_dict` returned.
+
+        Raises:
+            UsageError: It is no such state, is of a grid with another `privacy`, or rounds were run already.
+        """
+        found = GridState.of(dict(state))
+        if self.rounds:
+            raise UsageError("a state is loaded before the first round")
+        if (found.budget is None) != (self._budget is None):
+            raise UsageError("this is the state of a grid with another privacy")
+        self._epochs.kept_plans = found.plans
+        if self._budget is not None and found.budget is not None:
+            self._budget.load_state_dict(found.budget)
+        self._half_width = found.half_width
+        self._epochs.faulty = {int(node) for node in found.faulty}
+        self._epochs.withheld = {int(node) for node in found.withheld}
+        self._exchange.ledgers = found.ledgers
+
     # --- a round ------------------------------------------------------------------------------------------------
 
     def _secure(self, messages: list[Message], timeout: float | None) -> Message:
@@ -334,9 +382,11 @@ class SecureGrid(Grid):
             for node, why in work.lost.items():
                 log(WARNING, "\t> node %d was lost: %s", node, why)
             self._keep(work.finish(time.perf_counter() - began, error=reason))
+            self._failures.note(self.rounds[-1])
             return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=messages[0])
         seconds = time.perf_counter() - began
         self._keep(work.finish(seconds, survivors=combined.survivors, combined=combined))
+        self._failures.note(self.rounds[-1])
         alive, trips = len(combined.survivors), work.trips
         log(INFO, "secure round %d: %d of %d nodes survived, %d trips", number, alive, len(messages), trips)
         for node, why in work.lost.items():

@@ -6,6 +6,7 @@ The grid plans the noise and ends rounds beyond its target; the nodes do not rel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,24 @@ class GridBudget:
         limits: dict[str, Any] = {"max_epsilon": asked.target_epsilon, "target_delta": asked.target_delta}
         self._server = Accountant.filter(**limits)
         self._model = Accountant(target_delta=asked.target_delta, view="model")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The charges so far, in JSON types."""
+        return {"server": self._server.state_dict(), "model": self._model.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from charges of a program before.
+
+        Args:
+            state: What `state_dict` returned.
+
+        Raises:
+            UsageError: It is no such state.
+        """
+        if set(state) != {"server", "model"}:
+            raise UsageError("a grid's budget has the charges of two views")
+        self._server.load_state_dict(state["server"])
+        self._model.load_state_dict(state["model"])
 
     def charge(self, plan: Plan) -> dict[str, Any]:
         """Charge a round before it begins, whether or not it will end.

@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping
 from logging import INFO
 from typing import Any
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from heterosag.flower.messages import RECORD, record_of
 from heterosag.flower.rounds import TOO_LATE, Work, wire_size
+from heterosag.protocol.transitions import Phase
 
 __all__ = ["Trips"]
 
@@ -74,7 +75,7 @@ class Trips:
             if reply.has_error():
                 if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
                     work.gone.add(node_id)
-                work.lose(node_id, stage, reply.error.reason or "an error without a reason")
+                work.lose(node_id, stage, _why(stage, reply.error))
                 continue
             found[node_id] = reply
             if self.counted:
@@ -98,3 +99,11 @@ class Trips:
         if isinstance(self._timeouts, Mapping):
             return self._timeouts.get(stage, whole)
         return whole if self._timeouts is None else float(self._timeouts)
+
+
+def _why(stage: str, error: Error) -> str:
+    """Why a node was lost. An app's own function runs in one stage only: where it fails in others, there is no mod."""
+    said = error.reason or "an error without a reason"
+    if error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION and stage != Phase.MASK.value:
+        return f"{said.strip()} (does its ClientApp have the heterosag mod?)"
+    return said

@@ -1,0 +1,75 @@
+"""The options of a `SecureGrid`, checked when it is made: what cannot work is refused before a node is asked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from heterosag.errors import PlanError, UsageError
+from heterosag.flower.messages import COMMIT, HELLO, REVEAL
+from heterosag.plan import Plan
+from heterosag.protocol.transitions import Phase
+
+__all__ = ["check_options"]
+
+_STAGES = {HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase)}
+_KEY_BYTES = 32
+
+
+def check_options(
+    *,
+    levels: Any,
+    max_weight: Any,
+    weight_unit: Any,
+    weighted_by: Any,
+    quantile: Any,
+    metrics: Any,
+    directory: Mapping[Any, Any] | None,
+    assignment: Any,
+    timeouts: Any,
+    options: Mapping[str, Any] | None,
+    hide_sets_below: Any,
+    stop_after: Any,
+) -> None:
+    """Refuse an option that has the wrong type or a value that no round could be run with; the error names it."""
+    if not isinstance(levels, Sequence) or not levels or not all(_is_whole(level, 2) for level in levels):
+        raise PlanError("levels", f"is a list with one number from 2 on for each class, slowest first, not {levels!r}")
+    for name, value, least in (
+        ("max_weight", max_weight, 1), ("weight_unit", weight_unit, 1), ("hide_sets_below", hide_sets_below, 0),
+        ("stop_after", stop_after, 0),
+    ):  # fmt: skip
+        if not _is_whole(value, least):
+            raise PlanError(name, f"is an integer from {least} on, not {value!r}")
+    if not isinstance(quantile, int | float) or not 0 < quantile < 1:
+        raise PlanError("value_range", f"quantile is a fraction between 0 and 1, not {quantile!r}")
+    if not isinstance(weighted_by, str) or not weighted_by:
+        raise PlanError("weighted_by", f"is the name of a metric, not {weighted_by!r}")
+    if isinstance(metrics, str) or not all(isinstance(name, str) for name in metrics):
+        raise PlanError("metrics", f"is a list of names, not {metrics!r}")
+    if assignment not in ("enrolled", "server"):
+        raise PlanError("assignment", f"is 'enrolled' or 'server', not {assignment!r}")
+    for node, key in (directory or {}).items():
+        if not str(node).isdigit() or not isinstance(key, bytes) or len(key) != _KEY_BYTES:
+            raise PlanError("directory", f"has node ids and public keys of {_KEY_BYTES} bytes: see {node!r}")
+    unknown = set(options or {}) - set(inspect.signature(Plan.build).parameters)
+    if unknown:
+        raise PlanError("options", f"goes to Plan.build, which does not know {sorted(unknown)}")
+    _check_timeouts(timeouts)
+
+
+def _check_timeouts(timeouts: Any) -> None:
+    seconds: Iterable[Any] = ()
+    if isinstance(timeouts, Mapping):
+        if set(timeouts) - _STAGES:
+            raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
+        seconds = timeouts.values()
+    elif timeouts is not None:
+        seconds = [timeouts]
+    for value in seconds:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise UsageError(f"timeouts are seconds above 0, not {value!r}")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

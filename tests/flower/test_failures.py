@@ -1,0 +1,53 @@
+"""A run whose rounds fail one after another is stopped, and says why once for each reason."""
+
+from pathlib import Path
+
+import pytest
+from flower_nodes import arrays, grid_of, make_nodes, messages, train
+
+from heterosag.flower import StoppedRunError
+from heterosag.flower.failures import Failures
+from heterosag.flower.rounds import Round
+
+
+def failed(number: int, error: str, **lost: str) -> Round:
+    return Round(number=number, nodes=(1, 2), error=error, lost={int(node[1:]): why for node, why in lost.items()})
+
+
+def test_only_failures_in_a_row_stop_a_run() -> None:
+    failures = Failures(2)
+    for number in range(5):
+        failures.note(failed(number, "PlanError: x" if number % 2 else ""))
+    failures.note(failed(7, "PlanError: x"))
+    with pytest.raises(StoppedRunError):
+        failures.note(failed(8, "PlanError: x"))
+    failures.note(failed(9, "PlanError: x"))  # counted from the start again
+    for number in range(10):
+        Failures(0).note(failed(number, "PlanError: x"))
+
+
+def test_each_reason_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    failures, few = Failures(3), "TooFewSurvivorsError: 0 users are left"
+    failures.note(failed(1, f"{few} (all nodes were lost, most at advertise: no mod)", n1="no mod", n2="no mod"))
+    failures.note(failed(2, few, n1="no mod"))
+    with pytest.raises(StoppedRunError) as stopped:
+        failures.note(failed(3, "PlanError: users", n2="no reply in time"))
+    assert stopped.value.rounds == 3
+    assert stopped.value.reasons == [
+        f"2 of 3 rounds: {few}",
+        "1 of 3 rounds: PlanError: users",
+        "3 times a node was lost no mod",
+        "1 times a node was lost no reply in time",
+    ]
+    assert [record.message.strip(" \t>") for record in caplog.records[-4:]] == stopped.value.reasons
+
+
+def test_nodes_without_the_mod_stop_the_run(tmp_path: Path) -> None:
+    nodes = make_nodes(4, tmp_path, train, secure=lambda place: None)
+    grid, inside = grid_of(nodes, stop_after=2)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert reply.has_error()
+    with pytest.raises(StoppedRunError, match="does its ClientApp have the heterosag mod"):
+        grid.send_and_receive(messages(nodes, arrays()))
+    assert len(grid.rounds) == 2
+    assert len(inside.log) == 8

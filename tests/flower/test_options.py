@@ -1,0 +1,57 @@
+"""Options of a grid that cannot work are refused when it is made, by name."""
+
+from typing import Any
+
+import pytest
+from flower_nodes import LocalGrid
+
+from heterosag.errors import HeteroSagError, PlanError, UsageError
+from heterosag.flower import SecureGrid
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"levels": 16}, "levels"),
+        ({"levels": []}, "levels"),
+        ({"levels": [1]}, "levels"),
+        ({"levels": [16.0]}, "levels"),
+        ({"max_weight": 0}, "max_weight"),
+        ({"max_weight": True}, "max_weight"),
+        ({"weight_unit": 0}, "weight_unit"),
+        ({"hide_sets_below": -1}, "hide_sets_below"),
+        ({"stop_after": -1}, "stop_after"),
+        ({"stop_after": None}, "stop_after"),
+        ({"quantile": 1}, "value_range"),
+        ({"quantile": "much"}, "value_range"),
+        ({"weighted_by": ""}, "weighted_by"),
+        ({"metrics": "loss"}, "metrics"),
+        ({"metrics": [1]}, "metrics"),
+        ({"assignment": "drawn"}, "assignment"),
+        ({"directory": {"7": b"short"}}, "directory"),
+        ({"directory": {"seven": bytes(32)}}, "directory"),
+        ({"options": {"subgroupsize": 3}}, "options"),
+    ],
+)
+def test_an_option_that_cannot_work_is_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        SecureGrid(LocalGrid([]), **options)
+    assert refusal.value.field == named
+
+
+@pytest.mark.parametrize("timeouts", [0, -1.0, True, "soon", {"mask": 0}, {"masks": 3.0}])
+def test_timeouts_are_seconds_of_stages(timeouts: Any) -> None:
+    with pytest.raises(UsageError, match="timeouts are"):
+        SecureGrid(LocalGrid([]), timeouts=timeouts)
+
+
+def test_an_unknown_rule_is_refused_too() -> None:
+    with pytest.raises(HeteroSagError, match="rule"):
+        SecureGrid(LocalGrid([]), rule="mode")  # type: ignore[arg-type]
+
+
+def test_what_can_work_is_taken() -> None:
+    SecureGrid(
+        LocalGrid([]), levels=(4, 16), timeouts={"mask": 3}, metrics=("loss",), directory={"7": bytes(32)}, stop_after=0
+    )
+    SecureGrid(LocalGrid([]), timeouts=2.5)
