@@ -7,6 +7,7 @@ its data and one that draws them; tests/project/test_concept_figures.py checks t
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from heterosag.crypto.keystream import keystream
 from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import costs
 from heterosag.plan.design import Design, make, paper, perfect
+from heterosag.privacy import NoisyRound, NoisySegment, noise_multiplier_for
 from heterosag.protocol import Client, Decoded, Policy, RoundId, Server
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import unpack_cells
@@ -533,6 +535,50 @@ def draw_refusals() -> Figure:
     return figure
 
 
+# --- noise --------------------------------------------------------------------------------------------------------
+
+BLOCKS = (16, 32, 64, 128, 256, 512, 1000)
+"""Honest survivors of a block, of a thousand users."""
+
+
+def noise_errors() -> dict[float, list[float]]:
+    """By epsilon, the error of the mean of 1,000 users and 20,000 elements over 20 rounds, for each size of blocks.
+
+    The noise multiplier is that of 32 honest survivors: it hardly depends on how many there are.
+    """
+    segment = NoisySegment(size=20_000, trials=1, everywhere=32)
+    like = NoisyRound(noise_multiplier=3.0, honest=32, segments=(segment,))
+    found = {}
+    for epsilon in (1.0, 2.0, 8.0):
+        noise = noise_multiplier_for(like, target_epsilon=epsilon, target_delta=1e-5, rounds=20)
+        found[epsilon] = [noise * math.sqrt(20_000 / (honest * 1000)) for honest in BLOCKS]
+    return found
+
+
+def draw_noise() -> Figure:
+    """How the users of a block decide the error under noise."""
+    figure = Figure(figsize=(7.2, 3.3), facecolor="white")
+    axes = figure.add_axes((0.095, 0.15, 0.885, 0.8))
+    for (epsilon, errors), colour, mark in zip(
+        noise_errors().items(), (RED, BLUE, GREEN), ("^", "s", "o"), strict=True
+    ):
+        axes.plot(BLOCKS, errors, color=colour, marker=mark, ms=4.5, lw=1.5, label=f"epsilon {epsilon:g}")
+    axes.axhline(3.0, color=GREY, lw=1.0, ls="--")
+    axes.text(16.5, 2.5, "above this the planner refuses", fontsize=8.5, color=GREY, va="top")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(list(BLOCKS), [f"{size:,}" for size in BLOCKS])
+    axes.set_xticks([], minor=True)
+    axes.set_yticks([1, 3, 10, 30], ["1", "3", "10", "30"])
+    axes.set_yticks([], minor=True)
+    axes.set_xlabel("honest survivors of a block (1,000 users, 20,000 elements, 20 rounds, delta 1e-5)")
+    axes.set_ylabel("error of the mean, clipping norms")
+    axes.grid(color=LIGHT, lw=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8.5, loc="upper right")
+    return figure
+
+
 # --- Theorem 1 ----------------------------------------------------------------------------------------------------
 
 EVEN = (0, 2, 4)
@@ -608,6 +654,7 @@ DRAWINGS: dict[str, tuple[str, Callable[[], Figure]]] = {
     "bits": ("Bits a parameter by class of links", draw_bits),
     "floor-cases": ("Six sets of survivors and what becomes of the round", draw_floor_cases),
     "refusals": ("How often a round is refused, by subgroup size and dropout", draw_refusals),
+    "noise": ("The error under noise, by the users of a block and epsilon", draw_noise),
     "theorem-1": ("Why the paper's Theorem 1 fails for six groups", draw_theorem_1),
 }
 

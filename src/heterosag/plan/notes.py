@@ -61,7 +61,7 @@ def _noise_notes(plan: Plan, weighted: bool) -> Iterator[str]:
     error = math.sqrt(plan.quantization_error()) / plan.value_range[1]
     yield (
         f"noise is counted on {plan.honest} honest survivors of every block; privacy.epsilon says what it is worth. "
-        f"The mean over all users is off by {error:.3g} clipping norms: beyond 3 a model hardly learns"
+        f"The mean over all users is off by {error:.3g} clipping norms: beyond 3 much of the accuracy is lost"
     )
     if weighted:
         yield "weights are off under noise: every user counts alike"

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 USELESS = 3.0
-"""Error of the mean, in units of the clipping norm, beyond which a model hardly learns."""
+"""Error of the mean, in units of the clipping norm, beyond which much of the accuracy is lost."""
 
 _MOST_SUBGROUPS = 16
 
@@ -316,7 +316,7 @@ def _useless(requirements: PrivacyRequirements, chosen: Blocks) -> InfeasibleErr
     problem = (
         f"epsilon {requirements.epsilon:g} over {requirements.rounds} rounds",
         f"{requirements.dimension:,} elements of {requirements.users} users (the mean would be off by "
-        f"{chosen.error:.1f} clipping norms, and beyond {USELESS:g} a model hardly learns)",
+        f"{chosen.error:.1f} clipping norms, and beyond {USELESS:g} much of the accuracy is lost)",
     )
     if requirements.attackers:
         easier = replace(requirements, attackers=0)

@@ -95,4 +95,4 @@ def _worth(error: float) -> str:
     """What an error costs in accuracy, roughly."""
     if error <= 1.0:
         return "some points of accuracy"
-    return f"clearly less accuracy, and beyond {USELESS:g} a model hardly learns"
+    return f"clearly less accuracy, and beyond {USELESS:g} much of the accuracy is lost"
