@@ -10,6 +10,8 @@ pytest.importorskip("flwr")
 
 from flower_nodes import (
     FIRST_NODE,
+    HALF,
+    LEVEL,
     LOOSE,
     arrays,
     grid_of,
@@ -18,10 +20,11 @@ from flower_nodes import (
     told_at_home,
     train,
 )
+from flwr.app import Message, MetricRecord, RecordDict
 
 from heterosag import Plan
 from heterosag.flower import mod
-from heterosag.flower.reports import SLOTS, fill_slots
+from heterosag.flower.reports import SLOTS, fill_slots, numbers_of
 
 
 def test_weights_and_metrics_are_summed_securely(tmp_path: Path) -> None:
@@ -44,6 +47,46 @@ def test_a_weight_that_the_train_function_does_not_give_is_named(
     grid, _ = grid_of(nodes, max_weight=4, weighted_by="rows")
     list(grid.send_and_receive(messages(nodes, arrays())))
     told_at_home(caplog, "no single number 'rows'", grid.rounds[0].lost[FIRST_NODE])
+
+
+def test_a_node_above_the_bound_is_capped_and_not_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = make_nodes(6, tmp_path, train)  # of 10 examples each
+    grid, _ = grid_of(nodes, max_weight=4)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert grid.rounds[0].lost == {}
+    assert reply.content.metric_records["metrics"]["num-examples"] == 24
+    assert "this node's weight of 10 is capped at the plan's max_weight of 4" in caplog.text
+
+
+def test_unweighted_rounds_are_warned_of_unless_they_are_meant(caplog: pytest.LogCaptureFixture) -> None:
+    grid_of([], max_weight=1)
+    grid_of([], max_weight=4)
+    assert "nodes count alike" not in caplog.text
+    grid_of([])
+    assert "nodes count alike" in caplog.text
+
+
+def test_metrics_that_cannot_be_averaged_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = MetricRecord({"loss": 1.5, "by_class": [0.5, 0.25]})
+    reply = Message(RecordDict({"metrics": metrics}), dst_node_id=1, message_type="train")
+    assert numbers_of(reply) == {"loss": 1.5}
+    assert "because they are lists: ['by_class']" in caplog.text
+    plan = Plan.build([6], [4], 9, value_range=1.0, subgroup_size=3, min_survivors=2, metrics=["accuracy"])
+    filled, names = fill_slots(plan, {"loss": 2.0, "accuracy": 1.0}, wanted=(), leave_out="num-examples")
+    assert (filled, names) == ({"accuracy": 1.0}, ["accuracy"])
+    assert "no place for them: ['loss']" in caplog.text
+
+
+def test_a_plan_without_metrics_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = make_nodes(6, tmp_path, train, loss=0.25)
+    users = [str(node.context.node_id) for node in nodes]
+    size = sum(value.size for value in arrays().values())
+    plan = Plan.build([6], [LEVEL], size, value_range=HALF, subgroup_size=3, min_survivors=2, users=users)
+    grid, _ = grid_of(nodes, plan=plan, options=None)
+    for seed in range(2):
+        (reply,) = grid.send_and_receive(messages(nodes, arrays(seed)))
+        assert not reply.has_error()
+    assert caplog.text.count("no metrics are averaged") == 1
 
 
 def test_a_metric_without_a_name_fills_no_other_slot() -> None:

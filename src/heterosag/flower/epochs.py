@@ -92,7 +92,7 @@ class Epochs:
         self._options = dict(options)
         self._robust = robust
         self._max_weight = max_weight
-        self._weighted_by = weighted_by
+        self.weighted_by = weighted_by
         self._directory = directory
         self._privacy = privacy
         self._enrols = directory is not None and assignment == "enrolled"
@@ -234,7 +234,7 @@ class Epochs:
             opening = {
                 "plan": charter.plan.encode(),
                 "epoch": charter.epoch,
-                "weighted-by": self._weighted_by,
+                "weighted-by": self.weighted_by,
                 "classes": self.named_classes(charter.plan),
             }
             try:

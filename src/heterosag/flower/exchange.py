@@ -70,7 +70,7 @@ class Exchange:
         self._trips = trips
         self._epochs = epochs
         self._run_config = run_config
-        self._terms = dict(terms)
+        self.terms = dict(terms)
         self._hide_sets_below = hide_sets_below
         self._prepare = prepare
         self._pipeline = ServerPipeline(token_bytes(16), directory=directory, parallel_map=all_cores())
@@ -98,7 +98,7 @@ class Exchange:
                 del self._ledgers[next(iter(self._ledgers))]
         pipeline, trip, model = self._pipeline, None, b""
         about = next(iter(work.messages.values()))
-        terms = {**self._terms, "classes": self._epochs.named_classes(plan)}
+        terms = {**self.terms, "classes": self._epochs.named_classes(plan)}
         if pipeline.begin(plan, guard=self._ledgers.get(epoch_of(plan))):
             model = round_digest(about, terms, self._seen)
             pipeline.settle(plan, model=model, metrics_only=metrics_only)

@@ -44,6 +44,7 @@ from heterosag.flower.reports import common_names
 from heterosag.flower.resuming import GridState
 from heterosag.flower.rounds import TOO_LATE, Round, Work
 from heterosag.flower.run_log import Recorder
+from heterosag.flower.strategies import check_strategy, weight_of
 from heterosag.flower.trips import Trips
 from heterosag.plan import Plan, User
 from heterosag.protocol import Decoded
@@ -53,20 +54,13 @@ from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["Round", "SecureGrid"]
 
-_NEED_EACH_REPLY = (
-    "Krum",
-    "MultiKrum",
-    "Bulyan",
-    "FedMedian",
-    "FedTrimmedAvg",
-    "QFedAvg",
-    "FedXgbBagging",
-    "FedXgbCyclic",
-    "DifferentialPrivacyServerSideFixedClipping",
-    "DifferentialPrivacyServerSideAdaptiveClipping",
-    "DifferentialPrivacyClientSideAdaptiveClipping",
-)
 _FIRST_RANGE = 0.1
+_USUAL_WEIGHT = "num-examples"
+_UNWEIGHTED = (
+    "nodes count alike, whatever their number of examples, by which plain Flower weights them: for weights give "
+    "SecureGrid(max_weight=100, weight_unit=a hundredth of the most examples of a node); max_weight=1 says that none "
+    "are meant"
+)
 
 
 class SecureGrid(Grid):
@@ -83,9 +77,11 @@ class SecureGrid(Grid):
             automatic start).
         adapt_range: Whether the range then follows the updates.
         quantile: The fraction of elements that it should hold if it does.
-        max_weight: Largest weight of a node; 1 means unweighted. Weights cost no bits.
+        max_weight: Largest weight of a node; 1 means unweighted (default: unweighted, with a warning). Weights cost no
+            bits; a node above it is capped, and says so in its own log.
         weight_unit: Examples that make a weight of one.
-        weighted_by: The name of the train function's metric that counts examples.
+        weighted_by: The name of the train function's metric that counts examples (default: the strategy's
+            `weighted_by_key`, or num-examples).
         metrics: Names of the metrics that are averaged over everybody, securely (default: all that the app's functions
             return, up to eight).
         directory: Every node's public key, which turns identities on.
@@ -119,9 +115,9 @@ class SecureGrid(Grid):
         value_range: ValueRange | float | None = None,
         adapt_range: bool = True,
         quantile: float = 0.999,
-        max_weight: int = 1,
+        max_weight: int | None = None,
         weight_unit: int = 1,
-        weighted_by: str = "num-examples",
+        weighted_by: str | None = None,
         metrics: Sequence[str] = (),
         directory: Mapping[str, bytes] | None = None,
         privacy: Privacy | None = None,
@@ -136,9 +132,9 @@ class SecureGrid(Grid):
     ) -> None:
         check_options(
             levels=levels,
-            max_weight=max_weight,
+            max_weight=1 if max_weight is None else max_weight,
             weight_unit=weight_unit,
-            weighted_by=weighted_by,
+            weighted_by=_USUAL_WEIGHT if weighted_by is None else weighted_by,
             quantile=quantile,
             metrics=metrics,
             directory=directory,
@@ -148,6 +144,10 @@ class SecureGrid(Grid):
             hide_sets_below=hide_sets_below,
             stop_after=stop_after,
         )
+        if max_weight is None and plan is None and privacy is None:
+            log(WARNING, _UNWEIGHTED)
+        self._weight_named = weighted_by is not None
+        max_weight, weighted_by = max_weight or 1, weighted_by or _USUAL_WEIGHT
         if privacy is not None:
             _check_private(plan, value_range, metrics, max_weight)
             value_range, adapt_range = privacy.clipping_norm, False
@@ -200,7 +200,7 @@ class SecureGrid(Grid):
         self._plan: Plan | None = None
         self._train_type = MessageType.TRAIN
         self._checked = False
-        self._refusal_logged = False
+        self._refusal_logged = self._no_metrics_logged = False
         self._no_evaluation = ""
         self.rounds: list[Round] = []
         self.evaluations: list[Round] = []
@@ -281,7 +281,8 @@ class SecureGrid(Grid):
         Raises:
             UsageError: The strategy needs every client's own reply, which secure aggregation hides.
         """
-        _refuse_strategy(strategy, private=self._budget is not None)
+        check_strategy(strategy, private=self._budget is not None)
+        self._take_weight(weight_of(strategy))
         self._checked = True
         if evaluate_fn is not None:
             evaluate_fn = self.recorded(evaluate_fn)
@@ -289,6 +290,19 @@ class SecureGrid(Grid):
             return strategy.start(grid=self, initial_arrays=initial_arrays, evaluate_fn=evaluate_fn, **options)
         finally:
             self.close()
+
+    def _take_weight(self, key: str | None) -> None:
+        """Weight by what the strategy weights by, which it also looks for in the reply."""
+        if key is None or key == self._weighted_by:
+            return
+        if self._weight_named:
+            raise UsageError(
+                f"weighted_by is {self._weighted_by!r}, the strategy's weighted_by_key {key!r}: leave weighted_by out"
+            )
+        self._weighted_by = self._epochs.weighted_by = key
+        self._exchange.terms["weighted-by"] = key
+        if self._recorder is not None:
+            self._recorder.weighted_by = key
 
     # --- the record ---------------------------------------------------------------------------------------------
 
@@ -402,6 +416,12 @@ class SecureGrid(Grid):
 
         self._epochs.ask_classes(work, carry)
         plan = self._epochs.plan_for(work, layout.dimension, carry).with_value_range(self._span())
+        if not plan.metrics and self._budget is None and not self._no_metrics_logged:
+            log(
+                WARNING,
+                "no metrics are averaged: the plan has no place for them (Plan.build(metrics=...), fewer nodes)",
+            )
+            self._no_metrics_logged = True
         if self._budget is not None:
             work.privacy = self._budget.charge(plan)
         self._exchange.prepare_for(work.messages)
@@ -531,18 +551,3 @@ def _check_private(plan: Plan | None, value_range: Any, metrics: Sequence[str], 
     if max_weight > 1:
         log(WARNING, "weights are off under privacy: every node counts alike")
     log(INFO, "under privacy no metrics are averaged: their sums would be exact")
-
-
-def _refuse_strategy(strategy: Any, *, private: bool) -> None:
-    """Refuse a strategy that looks at each client's reply: behind this grid there is only the aggregate."""
-    inner = getattr(strategy, "strategy", None)
-    if inner is not None:
-        _refuse_strategy(inner, private=private)
-    for kind in type(strategy).__mro__:
-        if private and kind.__name__.startswith("DifferentialPrivacy") and kind.__module__.startswith("flwr."):
-            raise UsageError(f"{kind.__name__} would add noise to what is private already: use the strategy inside it")
-        if kind.__name__ in _NEED_EACH_REPLY and kind.__module__.startswith("flwr."):
-            raise UsageError(
-                f"{kind.__name__} needs every client's own reply, which secure aggregation hides: use FedAvg, FedAdam "
-                "or FedProx, and set rule='median' or rule='trimmed_mean' on the SecureGrid"
-            )

@@ -106,7 +106,13 @@ def arrays_of(content: RecordDict, whose: str) -> tuple[str, dict[str, npt.NDArr
     """The one ArrayRecord of a message's content: its name, and its arrays."""
     records = content.array_records
     if len(records) != 1:
-        raise UsageError(f"{whose} must carry exactly one ArrayRecord, not {len(records)}")
+        problem = f"{whose} must carry exactly one ArrayRecord, not {len(records)}"
+        if records:
+            problem += (
+                f" ({', '.join(map(repr, records))}): put their arrays into one, under names of their own, such as "
+                "ArrayRecord({f'head.{name}': array, ...}); what is not to be aggregated stays in the node's Context"
+            )
+        raise UsageError(problem)
     name, record = next(iter(records.items()))
     try:
         return name, {key: np.asarray(array.numpy()) for key, array in record.items()}

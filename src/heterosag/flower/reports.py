@@ -34,6 +34,9 @@ def numbers_of(reply: Message) -> dict[str, float]:
     found: dict[str, float] = {}
     for record in reply.content.metric_records.values():
         if isinstance(record, MetricRecord):
+            lists = sorted(name for name, number in record.items() if isinstance(number, list))
+            if lists:
+                log(WARNING, "these metrics are not averaged, because they are lists: %s", lists)
             found |= {
                 name: number
                 for name, number in record.items()
@@ -85,6 +88,9 @@ def fill_slots(
         names = names[: len(SLOTS)]
         places = dict(zip(SLOTS, names, strict=False))
     else:
+        left_out = [name for name in names if name not in plan.metrics]
+        if left_out and not plan.noise_multiplier:
+            log(WARNING, "these metrics are not averaged, because the plan has no place for them: %s", left_out)
         names = [name for name in names if name in plan.metrics]
         places = {name: name for name in plan.metrics}
     filled = {}

@@ -37,7 +37,7 @@ class Recorder:
             raise UsageError(f"{folder} holds a run already: choose another folder for this one")
         self._folder = folder
         self._rule = rule
-        self._weighted_by = weighted_by
+        self.weighted_by = weighted_by
         self._writer: RunWriter | None = None
         self._waiting: list[tuple[str, dict[str, Any]]] = []
         self._start = time.perf_counter()
@@ -61,7 +61,7 @@ class Recorder:
             if reply.has_error() or not reply.metadata.message_type.startswith("evaluate"):
                 continue
             said = {name: value for found in reply.content.metric_records.values() for name, value in found.items()}
-            weight: Any = said.get(self._weighted_by)
+            weight: Any = said.get(self.weighted_by)
             for name in _JUDGED:
                 value: Any = said.get(name)
                 if _is_number(weight) and weight > 0 and _is_number(value):
