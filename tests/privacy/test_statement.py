@@ -19,17 +19,17 @@ def test_what_an_epsilon_is_called() -> None:
 def test_the_claim_names_unit_neighbours_view_delta_and_who_may_not_follow() -> None:
     found = state(PLAN, epsilon_server=7.9, epsilon_model=4.1, delta=1e-5, rounds=20, identities=True)
     for words in (
-        "of every user over 20 rounds",
+        "every user over 20 rounds",
         "at delta 1e-05",
         "against fair coins",
-        "epsilon 7.90 against whoever sees all sums",
-        "epsilon 4.10 against whoever sees the models",
+        "epsilon 7.90 against whoever sees all sums (differential privacy)",
+        "epsilon 4.10 against whoever sees the models only (differential privacy)",
         "malicious or curious",
         "32 or more survivors of a block 1 may not follow",
     ):
         assert words in found
     weaker = state(PLAN, epsilon_server=17.9, epsilon_model=None, delta=1e-5, rounds=20, identities=False)
-    assert weaker.startswith("a noise floor, no guarantee")
+    assert "epsilon 17.90 against whoever sees all sums (a noise floor, no guarantee)" in weaker
     assert "models" not in weaker
     assert "curious, not malicious" in weaker
 

@@ -57,18 +57,19 @@ def state(
     Example:
         >>> plan = Plan.build([40], [2], 900, design="secagg", subgroup_size=40, min_block_survivors=32,
         ...     clipping_norm=1.0, noise_multiplier=4.0)
-        >>> state(plan, epsilon_server=7.9, epsilon_model=None, delta=1e-5, rounds=20, identities=True)[:55]
-        'differential privacy of every user over 20 rounds at de'
+        >>> state(plan, epsilon_server=7.9, epsilon_model=None, delta=1e-5, rounds=20, identities=True)[:39]
+        'every user over 20 rounds at delta 1e-0'
     """
     if not plan.noise_multiplier:
         raise UsageError("this plan has no noise, so nothing is claimed")
     if simulated:
         return "simulated, no privacy: the noise can be repeated, or nothing was masked"
-    model = "" if epsilon_model is None else f", epsilon {epsilon_model:.2f} against whoever sees the models only"
+    views = [f"epsilon {epsilon_server:.2f} against whoever sees all sums ({word_for(epsilon_server)})"]
+    if epsilon_model is not None:
+        views.append(f"epsilon {epsilon_model:.2f} against whoever sees the models only ({word_for(epsilon_model)})")
     others = plan.min_block_survivors - plan.honest
     return (
-        f"{word_for(epsilon_server)} of every user over {rounds} rounds at delta {delta:g}, all of its trials in all "
-        f"rounds against fair coins: epsilon {epsilon_server:.2f} against whoever sees all sums{model}; the server is "
-        f"{'malicious or curious' if identities else 'curious, not malicious'}, and of the {plan.min_block_survivors} "
-        f"or more survivors of a block {others} may not follow the mechanism"
+        f"every user over {rounds} rounds at delta {delta:g}, all of its trials in all rounds against fair coins: "
+        f"{', '.join(views)}; the server is {'malicious or curious' if identities else 'curious, not malicious'}, and "
+        f"of the {plan.min_block_survivors} or more survivors of a block {others} may not follow the mechanism"
     )
