@@ -301,7 +301,7 @@ def rotate(values: list[float], segment: int, back: bool = False) -> list[float]
     return [flip * value for flip, value in zip(flips, done, strict=True)] if back else done
 
 
-def quantize(values: list[float], dice: Sequence[int], level: int, span: list[float]) -> tuple[list[int], int]:
+def quantize(values: list[float], dice: Sequence[int], level: int, span: tuple[float, float]) -> tuple[list[int], int]:
     """Turn values into levels, and count the clipped ones."""
     require(all(map(math.isfinite, values)) and len(dice) == len(values), "no finite update")
     low, high = span
@@ -313,7 +313,7 @@ def quantize(values: list[float], dice: Sequence[int], level: int, span: list[fl
     return [math.floor(value) for value in limited], sum(not low <= value <= high for value in values)
 
 
-def mean_of(sums: list[int], users: int, level: int, span: list[float]) -> list[float]:
+def mean_of(sums: list[int], users: int, level: int, span: tuple[float, float]) -> list[float]:
     """Turn a sum of levels back into a mean."""
     return [one / users * ((span[1] - span[0]) / (level - 1)) + span[0] for one in sums]
 
@@ -369,6 +369,7 @@ class Cell(NamedTuple):
     level: int = 0
     block: tuple[int, ...] = ()
     start: int = 0
+    span: tuple[float, float] = (0.0, 0.0)
 
 
 Content = list[tuple[list[int], list[int]]]  # for each cell its elements and its auxiliary lanes
@@ -402,6 +403,11 @@ def unpack_vector(data: bytes, cells: list[Cell]) -> Content:
     return content
 
 
+def spread(low: float, high: float, width: int) -> tuple[float, float]:
+    """Widen or narrow the value range to that of a block: three standard deviations are 192."""
+    return (low, high) if width == 192 else (low * width / 192, high * width / 192)
+
+
 class Plan:
     """What a round needs of a plan, out of its canonical encoding."""
 
@@ -409,16 +415,21 @@ class Plan:
         version, arguments, structure = unpack(encoding)
         require(version == 2, "another plan version")
         self.digest = digest("plan", encoding)
-        self.frame = digest("plan/frame", pack([version, [*arguments[:4], [-1.0, 1.0], *arguments[5:]], structure]))
-        self.span, self.min_survivors, self.min_block, self.bound, self.least = arguments[4], *arguments[6:10]
-        self.metrics, self.rotates = arguments[16], arguments[17]
+        frame = [*arguments[:4], [-1.0, 1.0], *arguments[5:20], [], *arguments[21:]]
+        self.frame = digest("plan/frame", pack([version, frame, structure]))
+        (low, high), self.min_survivors, self.min_block, self.bound, self.least = arguments[4], *arguments[6:10]
+        self.metrics, self.rotates, (_, sizes, scales) = arguments[16], arguments[17], arguments[18:21]
+        self.scales = [scale for size, scale in zip(sizes, scales, strict=True) for _ in range(size)] if scales else []
         users, subgroups, segments, self.lanes, (self.neighbours, self.threshold, self.ring), self.quorum = structure
         self.users, self.segments = range(len(users)), len(segments)
         self.members = [members for _, members in subgroups]
         self.subgroup = {user: g for g, members in enumerate(self.members) for user in members}
         starts = [0, *(stop for stop, _ in segments)]
         self.rows = [  # for each segment, and then for the metrics, the cells of its blocks
-            [Cell(bits, stop - start, len(self.lanes), level, tuple(block), start) for block, level, bits in blocks]
+            [
+                Cell(bits, stop - start, len(self.lanes), level, tuple(block), start, spread(low, high, width))
+                for block, level, bits, width in blocks
+            ]
             for start, (stop, blocks) in zip(starts[:-1], segments, strict=True)
         ]
         if self.metrics:
@@ -554,12 +565,13 @@ class User:
         given, plan, content = self.given, self.plan, []
         weight, size = given["weight"], len(given["update"])
         dice = struct.unpack(f"<{size}I", keystream(given["rounding_key"], 4 * size))
-        scale = weight / plan.bound
-        update = [value * scale for value in given["update"]] if weight != plan.bound else given["update"]
+        scale, update = weight / plan.bound, given["update"]
+        update = [value / one for value, one in zip(update, plan.scales, strict=True)] if plan.scales else update
+        update = [value * scale for value in update] if weight != plan.bound else update
         for segment, cell in enumerate(plan.cells(self.subgroup)[: plan.segments]):
             part = slice(cell.start, cell.start + cell.size)
             values = rotate(update[part], segment) if plan.rotates else update[part]
-            elements, clipped = quantize(values, dice[part], cell.level, plan.span)
+            elements, clipped = quantize(values, dice[part], cell.level, cell.span)
             lanes = {"count": 1, "weight": weight, "clipped": clipped}
             content.append((elements, [lanes[name] for name in plan.lanes]))
         if plan.metrics:
@@ -712,10 +724,12 @@ class Server:
         require(lanes["count"] == count <= weight <= self.plan.bound * count, "no such count or weight")
         require(all(one <= count * (cell.level - 1) for one in block["sums"]), "an element too large")
         require(lanes.get("clipped", 0) <= count * cell.size, "more clipped than there are")
-        mean = mean_of(block["sums"], count, cell.level, self.plan.span)
+        mean = mean_of(block["sums"], count, cell.level, cell.span)
         if self.plan.bound > 1:
             mean = [value * (count * self.plan.bound / weight) for value in mean]
-        return rotate(mean, segment, back=True) if self.plan.rotates else mean
+        mean = rotate(mean, segment, back=True) if self.plan.rotates else mean
+        scales = self.plan.scales[cell.start : cell.start + cell.size] or [1.0] * cell.size
+        return [value * scale for value, scale in zip(mean, scales, strict=True)]
 
 
 def replay(case: dict[str, Any]) -> int:

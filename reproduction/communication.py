@@ -13,6 +13,7 @@ from heterosag.training.local import flatten
 from heterosag.training.models import build
 from heterosag.vector import ring
 from reproduction.outcome import Holds, Outcome, Plot, Series, Table, Verdict
+from reproduction.plans import paper_plan
 from reproduction.running import Job
 from reproduction.settings import LEVELS, RATES, UNQUANTIZED
 
@@ -28,7 +29,7 @@ def cost_table(job: Job) -> Outcome:
     """What a user of each class sends in 200 rounds, by the stated formula and measured; and what time that takes."""
     size = 79_510
     plans = {
-        kind: Plan.build([5] * 5, levels, size, value_range=1.0, design="paper", subgroup_size=5)
+        kind: paper_plan([5] * 5, levels, size, value_range=1.0, design="paper", subgroup_size=5)
         for kind, levels in _KINDS.items()
     }
     rounds = _ROUNDS["mnist"]
@@ -191,7 +192,7 @@ def _cifar_ratio() -> tuple[float, float]:
     size = flatten(build("cifar10", "cifar10", 0)).size
     found = []
     for levels in (_KINDS["none"], _KINDS["heterogeneous"]):
-        plan = Plan.build([20] * 5, levels, size, value_range=1.0, design="paper", subgroup_size=20)
+        plan = paper_plan([20] * 5, levels, size, value_range=1.0, design="paper", subgroup_size=20)
         bits = costs.of(plan).per_class()
         down = size * _FLOAT_BITS
         found.append([max((b + extra) / rate for b, rate in zip(bits, RATES, strict=True)) for extra in (0, down)])
@@ -223,7 +224,7 @@ def expansion(job: Job) -> Outcome:
         (str(level), f"{factor(many, level):.3f}", f"{factor(16, level):.3f}", f"{factor(8, level):.3f}")
         for level in (2, 4, 12, 16, 256, 2**16)
     )
-    plan = Plan.build([many], [2], 100_000, value_range=1.0, subgroup_size=8)
+    plan = paper_plan([many], [2], 100_000, value_range=1.0, subgroup_size=8)
     whole = costs.of(plan).expansion()[0]
     return Outcome(
         text=(

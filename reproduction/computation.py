@@ -11,6 +11,7 @@ from heterosag.choices import DesignName, PhaseName
 from heterosag.plan import Plan, User
 from heterosag.simulation.engine import Simulation, aggregate
 from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
+from reproduction.plans import paper_plan
 from reproduction.running import Job
 
 __all__ = ["comparison", "computation"]
@@ -31,7 +32,7 @@ _ORDERS = {  # what the paper's table says of SecAg and of HeteroSAg
 
 def _round(design: DesignName, users: int, size: int, job: Job) -> dict[str, Any]:
     """Seconds of one user and of the server in a real round with a tenth of the users dropping out late."""
-    plan = Plan.build(
+    plan = paper_plan(
         [users],
         [_LEVEL],
         size,

@@ -15,6 +15,7 @@ from heterosag.plan.layout import PlannedBlock
 from heterosag.simulation.engine import Simulation, aggregate
 from heterosag.vector.quantize import dequantize
 from reproduction.outcome import Holds, Outcome, Plot, Table, Verdict
+from reproduction.plans import paper_plan
 from reproduction.running import Job
 
 __all__ = ["examples_1_2", "examples_3_4", "picture_of"]
@@ -123,7 +124,7 @@ def _sent(inputs: Sequence[int], masks: Sequence[int]) -> tuple[int, int, int]:
 
 def examples_3_4(job: Job) -> Outcome:
     """Five groups of three users: a secure round with a dropout, then one with a Byzantine user and the median."""
-    plan = Plan.build([3] * 5, [2, 6, 8, 10, 12], 10, value_range=1.0, design="paper", subgroup_size=3, min_survivors=2)
+    plan = paper_plan([3] * 5, [2, 6, 8, 10, 12], 10, value_range=1.0, design="paper", subgroup_size=3, min_survivors=2)
     rng = np.random.default_rng(job.seed)
     updates = np.clip(rng.normal(0.2, 0.1, (15, 10)), -1, 1)
     done = aggregate(plan, updates, simulate=Simulation(dropped={1: "mask"}, rounding_seed=job.seed))

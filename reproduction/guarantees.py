@@ -14,6 +14,7 @@ from heterosag.plan.design import Design, has_perfect, paper, perfect
 from heterosag.plan.dropout import leak_probability
 from heterosag.protocol.survivors import outcome
 from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
+from reproduction.plans import paper_plan
 from reproduction.running import Job
 
 __all__ = ["claimed_robustness", "remarks", "theorem_1", "theorem_3"]
@@ -243,7 +244,7 @@ def theorem_3(job: Job) -> Outcome:
 
 def _with_min_survivors(job: Job, rng: np.random.Generator) -> tuple[int, int, float]:
     """Blocks decoded with a single survivor, blocks decoded, and the share of rounds that ended with an error."""
-    plan = Plan.build(
+    plan = paper_plan(
         [64],
         [4],
         1000,
@@ -285,7 +286,7 @@ def remarks(job: Job) -> Outcome:
     over = [count for count, share in shares.items() if share > 2 / count + 1e-12]
     single = paper(13)
     parts = {
-        count: Plan.build(
+        count: paper_plan(
             [20] * 5,
             [2, 6, 8, 10, 12],
             10_000,

@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.choices import DesignName
-from heterosag.plan import Plan
 from heterosag.plan.design import make
 from heterosag.simulation.engine import Simulation, aggregate
 from heterosag.training import data, models
 from heterosag.training.local import LocalTraining, train_together
 from heterosag.vector.quantize import dequantize
 from reproduction.outcome import Holds, Outcome, Plot, Scale, Table, Verdict
+from reproduction.plans import paper_plan
 from reproduction.running import Job
 
 __all__ = ["inversion"]
@@ -176,7 +176,7 @@ def _samples(seed: int, users: int) -> tuple[_Vector, npt.NDArray[np.float32]]:
 def _views(name: DesignName, updates: npt.NDArray[np.float32], size: int, seed: int) -> list[_Vector]:
     """For each subgroup, in every segment the decoded mean of the block that it is in."""
     widest = float(np.abs(updates).max())
-    plan = Plan.build(
+    plan = paper_plan(
         [len(updates)],
         [_LEVEL],
         updates.shape[1],

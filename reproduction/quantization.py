@@ -14,6 +14,7 @@ from heterosag.plan import Plan
 from heterosag.simulation.engine import Simulation, aggregate
 from heterosag.training.data import load
 from reproduction.outcome import Holds, Outcome, Plot, Scale, Series, Table, Verdict
+from reproduction.plans import paper_plan
 from reproduction.running import Job
 from reproduction.settings import LEVELS
 
@@ -46,14 +47,14 @@ def lemmas(job: Job) -> Outcome:
     size = 500
     rng = np.random.default_rng(job.seed)
     plans = {
-        "equal classes 5 x 5": Plan.build([5] * 5, LEVELS, size, value_range=1.0, design="paper", subgroup_size=5),
-        "split L=2, 10 subgroups": Plan.build(
+        "equal classes 5 x 5": paper_plan([5] * 5, LEVELS, size, value_range=1.0, design="paper", subgroup_size=5),
+        "split L=2, 10 subgroups": paper_plan(
             [10] * 5, LEVELS, size, value_range=1.0, design="paper-composite", subgroup_size=5, min_robustness=0.0
         ),
-        "unequal L=(1,2,2)": Plan.build(
+        "unequal L=(1,2,2)": paper_plan(
             [5, 10, 10], [2, 6, 12], size, value_range=1.0, design="paper", subgroup_size=5
         ),
-        "homogeneous K=2": Plan.build([5] * 5, [2] * 5, size, value_range=1.0, design="paper", subgroup_size=5),
+        "homogeneous K=2": paper_plan([5] * 5, [2] * 5, size, value_range=1.0, design="paper", subgroup_size=5),
     }
     rows, measured = [], {}
     for name, plan in plans.items():
@@ -79,7 +80,7 @@ def lemmas(job: Job) -> Outcome:
     unbiased = all(bias < 5.5 for _, _, found in measured.values() for _, bias in found.values())
     formulas = all(abs(bound - formula) < 1e-9 * bound for bound, formula, _ in measured.values())
     splits = [
-        Plan.build([40] * 5, LEVELS, 1000, value_range=1.0, design="paper" if n == 40 else "paper-composite",
+        paper_plan([40] * 5, LEVELS, 1000, value_range=1.0, design="paper" if n == 40 else "paper-composite",
                    subgroup_size=n, min_survivors=2, min_robustness=0.0).quantization_error()
         for n in (40, 20, 10)
     ]  # fmt: skip
@@ -321,7 +322,7 @@ def _descend(
 ) -> dict[str, Any]:
     """Gradient descent on quantized gradients; the running average of the models, and errors of the mean gradient."""
     widest = float(np.abs(problem.gradients(start, batch, rng)).max()) * 1.5
-    plan = Plan.build([5] * 5, levels, start.size, design="paper", subgroup_size=5, value_range=(-widest, widest))
+    plan = paper_plan([5] * 5, levels, start.size, design="paper", subgroup_size=5, value_range=(-widest, widest))
     theta, total = start.copy(), np.zeros_like(start)
     average, errors, clipped = {}, [], 0
     for number in range(1, rounds + 1):

@@ -13,6 +13,8 @@ def plan_of(**changes: Any) -> Plan:
         "levels": [16, 64],
         "dimension": 30,
         "value_range": 1.0,
+        "ranges": "single",
+        "rotate": False,
         "subgroup_size": 4,
         **changes,
     }

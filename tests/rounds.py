@@ -60,6 +60,8 @@ def small_plan(**changes: Any) -> Plan:
         "levels": [2, 5],
         "dimension": 40,
         "value_range": 1.0,
+        "ranges": "single",
+        "rotate": False,
         "subgroup_size": 3,
         "min_survivors": 2,
         **changes,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["AssignmentName", "DesignName", "EvaluationName", "PhaseName", "RuleName", "SharingName"]
+__all__ = ["AssignmentName", "DesignName", "EvaluationName", "PhaseName", "RangesName", "RuleName", "SharingName"]
 
 DesignName = Literal["perfect", "paper", "paper-composite", "secagg", "multigroup"]
 """Which subgroups code a segment together."""
 
 SharingName = Literal["auto", "complete", "sparse"]
 """Who holds shares: everybody, neighbours only, or whichever fits the number of users."""
+
+RangesName = Literal["levels", "single"]
+"""How wide a block's range is: as is best for its levels, or the same for all."""
 
 RuleName = Literal["mean", "median", "trimmed_mean", "unchecked_mean"]
 """How block means are combined."""

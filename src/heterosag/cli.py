@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand
 
 from heterosag import __version__
-from heterosag.choices import DesignName, RuleName, SharingName
+from heterosag.choices import DesignName, RangesName, RuleName, SharingName
 from heterosag.errors import HeteroSagError, PlanError, UsageError
 from heterosag.training.config import TrainConfig, fields_of
 
@@ -57,7 +57,7 @@ _Range = Annotated[
     typer.Option(
         "--range",
         "--value-range",
-        help="Largest magnitude of a value, or least and largest: 0.1 or -1,1. What lies outside is clipped.",
+        help="Three standard deviations of a value, or the two ends: 0.1 or -1,1.",
         rich_help_panel=_USERS,
     ),
 ]
@@ -88,6 +88,13 @@ _Sharing = Annotated[SharingName, typer.Option(help="Who holds shares.", rich_he
 _FillLevels = Annotated[
     bool,
     typer.Option("--fill-levels", help="Raise levels as far as their rings hold, at no cost.", rich_help_panel=_USERS),
+]
+_Ranges = Annotated[
+    RangesName,
+    typer.Option(help="A range for every level, as is best for it, or a single one for all.", rich_help_panel=_USERS),
+]
+_Rotate = Annotated[
+    bool, typer.Option(help="Spread every segment by a random rotation before it is quantized.", rich_help_panel=_USERS)
 ]
 _PlanFile = Annotated[
     Path | None, typer.Option("--plan", help="Use the plan of this TOML file instead.", rich_help_panel=_FILES)
@@ -194,6 +201,8 @@ def plan(
     assignment_seed: _AssignmentSeed = None,
     sharing: _Sharing = "auto",
     fill_levels: _FillLevels = False,
+    ranges: _Ranges = "levels",
+    rotate: _Rotate = True,
     plan_file: _PlanFile = None,
     save: _Save = None,
     compare: Annotated[
@@ -230,6 +239,7 @@ def optimize(
     ] = None,
     dimension: _Dimension = 79510,
     value_range: _Range = "-1,1",
+    ranges: _Ranges = "levels",
     min_survivors: _MinSurvivors = 3,
     max_weight: _MaxWeight = 1,
     dropout: Annotated[
@@ -290,8 +300,8 @@ def optimize(
     elif not rates:
         raise UsageError("optimize needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
     else:
-        users_and_range = {"rates": read_rates(rates), "dimension": dimension, "value_range": _range(value_range)}
-        _optimize_links(users_and_range | asked | limits, from_run=None, save=save, as_json=as_json)
+        given = {"rates": read_rates(rates), "dimension": dimension, "value_range": _range(value_range)}
+        _optimize_links(given | {"ranges": ranges} | asked | limits, from_run=None, save=save, as_json=as_json)
 
 
 def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path | None, as_json: bool) -> None:
@@ -303,7 +313,7 @@ def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path 
     before = None
     if from_run is not None:
         run = read_run(from_run)
-        before = float(run.plan["quantization_error"])
+        before = float(run.plan["quantization_error"]) + float(run.plan.get("clip_bias", 0.0))
         requirements = learn_requirements(run, **asked)
     else:
         requirements = Requirements(**asked)
@@ -340,6 +350,8 @@ def run_round(
     assignment_seed: _AssignmentSeed = None,
     sharing: _Sharing = "auto",
     fill_levels: _FillLevels = False,
+    ranges: _Ranges = "levels",
+    rotate: _Rotate = True,
     plan_file: _PlanFile = None,
     rule: Annotated[RuleName, typer.Option(help="How block means are combined.")] = "mean",
     drop: Annotated[str, typer.Option(help="Users who drop out before a phase: share=2,mask=5,unmask=1.")] = "",
@@ -535,9 +547,9 @@ def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `Plan.build` from a command's flags."""
     sizes = _integers("classes", flags["classes"])
     same = ("dimension", "design", "subgroup_size", "min_survivors", "max_weight", "min_robustness")
-    more = ("min_block_survivors", "colluders")
+    more = ("min_block_survivors", "colluders", "assignment_seed", "sharing", "fill_levels", "ranges", "rotate")
     return {
-        **{name: flags[name] for name in (*same, *more, "assignment_seed", "sharing", "fill_levels")},
+        **{name: flags[name] for name in (*same, *more)},
         "classes": sizes,
         "levels": _integers("levels", flags["levels"]) if flags["levels"] else _default_levels(len(sizes)),
         "value_range": _range(flags["value_range"]),

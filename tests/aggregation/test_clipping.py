@@ -1,30 +1,222 @@
-"""The range follows the fraction of clipped elements, by bounded steps."""
+"""The adaptive range: it finds the size of the updates, array by array, and nobody drives it."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
-from rounds import small_plan
+from cases import each, examples
+from hypothesis import given
+from hypothesis import strategies as st
 
-from heterosag import Simulation, aggregate
-from heterosag.aggregation.clipping import follow, measure_clipping
+from heterosag import Plan, Simulation, aggregate
+from heterosag.aggregation.clipping import AdaptiveRange, follow, measure_clipping, with_deviations
+from heterosag.aggregation.combine import Combined
+from heterosag.errors import UsageError
+
+SIZES = [3_000, 40, 900]
 
 
-def test_the_fraction_is_that_of_the_updates_and_of_sound_blocks_only() -> None:
-    plan = small_plan()
-    updates = np.zeros((len(plan.users), plan.dimension))
-    updates[:, ::2] = 5.0
-    assert measure_clipping(
-        plan, aggregate(plan, updates, simulate=Simulation(secure=False)).combined
-    ) == pytest.approx(np.mean([np.mean(np.arange(segment.start, segment.stop) % 2 == 0) for segment in plan.segments]))
-    assert (
-        measure_clipping(plan, aggregate(plan, np.zeros_like(updates), simulate=Simulation(secure=False)).combined) == 0
+def plan_of(levels: int = 4, sizes: list[int] = SIZES, **changes: Any) -> Plan:
+    options: dict[str, Any] = {"value_range": 1.0, "subgroup_size": 3, "arrays": sizes, "dropout": 0.0} | changes
+    return Plan.build([12], [levels], sum(sizes), **options)
+
+
+def starting_at(half_width: float, sizes: Sequence[int] = (), **options: Any) -> AdaptiveRange:
+    return AdaptiveRange([half_width / 3] * max(len(sizes), 1), sizes, **options)
+
+
+def run(
+    follows: AdaptiveRange,
+    plan: Plan,
+    deviations: list[float],
+    rounds: int,
+    *,
+    common: float = 0.5,
+    seed: int = 0,
+    rule: Any = "mean",
+    malicious: dict[int, float] | None = None,
+    weights: list[int] | None = None,
+) -> list[tuple[float, ...]]:
+    """The half widths of each round, under Gaussian updates of these deviations, a part of which all users share."""
+    rng = np.random.default_rng(seed)
+    each_element = np.repeat(deviations, plan.arrays or (plan.dimension,))
+    found = []
+    for number in range(rounds):
+        settled = follows.settle(plan)
+        found.append(settled.half_widths)
+        own = rng.normal(size=(len(plan.users), plan.dimension)) * math.sqrt(1 - common)
+        updates = (own + rng.normal(size=plan.dimension) * math.sqrt(common)) * each_element
+        for user, factor in (malicious or {}).items():
+            updates[user] *= factor
+        rounding = Simulation(secure=False, rounding_seed=number, malicious=list(malicious or {}))
+        result = aggregate(settled, updates, rule=rule, simulate=rounding, weights=weights)
+        follows.follow(settled, result.combined)
+    return [*found, follows.settle(plan).half_widths]
+
+
+@each("level", [2, 4, 16, 256])
+@each("first", [0.003, 3.0])
+def test_a_range_finds_three_deviations_from_far_below_and_above(level: int, first: float) -> None:
+    plan = plan_of(level, [4_000], arrays=())
+    last = run(starting_at(first), plan, [0.1], 25)[-1]
+    assert last[0] == pytest.approx(0.3, rel=0.25)
+
+
+@each("level", [2, 4, 16])
+def test_scales_make_unlike_arrays_alike(level: int) -> None:
+    """Array by array the ranges come near to three deviations of theirs, which are up to a thousand times apart."""
+    deviations = [0.01, 1.0, 0.1]
+    follows = starting_at(0.2, SIZES)
+    last = run(follows, plan_of(level), deviations, 25)[-1]
+    fit = [half / (3 * deviation) for half, deviation in zip(last, deviations, strict=True)]
+    assert 0.1 < min(fit) < max(fit) < 4  # the power 0.7: a part of what is left between them
+    assert max(last) / min(last) > 10
+
+
+def test_the_error_is_far_less_than_in_one_range_for_all() -> None:
+    """Of the small array, relative to its size, at four levels."""
+    deviations = [0.01, 3.0, 0.1]
+    each_element = np.repeat(deviations, SIZES)
+    updates = np.random.default_rng(0).normal(size=4_000 - 60) * each_element
+    everybody = np.tile(updates, (12, 1))
+    plan = plan_of()
+    errors = {}
+    for name, settled in (
+        ("scales", with_deviations(plan, deviations)),
+        ("one", with_deviations(plan_of(arrays=()), [float(np.sqrt(np.mean(each_element**2)))])),
+    ):
+        result = aggregate(settled, everybody, simulate=Simulation(secure=False, rounding_seed=1))
+        errors[name] = float(np.sqrt(np.mean((result.vector - updates)[:3_000] ** 2))) / 0.01
+    assert errors["scales"] < 0.4
+    assert errors["one"] > 5 * errors["scales"]
+
+
+def test_arrays_of_nothing_but_noise_fall_and_stay_down() -> None:
+    """What an array shows where nothing moves is the noise of its own scale: it must not feed on it."""
+    follows = starting_at(0.3, SIZES)
+    found = np.array(run(follows, plan_of(2), [0.1, 0.0, 0.1], 30))
+    assert found[-1, 1] < 0.2 * found[0, 1]
+    assert found[-1, 0] == pytest.approx(0.3, rel=0.3)
+
+
+def test_weights_are_in_the_range_and_not_in_the_scales() -> None:
+    """A user of weight w sends x * w / W: the range follows that."""
+    plan = plan_of(16, max_weight=100)
+    last = run(starting_at(0.3, SIZES), plan, [0.1, 0.1, 0.1], 20, weights=[20] * 12)[-1]
+    assert all(half == pytest.approx(0.3 * 0.2, rel=0.3) for half in last)
+
+
+def test_no_belief_moves_by_more_than_half_in_its_logarithm() -> None:
+    for first, deviations in ((1e-3, [1.0, 100.0, 1e-3]), (100.0, [1e-3, 1.0, 0.0])):
+        found = np.log(run(starting_at(first, SIZES), plan_of(), deviations, 12))
+        assert np.abs(np.diff(found, axis=0)).max() <= 0.5 + 1e-9
+
+
+@examples(12)
+@given(
+    factors=st.lists(st.sampled_from([0.0, -1.0, 1e3, -1e9, 1e30]), min_size=1, max_size=2),
+    level=st.sampled_from([2, 4, 16]),
+    seed=st.integers(0, 100),
+)
+def test_a_malicious_minority_moves_scales_by_a_bounded_factor(factors: list[float], level: int, seed: int) -> None:
+    """Under the median, fewer than half of the blocks of every segment are malicious users'."""
+    sizes = [600, 200]
+    plan = Plan.build([36], [level], 800, value_range=1.0, subgroup_size=3, arrays=sizes, dropout=0.0)
+    assert plan.byzantine_tolerance() >= 2
+    malicious = {plan.subgroups[g].members[0]: factor for g, factor in enumerate(factors)}
+    options: dict[str, Any] = {"rule": "median", "seed": seed}
+    honest = run(starting_at(0.3, sizes), plan, [0.1, 0.1], 10, **options)[-1]
+    attacked = run(starting_at(0.3, sizes), plan, [0.1, 0.1], 10, malicious=malicious, **options)[-1]
+    assert max(abs(math.log(one / other)) for one, other in zip(attacked, honest, strict=True)) < 0.5
+
+
+def test_bounds_hold_whatever_is_decoded() -> None:
+    plan = Plan.build([6], [4], 100, value_range=1.0, design="secagg", subgroup_size=6, dropout=0.0)
+    follows = starting_at(1.0, largest=5.0)
+    found = run(follows, plan, [1.0], 30, malicious={0: 1e9}, rule="unchecked_mean")
+    assert max(halves[0] for halves in found) <= 5.0
+    assert min(halves[0] for halves in run(starting_at(1.0), plan, [0.0], 30)) >= 1e-5
+
+
+def test_a_round_whose_blocks_are_all_faulty_moves_nothing() -> None:
+    plan = plan_of()
+    settled = starting_at(0.3, SIZES).settle(plan)
+    result = aggregate(settled, np.zeros((12, plan.dimension)), simulate=Simulation(secure=False, rounding_seed=0))
+    assert measure_clipping(plan, result.combined) == 0.0
+    lost = Combined(
+        vector=result.vector,
+        survivors=result.survivors,
+        blocks=tuple(() for _ in result.blocks),
+        faulty_blocks=(),
+        metrics={},
+        inference_robustness=1.0,
+        byzantine_tolerance=0,
     )
+    assert measure_clipping(plan, lost) == 0.0
+    follows = starting_at(0.3)
+    follows.follow(plan, lost)
+    assert follows.settle(plan_of(arrays=())).value_range == pytest.approx((-0.3, 0.3))
 
 
-def test_the_range_stays_where_the_quantile_is_and_moves_by_bounded_steps() -> None:
-    assert follow(2.0, 0.0009, 0.999) == pytest.approx(2.0, rel=1e-3)
+def test_a_start_takes_the_models_own_size() -> None:
+    model = np.concatenate([np.full(3_000, 0.05), np.zeros(40), np.full(900, 1.0)])
+    halves = AdaptiveRange.start(model, SIZES).settle(plan_of()).half_widths
+    assert halves[0] < halves[1] == halves[2]  # zeros say nothing: they are taken for the largest
+    assert halves[2] / halves[0] == pytest.approx(20**0.7)
+    assert AdaptiveRange.start(np.zeros(10)).settle(plan_of(sizes=[10], arrays=())).value_range[1] == pytest.approx(0.9)
+
+
+def test_positive_arrays_stay_positive() -> None:
+    model = np.concatenate([np.full(3, 0.8), [0.5, -0.1], np.full(2, 4.0)]).astype(np.float32)
+    follows = AdaptiveRange.start(model, [3, 2, 2])
+    after = np.array([0.7, -0.3, 0.1, -5.0, -5.0, 9.0, 1.0], dtype=np.float32)
+    assert follows.hold_positive(model, after) == 2
+    assert after.tolist() == pytest.approx([0.7, 0.2, 0.2, -5.0, -5.0, 9.0, 1.0])
+    again = AdaptiveRange.from_state_dict(follows.state_dict())
+    assert again.hold_positive(model, after) == 0
+    after[0] = -1.0
+    assert again.hold_positive(model, after) == 1
+    assert starting_at(1.0).hold_positive(model, np.full(7, -1.0)) == 0
+
+
+def test_a_state_comes_back_as_it_was() -> None:
+    follows = starting_at(0.3, SIZES, largest=7.0)
+    run(follows, plan_of(), [0.01, 1.0, 0.1], 4)
+    again = AdaptiveRange.from_state_dict(follows.state_dict())
+    assert again.state_dict() == follows.state_dict()
+    plan = plan_of()
+    assert again.settle(plan).digest == follows.settle(plan).digest
+    for wrong in ({}, {**follows.state_dict(), "arrays": "x"}, {**follows.state_dict(), "deviations": [0.0, 1.0, 1.0]}):
+        with pytest.raises(UsageError):
+            AdaptiveRange.from_state_dict(wrong)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    follows = starting_at(0.3, SIZES)
+    with pytest.raises(UsageError, match="others than the 3 known here"):
+        follows.settle(plan_of(arrays=()))
+    with pytest.raises(UsageError, match="as many deviations"):
+        AdaptiveRange([1.0], [2, 3])
+    with pytest.raises(UsageError, match="as many deviations"):
+        AdaptiveRange([1.0], positive=[True, False])
+    for wrong in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(UsageError, match="finite and above 0"):
+            AdaptiveRange([wrong])
+    with pytest.raises(UsageError, match="largest half width"):
+        AdaptiveRange([1.0], largest=0.0)
+    with pytest.raises(UsageError, match="the model has 5"):
+        AdaptiveRange.start(np.ones(5), [2, 2])
+    with pytest.raises(UsageError, match="not finite"):
+        AdaptiveRange.start(np.full(4, np.nan))
+
+
+def test_the_rule_of_a_quantile_has_a_largest_width() -> None:
+    half = 1.0
+    for _ in range(50):
+        half = follow(half, 1.0, 0.999)
+    assert half == 1000.0
     assert follow(1.0, 0.0, 0.999) == pytest.approx(math.exp(-0.1))
-    assert follow(1.0, 1.0, 0.999) == pytest.approx(math.exp(0.5))
-    steps = [follow(1.0, clipped, 0.99) for clipped in np.linspace(0, 1, 50)]
-    assert steps == sorted(steps)

@@ -10,7 +10,9 @@ from heterosag.plan import Plan
 from heterosag.protocol import Decoded, DecodedBlock
 from heterosag.protocol.blocks import find_fault, find_metric_fault
 
-PLAN = Plan.build([18], [4], 5, value_range=1.0, subgroup_size=3, min_survivors=2, max_weight=7)
+PLAN = Plan.build(
+    [18], [4], 5, value_range=1.0, ranges="single", rotate=False, subgroup_size=3, min_survivors=2, max_weight=7
+)
 
 
 def decoded(**tampering: int) -> Decoded:

@@ -172,8 +172,8 @@ def test_10_a_node_remembers_the_range_of_the_round_before(tmp_path: Path, caplo
     own = lambda place: mod(trust_server=True, release_log=tmp_path, policy=policy)  # noqa: E731
     nodes = make_nodes(6, tmp_path, lambda node, before: before, secure=own)
     grid = grid_of(nodes)
-    for half, fails in ((1.0, False), (0.5, False), (0.2, True), (0.2, False), (1.7, True)):
-        grid._fixed = (-half, half)
+    for half, fails in ((1.0, False), (0.5, False), (0.2, True), (0.2, True), (0.25, False), (2.125, True)):
+        grid._ranges._first = (-half, half)
         (reply,) = grid.send_and_receive(ask(nodes))
         assert reply.has_error() == fails, half
     assert "0.4 times that of the round before" in caplog.text
@@ -198,7 +198,7 @@ def test_10_a_vector_that_is_refused_moves_no_range(tmp_path: Path, caplog: pyte
     assert not next(iter(grid.send_and_receive(ask(nodes)))).has_error()
     for step in range(1, 7):
         spoilt = step < 6
-        grid._fixed = (-(0.5**step), 0.5**step)
+        grid._ranges._first = (-(0.5**step), 0.5**step)
         assert next(iter(grid.send_and_receive(ask(nodes)))).has_error()
     assert "0.0156 times that of" in caplog.text
 

@@ -154,19 +154,22 @@ def test_6_levels_of_single_users_from_a_weighted_sum() -> None:
 
 def test_10_a_narrow_range_moved_over_many_rounds_shows_every_value() -> None:
     """With two levels and a range of no width a sum counts how many values lie above it: no careful client masks so."""
-    plan = Plan.build([6], [2], 3, value_range=1.0, design="secagg", subgroup_size=6)
+    single: dict[str, Any] = {"ranges": "single", "rotate": False}
+    plan = Plan.build([6], [2], 3, value_range=1.0, design="secagg", subgroup_size=6, arrays=[1, 2], **single)
     client = Client(plan, 0, ROUND, trust_server=True)
+    with pytest.raises(PlanError, match="a half width of 1e-09"):
+        client.settle(plan.with_value_range(1.0, [1e-9, 1.0]), ROUND)
     for edge in np.linspace(-1, 1, 41):
         with pytest.raises(PlanError, match="value_range"):
             client.settle(plan.with_value_range((edge, edge + 1e-9)), ROUND)
     with pytest.raises(PlanError, match="a half width of 1e-09"):
         Policy().check(plan.with_value_range(1e-9))
     with pytest.raises(PlanError, match=r"2\.5 times that of the round before"):
-        Policy().check(plan.with_value_range(2.5), before=(-1.0, 1.0))
+        Policy().check(plan.with_value_range(2.5), before=(1.0,))
     with pytest.raises(PlanError, match=r"0\.4 times that of the round before"):
-        Policy().check(plan.with_value_range(0.4), before=(-1.0, 1.0))
-    Policy().check(plan.with_value_range(0.5), before=(-1.0, 1.0))
-    Policy().check(plan.with_value_range(2.0), before=(-1.0, 1.0))
+        Policy().check(plan.with_value_range(0.4), before=(1.0,))
+    Policy().check(plan.with_value_range(0.5), before=(1.0,))
+    Policy().check(plan.with_value_range(2.0), before=(1.0,))
 
 
 # --- 11: one dealer of false shares ---------------------------------------------------------------------------------

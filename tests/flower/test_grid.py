@@ -232,7 +232,7 @@ def test_misuse_of_the_grid_is_named(tmp_path: Path) -> None:
     inside = LocalGrid(nodes)
     for changes in (
         {"rate_limits": [1.0]}, {"levels": [2, 4, 8], "rate_limits": [2.0, 1.0]}, {"value_range": 0},
-        {"weight_unit": 0}, {"quantile": 1.0}, {"options": {"users": ["1"]}},
+        {"weight_unit": 0}, {"adapt_range": False}, {"options": {"users": ["1"]}},
     ):  # fmt: skip
         with pytest.raises(PlanError):
             SecureGrid(inside, **changes)  # type: ignore[arg-type]

@@ -33,7 +33,8 @@ def test_range_plans_ledger_and_exclusions_are_resumed(tmp_path: Path) -> None:
     second, _ = grid_of(nodes, silent_last, **options)
     second.load_state_dict(state)
     assert second.state_dict() == state
-    assert second._half_width == first._half_width != 0.5
+    assert state["range"] is not None
+    assert second._ranges.state_dict() == first._ranges.state_dict() == state["range"]
     assert (second._epochs.faulty, second._epochs.withheld) == ({3}, {2**63 + 4})
     (reply,) = second.send_and_receive(messages(nodes, arrays(1)))  # with round 1 it would expose the silent node
     assert second.rounds[0].plan is not None
@@ -77,7 +78,7 @@ def test_a_privacy_budget_is_resumed() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"version": 2}, {"half_width": 0}, {"faulty": ["x"]}, {"ledgers": {"00": [[-1]]}}, {"more": 1}]
+    "change", [{"version": 2}, {"range": 0}, {"faulty": ["x"]}, {"ledgers": {"00": [[-1]]}}, {"more": 1}]
 )
 def test_what_is_no_state_is_refused(change: dict[str, Any]) -> None:
     grid = grid_of([])[0]

@@ -110,9 +110,8 @@ def test_a_large_number_of_users_is_split_by_default() -> None:
 
 
 def test_guarantees_are_the_least_of_the_cohorts() -> None:
-    whole = CohortPlan.build(
-        [41], [6], 60, cohort_size=14, value_range=1.0, subgroup_size=2, min_survivors=2, assignment_seed=1
-    )
+    options: dict[str, Any] = {"value_range": 1.0, "ranges": "single", "subgroup_size": 2, "min_survivors": 2}
+    whole = CohortPlan.build([41], [6], 60, cohort_size=14, assignment_seed=1, **options)
     robust = [plan.inference_robustness() for plan in whole.plans]
     assert len({len(plan.segments) for plan in whole.plans}) > 1, "cohorts with different numbers of segments"
     assert whole.inference_robustness() == min(robust)
@@ -122,7 +121,7 @@ def test_guarantees_are_the_least_of_the_cohorts() -> None:
     leaks = [plan.leak_probability(0.3) for plan in whole.plans]
     assert whole.leak_probability(0.3).one == max(leak.one for leak in leaks)
     assert max(leak.any for leak in leaks) < whole.leak_probability(0.3).any < sum(leak.any for leak in leaks)
-    alone = Plan.build([41], [6], 60, value_range=1.0, subgroup_size=2, min_survivors=2)
+    alone = Plan.build([41], [6], 60, **options)
     assert whole.quantization_error() == pytest.approx(alone.quantization_error(), rel=0.05)
 
 

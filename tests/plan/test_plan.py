@@ -1,6 +1,7 @@
 """The plan: what it holds and states, and how its range is replaced."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from paper_plan import PAPER
 import heterosag
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan
+from heterosag.plan.ranges import best_width, deviations
 
 
 def test_the_papers_first_experiment() -> None:
@@ -58,6 +60,7 @@ def test_quantization_error_is_lemma_2(counts: tuple[int, ...]) -> None:
         dimension - dimension % z,
         design="paper-composite",
         value_range=1.0,
+        ranges="single",
         subgroup_size=size,
     )
     users = size * z
@@ -72,9 +75,76 @@ def test_quantization_error_is_lemma_2(counts: tuple[int, ...]) -> None:
 def test_proposition_1_more_subgroups_do_not_change_the_error(parts: int) -> None:
     """Algorithm 1 with every class cut into the same number of subgroups."""
     size = 84 // parts
-    plan = Plan.build([84] * 3, [2, 5, 9], 2520, design="paper-composite", value_range=1.0, subgroup_size=size)
+    plan = Plan.build(
+        [84] * 3, [2, 5, 9], 2520, design="paper-composite", value_range=1.0, ranges="single", subgroup_size=size
+    )
     assert len(plan.subgroups) == 3 * parts
     assert plan.quantization_error() == pytest.approx(theorem_2([2, 5, 9], 252, 2520, -1.0, 1.0))
+
+
+def test_every_level_has_a_width_of_its_own() -> None:
+    """As is best for so many levels and all users; the slow class has the narrow range."""
+    plan = Plan.build([6, 6, 6, 6], [2, 4, 16, 256], 1000, value_range=0.3, subgroup_size=3)
+    found = {block.level: plan.range_of(block) for segment in plan.segments for block in segment.blocks}
+    assert sorted(found) == [2, 4, 16, 256]
+    for level, (low, high) in found.items():
+        assert high == -low == pytest.approx(0.1 * deviations(best_width(level, 24)))
+    assert sorted(found.values(), reverse=True) == [found[level] for level in sorted(found)]
+    single = replace(plan, ranges="single")
+    assert {single.range_of(block) for segment in single.segments for block in segment.blocks} == {(-0.3, 0.3)}
+    assert single.frame != plan.frame
+
+
+def test_noise_and_bias_are_named_apart() -> None:
+    """Of Gaussian elements: the bound on rounding holds what is inside, the bias what is clipped, all users alike."""
+    plan = Plan.build([12], [4], 4000, value_range=0.3, subgroup_size=3)
+    single = replace(plan, ranges="single")
+    assert single.clip_bias() == 0.0
+    assert single.error_bound() == single.quantization_error()
+    element = np.random.default_rng(0).normal(0, 0.1, 4000)
+    h = plan.range_of(plan.segments[0].blocks[0])[1]
+    assert np.sum((np.clip(element, -h, h) - element) ** 2) == pytest.approx(plan.clip_bias(), rel=0.2)
+    assert 4000 * (2 * h / 3) ** 2 / 4 / 12 == pytest.approx(plan.quantization_error())
+    assert plan.error_bound() == plan.quantization_error() + plan.clip_bias() < single.error_bound()
+
+
+def test_scales_move_with_the_range_and_the_frame_stays() -> None:
+    plan = Plan.build([12], [4], 10, value_range=0.3, subgroup_size=3, arrays=[4, 1, 5])
+    assert plan.half_widths == (0.3,)
+    assert list(plan.scaled_parts(0, 10)) == []
+    moved = plan.with_value_range(0.6, [1.0, 0.5, 8])
+    assert moved.half_widths == pytest.approx((0.6, 0.3, 4.8))
+    assert list(moved.scaled_parts(0, 10)) == [(0, 4, 1.0), (4, 5, 0.5), (5, 10, 8.0)]
+    assert list(moved.scaled_parts(3, 7)) == [(3, 4, 1.0), (4, 5, 0.5), (5, 7, 8.0)]
+    assert list(moved.scaled_parts(4, 5)) == [(4, 5, 0.5)]
+    assert moved.frame == plan.frame != Plan.build([12], [4], 10, value_range=0.3, subgroup_size=3).frame
+    assert moved.with_value_range(0.6).digest == moved.digest != plan.with_value_range(0.6).digest
+    assert Plan.decode(moved.encode()) == moved == Plan.from_toml(moved.to_toml())
+    assert replace(moved, scales=[1.0, 0.5, 8.0]) == moved
+
+
+@each(
+    "wrong, field",
+    [
+        ({"ranges": "double"}, "ranges"),
+        ({"value_range": (0.1, 0.2)}, "value_range"),
+        ({"value_range": 1e308, "levels": [2**32]}, "value_range"),
+        ({"arrays": [4, 5]}, "arrays"),
+        ({"arrays": "45"}, "arrays"),
+        ({"arrays": [0, 10]}, "arrays[0]"),
+        ({"arrays": [4, 6], "scales": [1.0]}, "scales"),
+        ({"scales": [1.0]}, "scales"),
+        ({"arrays": [4, 6], "scales": [1.0, 0.0]}, "scales[1]"),
+        ({"arrays": [4, 6], "scales": [float("nan"), 1.0]}, "scales[0]"),
+        ({"arrays": [4, 6], "scales": [True, 1.0]}, "scales[0]"),
+        ({"arrays": [4, 6], "scales": [1e30, 1.0]}, "scales[0]"),
+    ],
+)
+def test_ranges_and_scales_that_make_no_sense(wrong: dict[str, Any], field: str) -> None:
+    good: dict[str, Any] = {"classes": [12], "levels": [4], "dimension": 10, "value_range": 1.0, "subgroup_size": 3}
+    with pytest.raises(PlanError) as refusal:
+        Plan.build(**good | wrong)
+    assert refusal.value.field == field
 
 
 def test_weights_cost_no_bits_and_no_error_when_all_are_the_largest() -> None:

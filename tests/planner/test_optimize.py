@@ -33,7 +33,7 @@ def check(proposal: Proposal, given_: Requirements) -> None:
     assert plan.byzantine_tolerance() >= given_.attackers
     assert plan.min_survivors == given_.min_survivors
     assert len(plan.classes) <= given_.most_classes
-    assert proposal.lower_bound <= proposal.error == plan.quantization_error()
+    assert proposal.lower_bound <= proposal.error == plan.error_bound()
     if given_.deadline is not None:
         assert max(proposal.seconds) <= given_.deadline
     assert all(relaxation.error < proposal.error for relaxation in proposal.relaxing)
@@ -47,7 +47,7 @@ def test_the_papers_plan_is_beaten_at_no_more_time_for_any_class() -> None:
     asked = requirements(rates=rates, failure=theirs.failure_probability())
     ours = best(asked)
     check(ours, asked)
-    assert ours.error < theirs.quantization_error()
+    assert ours.error < theirs.error_bound()
 
 
 @examples(40)
@@ -147,7 +147,7 @@ def test_clashes_are_named_with_the_nearest_plan(changes: dict[str, Any], words:
     for word, found in zip(words, caught.value.contradiction, strict=True):
         assert word in found
     assert caught.value.nearest is not None
-    assert caught.value.nearest.plan.quantization_error() > 0
+    assert caught.value.nearest.error > 0
 
 
 def test_the_trade_off_says_where_nothing_is_possible() -> None:

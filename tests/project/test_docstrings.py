@@ -23,7 +23,6 @@ EXTRAS = {"flower": "flwr", "report": "matplotlib", "training": "torch"}
 
 # Public modules without an example of their own.
 WITHOUT_EXAMPLE = {
-    "aggregation.clipping": "a step of the adaptive range, which SecureGrid and training take",
     "aggregation.cohorts": "takes what servers decoded; simulation.cohorts.aggregate_cohorts has the example",
     "aggregation.combine": "takes what a server decoded; heterosag.aggregate has the example",
     "errors": "raised by the others",

@@ -18,7 +18,8 @@ from heterosag.vector.rotation import LONGEST, rotate
 
 
 def plan_of(max_weight: int = 1) -> Plan:
-    return Plan.build([6, 6, 9], [2, 5, 12], 1003, value_range=1.0, subgroup_size=3, max_weight=max_weight)
+    single: dict[str, Any] = {"ranges": "single", "rotate": False}
+    return Plan.build([6, 6, 9], [2, 5, 12], 1003, value_range=1.0, subgroup_size=3, max_weight=max_weight, **single)
 
 
 @pytest.mark.parametrize("max_weight", [1, 20])
@@ -72,7 +73,7 @@ def test_metrics_go_into_one_more_cell() -> None:
 
 
 def test_a_malicious_user_wraps_in_the_ring() -> None:
-    plan = Plan.build([6, 6], [2, 4], 10, value_range=1.0, subgroup_size=3)
+    plan = Plan.build([6, 6], [2, 4], 10, value_range=1.0, ranges="single", rotate=False, subgroup_size=3)
     vector = np.array([-3.0, 5.0] + [0.0] * 8)
     cells = fill_cells(plan, 0, Update.of(plan, vector), clip=False)
     block = plan.blocks_of(0)[0]

@@ -30,7 +30,8 @@ LEVEL = 5
 
 def plan_of_forty() -> Plan:
     """40 users in 10 subgroups of 4: blocks of 8, least survivors 2, threshold 21."""
-    plan = Plan.build([40], [LEVEL], 45, subgroup_size=4, min_survivors=2, value_range=(-1.0, 1.0), min_robustness=0.0)
+    options: dict[str, Any] = {"ranges": "single", "rotate": False, "min_robustness": 0.0}
+    plan = Plan.build([40], [LEVEL], 45, subgroup_size=4, min_survivors=2, value_range=(-1.0, 1.0), **options)
     assert (len(plan.subgroups), plan.share_threshold, plan.agree_quorum) == (10, 21, 21)
     return plan
 
@@ -204,9 +205,8 @@ class MaskedElsewhere:
     """
 
     def __init__(self) -> None:
-        self.plan = Plan.build(
-            [40], [LEVEL], 60, value_range=1.0, subgroup_size=10, sharing="sparse", dropout=0.05, assignment_seed=3
-        )
+        options: dict[str, Any] = {"ranges": "single", "rotate": False, "sharing": "sparse", "assignment_seed": 3}
+        self.plan = Plan.build([40], [LEVEL], 60, value_range=1.0, subgroup_size=10, dropout=0.05, **options)
         assert (self.plan.sharing.neighbours, self.plan.share_threshold, self.plan.agree_quorum) == (6, 4, 22)
         self.world = World(self.plan, signed=True)
         grid = np.linspace(-1, 1, LEVEL)

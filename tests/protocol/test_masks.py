@@ -21,7 +21,7 @@ from heterosag.protocol.masks import Mask
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.update import Update
 from heterosag.simulation.workers import all_cores
-from heterosag.vector import ring
+from heterosag.vector import ring, rotation
 
 
 def test_layout_of_a_mask_is_the_specifications() -> None:
@@ -164,12 +164,26 @@ def test_a_mask_key_is_not_shown() -> None:
     assert "key" not in repr(Mask(b"k" * 32, True, (0,)))
 
 
+@pytest.mark.parametrize("rotated", [False, True])
 @pytest.mark.parametrize("piece", [16, 48, 64, 4096])
 @pytest.mark.parametrize("design", ["secagg", "perfect"])
-def test_pieces_and_threads_change_no_byte(monkeypatch: pytest.MonkeyPatch, piece: int, design: str) -> None:
+def test_pieces_and_threads_change_no_byte(
+    monkeypatch: pytest.MonkeyPatch, piece: int, design: str, rotated: bool
+) -> None:
     """However a vector is cut and whoever runs the pieces: the same levels, the same masks."""
+    monkeypatch.setattr(rotation, "LONGEST", 128)  # pieces are multiples of it
+    piece *= 8 if rotated else 1
+    options: dict[str, Any] = {"rotate": rotated, "arrays": [400, 601], "scales": [2.0, 0.3]}
     plan = Plan.build(
-        [6, 6], [2, 300], 1001, design=design, value_range=1.0, subgroup_size=3, min_survivors=2, metrics=["loss"]
+        [6, 6],
+        [2, 300],
+        1001,
+        design=design,
+        value_range=1.0,
+        subgroup_size=3,
+        min_survivors=2,
+        metrics=["loss"],
+        **options,
     )
     update = Update.of(plan, np.linspace(-1.2, 1.2, 1001), metrics={"loss": 1.0})
     rounding = Rounding.from_seed(1, 2)

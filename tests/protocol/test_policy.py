@@ -14,6 +14,7 @@ CAREFUL = Plan.build([24], [16], 100, value_range=0.5, subgroup_size=6)
 
 def build(**changes: Any) -> Plan:
     given: dict[str, Any] = {"classes": [24], "levels": [16], "dimension": 100, "value_range": 0.5, "subgroup_size": 6}
+    given["ranges"] = "single"
     return Plan.build(**{**given, **changes})
 
 
@@ -69,6 +70,25 @@ def test_exactly_one_plan_whatever_its_range() -> None:
 
 def test_a_range_may_change_by_so_much_a_round() -> None:
     policy = Policy()
-    policy.check_change((-1.0, 1.0), (-0.25, 0.25), rounds=2)
-    with pytest.raises(PlanError, match="5 times that of 2 rounds before"):
-        policy.check_change((-1.0, 1.0), (-0.2, 0.2), rounds=2)
+    policy.check_change((1.0,), (0.5,))
+    for far in (0.45, 2.2):
+        with pytest.raises(PlanError, match=r"times that of the round before, .* a factor of 2 a round"):
+            policy.check_change((1.0,), (far,))
+
+
+def test_width_times_scale_is_bounded_for_every_array() -> None:
+    """A scale is as good as a range to a server that wants to see values of one array."""
+    plan = build(arrays=[80, 20], scales=[1.0, 4.0], value_range=0.5)
+    Policy(min_half_width=0.5, max_half_width=2.0).check(plan)
+    for narrow in ({"min_half_width": 0.6}, {"max_half_width": 1.9}):
+        with pytest.raises(PlanError, match="half width"):
+            Policy(**narrow).check(plan)
+    levels = build(levels=[2], ranges="levels")  # three standard deviations are wider than what two levels want
+    with pytest.raises(PlanError, match="half width"):
+        Policy(min_half_width=0.3).check(levels)
+    Policy().check(plan, before=(0.25, 1.0))
+    with pytest.raises(PlanError, match=r"2\.5 times"):
+        Policy().check(plan, before=(0.5, 0.8))
+    Policy().check(plan, before=(0.3, 1.0, 1.9))  # other arrays: the least and the greatest are compared
+    with pytest.raises(PlanError, match=r"0\.4 times"):
+        Policy().check(plan, before=(0.3, 1.0, 5.0))

@@ -239,3 +239,63 @@ def test_a_result_is_shown_at_a_glance() -> None:
         "<Result: survivors 15, elements 30, faulty blocks 0, inference robustness 0.6667, Byzantine tolerance 0>"
     )
     assert "<th>survivors</th><td>15</td>" in result._repr_html_()
+
+
+# --- ranges -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("level", "rotate"), [(2, False), (4, True), (16, False)])
+def test_the_mean_is_unbiased_inside_the_range(level: int, rotate: bool) -> None:
+    """Over many roundings the error is what chance leaves: the mean square of its z-scores is 1."""
+    plan = Plan.build([12], [level], 600, value_range=0.3, subgroup_size=3, rotate=rotate)
+    half = min(plan.range_of(block)[1] for segment in plan.segments for block in segment.blocks)
+    updates = np.random.default_rng(0).uniform(-half, half, (12, 600)) * (0.2 if rotate else 1.0)
+    rounds = [
+        aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=seed)).vector for seed in range(50)
+    ]
+    errors = np.array(rounds) - updates.mean(axis=0)
+    scores = errors.mean(axis=0) / (errors.std(axis=0, ddof=1) / np.sqrt(len(rounds)))
+    assert np.mean(scores**2) == pytest.approx(1.0, abs=0.25)  # four standard deviations and more
+    assert plan.quantization_error() >= np.sum(errors**2, axis=1).mean()
+
+
+@pytest.mark.parametrize("level", [2, 4])
+def test_outside_the_range_the_bias_is_the_one_stated(level: int) -> None:
+    """Of Gaussian elements of which the value range holds three deviations, the same ones of all users."""
+    plan = Plan.build([12], [level], 4_000, value_range=0.3, subgroup_size=3)
+    common = np.random.default_rng(1).normal(0, 0.1, 4_000)
+    updates = np.tile(common, (12, 1))
+    rounds = [
+        aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=seed)).vector for seed in range(25)
+    ]
+    left = plan.quantization_error() / len(rounds)  # of the noise
+    bias = np.sum((np.mean(rounds, axis=0) - common) ** 2)
+    assert plan.clip_bias() * 0.8 < bias < plan.clip_bias() * 1.2 + left
+
+
+def test_a_simulation_takes_range_and_scales_from_the_updates_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.repeat([0.01, 2.0], [900, 100])
+    updates = rng.normal(0, sizes, (12, 1_000))
+    updates[5] = 1e9
+    plan = Plan.build([12], [16], 1_000, value_range=1.0, subgroup_size=3, arrays=[900, 100])
+    fitted = Simulation(value_range="auto", malicious=[5], rounding_seed=0, secure=False)
+    with caplog.at_level(logging.WARNING):
+        result = aggregate(plan, updates, rule="median", simulate=fitted)
+    assert "in plaintext, which only a simulation can see" in caplog.text
+    honest = np.delete(updates, 5, axis=0).mean(axis=0)
+    for part in (slice(0, 900), slice(900, 1_000)):
+        error = np.sqrt(np.mean((result.vector - honest)[part] ** 2))
+        assert error < 2 * np.sqrt(np.mean(honest[part] ** 2))
+    still = aggregate(plan, np.zeros((12, 1_000)), simulate=Simulation(value_range="auto", secure=False))
+    assert np.abs(still.vector).max() < 1.0
+
+
+def test_ranges_that_a_simulation_cannot_take_are_named() -> None:
+    with pytest.raises(UsageError, match="or 'auto', not 'best'"):
+        Simulation(value_range="best")  # type: ignore[arg-type]
+    noisy = Plan.build(
+        [16], [1025], 8, design="secagg", subgroup_size=16, clipping_norm=1.0, noise_multiplier=2.0, dropout=0.0
+    )
+    with pytest.raises(UsageError, match="clipping norm"):
+        aggregate(noisy, np.zeros((16, 8)), simulate=Simulation(value_range="auto"))

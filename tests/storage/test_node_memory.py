@@ -16,31 +16,36 @@ def plan(seed: int = 0, half: float = 1.0) -> Plan:
 
 def test_the_range_is_held_against_the_round_before(tmp_path: Path) -> None:
     file, policy = NodeMemory(tmp_path / "node", 7), Policy()
-    file.check_range(policy, plan(half=9.0), 1)
-    file.note_round(policy, plan(half=1.0), 1, b"1")
-    file.check_range(policy, plan(half=2.0), 2)
-    with pytest.raises(PlanError, match="4 times"):
-        file.check_range(policy, plan(half=4.0), 2)
-    file.check_range(policy, plan(half=4.0), 3)  # it missed a round
-    with pytest.raises(PlanError, match="9 times"):
-        file.check_range(policy, plan(half=9.0), 2)
-    NodeMemory(tmp_path / "node", 8).check_range(policy, plan(half=9.0), 2)
+    file.check_range(policy, plan(half=9.0))
+    file.note_round(policy, plan(half=1.0), b"model")
+    file.check_range(policy, plan(half=2.0))
+    with pytest.raises(PlanError, match=r"0\.4 times"):
+        file.check_range(policy, plan(half=0.4))
+    file.note_round(policy, plan(half=2.0), b"model")
+    file.check_range(policy, plan(half=4.0))
+    NodeMemory(tmp_path / "node", 8).check_range(policy, plan(half=9.0))
 
 
-def test_the_servers_round_number_widens_little(tmp_path: Path) -> None:
-    file = NodeMemory(tmp_path, 7)
-    file.note_round(Policy(), plan(half=1.0), 1, b"1")
-    for at in (41, 2**40, 2**64 - 1):
-        file.check_range(Policy(), plan(half=16.0), at)
-        with pytest.raises(PlanError, match="17 times that of 4 rounds before"):
-            file.check_range(Policy(), plan(half=17.0), at)
+def test_the_range_of_every_array_is_held_against_the_round_before(tmp_path: Path) -> None:
+    def scaled(*scales: float) -> Plan:
+        arrays = [10] * 3 if len(scales) == 3 else [15] * 2
+        return Plan.build([12], [4], 30, value_range=1.0, subgroup_size=3, arrays=arrays, scales=scales)
+
+    file, policy = NodeMemory(tmp_path, 7), Policy()
+    file.note_round(policy, scaled(1.0, 1.0, 8.0), b"model")
+    file.check_range(policy, scaled(1.0, 2.0, 4.0))
+    with pytest.raises(PlanError, match=r"0\.125 times"):
+        file.check_range(policy, scaled(1.0, 1.0, 1.0))
+    file.check_range(policy, scaled(2.0, 16.0))  # other arrays: the least and the greatest
+    with pytest.raises(PlanError, match=r"6\.25 times"):
+        file.check_range(policy, scaled(1.0, 50.0))
 
 
 def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
     file, policy = NodeMemory(tmp_path, 7), Policy(max_epochs=2)
-    for at, seed in enumerate((0, 1, 0, 1)):
+    for seed in (0, 1, 0, 1):
         file.check_epoch(policy, plan(seed))
-        file.note_round(policy, plan(seed), at, b"at")
+        file.note_round(policy, plan(seed), b"model")
     with pytest.raises(PlanError, match="after 2 epochs") as refusal:
         file.check_epoch(policy, plan(2))
     assert refusal.value.field == "assignment"
@@ -49,10 +54,10 @@ def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
 
 def test_rounds_of_one_model_are_counted_in_whatever_order_they_come(tmp_path: Path) -> None:
     file, policy = NodeMemory(tmp_path, 7), Policy(max_rounds_of_a_model=2)
-    for at, model in enumerate((b"one", b"another", b"one", b"another")):
+    for model in (b"one", b"another", b"one", b"another"):
         file.check_model(policy, model)
-        file.note_round(policy, plan(), at, model)
-    for again in (lambda: file.check_model(policy, b"one"), lambda: file.note_round(policy, plan(), 9, b"another")):
+        file.note_round(policy, plan(), model)
+    for again in (lambda: file.check_model(policy, b"one"), lambda: file.note_round(policy, plan(), b"another")):
         with pytest.raises(PlanError, match="another round of one model after 2"):
             again()
     file.check_model(policy, b"a third")
@@ -66,7 +71,7 @@ def test_a_node_evaluates_once_between_two_rounds_of_training(tmp_path: Path) ->
     for again in (file.check_evaluation, file.note_evaluation):
         with pytest.raises(FaultyServerError, match="evaluate again"):
             again()
-    file.note_round(Policy(), plan(), 3, b"3")
+    file.note_round(Policy(), plan(), b"model")
     file.note_evaluation()
 
 
@@ -76,13 +81,13 @@ def test_two_programs_at_once_are_held_against_each_other(tmp_path: Path) -> Non
     one, other = NodeMemory(tmp_path, 7), NodeMemory(tmp_path, 7)
     one.check_epoch(policy, plan(0))
     other.check_epoch(policy, plan(1))
-    one.check_range(policy, plan(0, half=1.0), 1)
-    other.check_range(policy, plan(0, half=9.0), 1)
-    one.note_round(policy, plan(0, half=1.0), 1, b"1")
+    one.check_range(policy, plan(0, half=1.0))
+    other.check_range(policy, plan(0, half=9.0))
+    one.note_round(policy, plan(0, half=1.0), b"model")
     with pytest.raises(PlanError, match="after 1 epochs"):
-        other.note_round(policy, plan(1), 2, b"2")
+        other.note_round(policy, plan(1), b"model")
     with pytest.raises(PlanError, match="9 times"):
-        other.note_round(policy, plan(0, half=9.0), 1, b"1")
+        other.note_round(policy, plan(0, half=9.0), b"model")
 
 
 def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
@@ -97,14 +102,23 @@ def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
         file.note_enrolment(policy)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"number": 1}', '{"half_width": 0, "number": 1, "epochs": []}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{",
+        '{"half_widths": [1.0]}',
+        '{"half_widths": [0], "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}',
+        '{"half_widths": 1, "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}',
+    ],
+)
 def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "run-7.json").write_text(text, encoding="utf-8")
     with pytest.raises(LocalFileError, match=r"run-7\.json"):
-        NodeMemory(tmp_path, 7).check_range(Policy(), plan(), 1)
+        NodeMemory(tmp_path, 7).check_range(Policy(), plan())
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "node").write_text("not a folder", encoding="utf-8")
     with pytest.raises(LocalFileError, match=r"run-7\.json"):
-        NodeMemory(tmp_path / "node", 7).note_round(Policy(), plan(), 1, b"1")
+        NodeMemory(tmp_path / "node", 7).note_round(Policy(), plan(), b"model")

@@ -32,14 +32,14 @@ def config_of(**change: Any) -> TrainConfig:
 
 def test_the_noise_is_that_of_the_budget() -> None:
     config = config_of(rounds=20)
-    plan = build_plan(config, 650)
+    plan = build_plan(config, [650])
     assert (plan.clipping_norm, plan.colluders) == (0.5, 1)
     assert plan.min_block_survivors == 12  # nobody is expected to drop out
     assert 7.5 < epsilon(plan, rounds=20, delta=1e-5) <= 8.0
-    fewer = build_plan(config_of(dropout=0.1), 650)
+    fewer = build_plan(config_of(dropout=0.1), [650])
     assert fewer.min_block_survivors < 12
     assert fewer.failure_probability() <= 0.01
-    given = build_plan(config_of(min_block_survivors=9, attackers=2, attack="sign-flip"), 650)
+    given = build_plan(config_of(min_block_survivors=9, attackers=2, attack="sign-flip"), [650])
     assert (given.min_block_survivors, given.honest) == (9, 7)
 
 
@@ -98,7 +98,7 @@ def test_rounds_that_are_done_again_are_charged_again_and_the_run_ends_at_its_bu
 
 def test_the_view_of_the_model_needs_less_noise_and_is_kept_too(tmp_path: Path) -> None:
     blocks: dict[str, Any] = {"classes": (48,), "design": "perfect", "subgroup_size": 8, "min_block_survivors": 12}
-    server, model = (build_plan(config_of(**blocks, view=view, rounds=20), 9000) for view in ("server", "model"))
+    server, model = (build_plan(config_of(**blocks, view=view, rounds=20), [9000]) for view in ("server", "model"))
     assert model.noise_multiplier < server.noise_multiplier
     assert 7.5 < epsilon(NoisyRound.of(model), rounds=20, delta=1e-5, view="model") <= 8.0
     budget = RunBudget(config_of(view="model", rounds=20), tmp_path)
@@ -110,7 +110,7 @@ def test_the_view_of_the_model_needs_less_noise_and_is_kept_too(tmp_path: Path) 
 
 
 def test_a_rule_other_than_the_mean_has_no_epsilon_of_the_model(tmp_path: Path) -> None:
-    spent = RunBudget(config_of(rule="median"), tmp_path).charge(build_plan(config_of(), 650))
+    spent = RunBudget(config_of(rule="median"), tmp_path).charge(build_plan(config_of(), [650]))
     assert spent["epsilon_model"] is None
 
 

@@ -37,6 +37,7 @@ PAGES = (
     ROOT / "docs" / "plans.md",
     ROOT / "docs" / "protocol.md",
     ROOT / "docs" / "training.md",
+    ROOT / "docs" / "concepts" / "ranges.md",
     ROOT / "docs" / "threat-model.md",
     ROOT / "docs" / "how-to" / "privacy.md",
     ROOT / "docs" / "reference" / "configuration.md",
@@ -181,6 +182,14 @@ def privacy() -> str:
             cells.append(f"{sum(accuracy) / len(accuracy):.0%} ({min(accuracy):.0%} to {max(accuracy):.0%}{off})")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def few_levels() -> str:
+    """What few levels cost in accuracy, against plain federated averaging."""
+    import few_levels_table
+
+    made: str = few_levels_table.render(load("few_levels"))
+    return made
 
 
 def load(name: str) -> dict[str, Any]:
@@ -580,6 +589,7 @@ REGIONS = {
     "train": settings_table,
     "privacy": privacy,
     "rotation": rotation,
+    "few_levels": few_levels,
     "reproduction": reproduction,
     "train_reference": reference("train_reference"),
     "plan_reference": reference("plan_reference"),

@@ -167,7 +167,8 @@ def _row(cells: Any) -> tuple[int, ...]:
 
 def three_users() -> WatchedRound:
     """One element of three users in one block: small enough to add up by hand."""
-    plan = Plan.build([3], [4], 1, value_range=1.0, design="secagg", subgroup_size=3, dropout=0.0)
+    options = {"ranges": "single", "rotate": False, "design": "secagg", "dropout": 0.0}
+    plan = Plan.build([3], [4], 1, value_range=1.0, subgroup_size=3, **options)
     return watch_round(plan, np.array([[-0.35], [1.0], [0.4]]))
 
 

@@ -271,6 +271,7 @@ _KINDS = {str: "text", bool: "true or false", int: "integer", float: "number"}
 _PLAIN = {
     "Sequence[int]": "list of integers",
     "Sequence[str]": "list of text",
+    "Sequence[float]": "list of numbers",
     "Sequence[User] | None": "list of integers or text",
     "ValueRange | float | None": "number or two numbers",
     "int | bytes | None": "integer, or bytes in hex",

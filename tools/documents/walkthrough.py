@@ -64,7 +64,7 @@ print(
     f"a block exposes one user        {leak.block:.1e} without least survivors, {leak.with_min_survivors:.0f} with them"
 )
 print(f"a round fails                   {plan.failure_probability():.1e} at {plan.dropout:.0%} dropout")
-print(f"bound on the squared error      {plan.quantization_error():.2f}")
+print(f"bound on the squared error      {plan.error_bound():.2f}")
 
 # %% [markdown]
 # Robustness says how much of the sum of any set of subgroups stays hidden. Count it by hand: in how many segments is
@@ -244,7 +244,7 @@ secure = aggregate(plan, updates, simulate=Simulation(rounding_seed=0))
 clear = aggregate(plan, updates, simulate=Simulation(rounding_seed=0, secure=False))
 distance = float(((secure.vector - updates.mean(axis=0)) ** 2).sum())
 print(f"equal to the round in plaintext: {np.array_equal(secure.vector, clear.vector)}")
-print(f"squared distance to the true mean {distance:.2f}, bound {plan.quantization_error():.2f}")
+print(f"squared distance to the true mean {distance:.2f}, bound {plan.error_bound():.2f}")
 
 # %% [markdown]
 # ## What it costs

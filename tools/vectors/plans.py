@@ -27,8 +27,10 @@ PLAIN: Document = {
     "levels": [3, 16],
     "dimension": 10,
     "value_range": RANGE,
+    "ranges": "single",
     "subgroup_size": 3,
     "min_survivors": 2,
+    "rotate": False,
 }
 SIGNED: Document = {
     "classes": [4, 4],
@@ -43,6 +45,8 @@ SIGNED: Document = {
     "fill_levels": True,
     "metrics": ["loss"],
     "rotate": True,
+    "arrays": [5, 9],
+    "scales": [0.5, 3.0],
 }
 RECIPES: dict[str, Document] = {
     "plain": PLAIN,

@@ -1,53 +1,355 @@
-"""The adaptive value range: it follows a quantile of the updates' sizes, by securely summed counters.
+"""The adaptive range: it follows the size of the updates, by what the server has decoded already.
 
-Every user counts its clipped elements in an auxiliary lane of each segment, summed securely with everything else. The
-fraction of clipped elements says whether the range holds the required quantile, and the range moves a bounded step
-towards it. Per segment the median over the sound blocks is taken, so that malicious users cannot move the range far.
+Two things are public after a round, and nothing else is used: how many elements users clipped, counted in an auxiliary
+lane of each segment and summed with everything else, and the aggregate. The first says how large users' elements are:
+after the rotation they are distributed as a Gaussian, whose tail beyond a known width shows its standard deviation. The
+second says which arrays of the model move more than others: their mean squares, less the known noise of rounding.
+
+`AdaptiveRange` believes in a standard deviation for every array, and settles from them the value range and the scales
+of the next round. What bites, and what is done about it:
+
+- A malicious user counts as clipped what it likes: of a segment's blocks the median counts, of fewer than three the
+  least, and no belief rises or falls by more than 0.5 in its logarithm in a round, or leaves stated bounds.
+- A scale feeds on its own noise where levels are few: the noise is subtracted, and scales follow a power below one of
+  what is left, so that an array of noise alone falls to where it does no harm.
+- A running variance may turn negative by noise: arrays that were positive when the run began stay positive.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from heterosag.aggregation.combine import Combined
-from heterosag.plan import Plan
+from heterosag.aggregation.combine import BlockSum, Combined
+from heterosag.errors import UsageError
+from heterosag.plan import Plan, PlannedBlock
+from heterosag.plan.ranges import THREE_DEVIATIONS, deviations, rounding_noise
 
-__all__ = ["measure_clipping", "follow"]
+__all__ = ["AdaptiveRange", "follow", "measure_clipping", "with_deviations"]
 
-_FASTEST, _SLOWEST = 0.5, -0.1  # how far the range may move in one round, as a logarithm
+LARGEST = 1000.0
+"""The greatest half width, times the scale of any array, that an adaptive range takes by itself."""
+
+_LEAST = 1e-5  # the least one
+_STEP = 0.5  # how far a belief moves in one round at most, as a logarithm
+_UNSEEN = -0.1  # how far it falls at least while nothing is clipped
+_POWER = 0.7  # of an array's size in the aggregate that its scale follows
+_NOISE_LEFT = 0.05  # the least mean square of an array, in parts of the noise: where nothing else shows
+_FIRST_PART = 0.3  # of the model's own size that a first update is believed to have
+_LEAST_PART = 0.1  # of the whole model's root mean square that an array is taken for at least
+_KEPT = 0.25  # of an element of a positive array that a round leaves at least
+_THREE = deviations(THREE_DEVIATIONS)
+
+Vector = npt.NDArray[np.floating[Any]]
+
+
+class AdaptiveRange:
+    """The value range and the scales of a run's rounds, which follow its updates.
+
+    Args:
+        deviations: The standard deviation that is believed of a user's elements, of each array.
+        arrays: Elements of each array, in order (default: all are one array).
+        positive: Which arrays stay positive (default: none).
+        largest: The greatest half width, times the scale of any array.
+
+    Raises:
+        UsageError: The numbers do not fit each other.
+
+    Guarantees: from one round to the next no array's range changes by more than a factor of e^0.5, and none leaves its
+    bounds, whatever the sums of a round are.
+
+    Example:
+        >>> import numpy as np
+        >>> from heterosag import Plan, Simulation, aggregate
+        >>> from heterosag.aggregation.clipping import AdaptiveRange
+        >>> model = np.concatenate([np.full(900, 0.1), np.full(100, 2.0)])
+        >>> follows = AdaptiveRange.start(model, arrays=[900, 100])
+        >>> plan = Plan.build([12], [4], 1000, value_range=1.0, arrays=[900, 100])
+        >>> rng = np.random.default_rng(0)
+        >>> for number in range(8):
+        ...     settled = follows.settle(plan)
+        ...     updates = rng.normal(0, 0.01, (12, 1000)) + rng.normal(0, 0.01, 1000)
+        ...     result = aggregate(settled, updates, simulate=Simulation(secure=False, rounding_seed=number))
+        ...     follows.follow(settled, result.combined)
+        >>> bool(np.all(abs(np.log(np.array(follows.settle(plan).half_widths) / 0.042)) < 0.4))
+        True
+    """
+
+    def __init__(
+        self,
+        deviations: Sequence[float],
+        arrays: Sequence[int] = (),
+        *,
+        positive: Sequence[bool] = (),
+        largest: float = LARGEST,
+    ) -> None:
+        if len(deviations) != max(len(arrays), 1) or len(positive) not in (0, len(deviations)):
+            raise UsageError(f"{len(arrays)} arrays have as many deviations, not {len(deviations)}")
+        if not all(math.isfinite(deviation) and deviation > 0 for deviation in deviations) or not largest > _LEAST:
+            raise UsageError(f"deviations are finite and above 0, the largest half width is above {_LEAST:g}")
+        self.arrays = tuple(arrays)
+        self.largest = largest
+        self._positive = tuple(positive) or (False,) * len(deviations)
+        self._believed = self._bound(np.array(deviations, dtype=np.float64))
+
+    @classmethod
+    def start(
+        cls,
+        model: Vector,
+        arrays: Sequence[int] = (),
+        *,
+        half_widths: Sequence[float] | None = None,
+        largest: float = LARGEST,
+    ) -> AdaptiveRange:
+        """What to believe before the first round, from the public model alone.
+
+        Args:
+            model: The model that the first round starts from, as one vector.
+            arrays: Elements of each of its arrays.
+            half_widths: Three standard deviations of each array's updates, where they are known (default: from the
+                model).
+            largest: As in `AdaptiveRange`.
+
+        Returns:
+            A range whose first updates are a part of the model's own size, array by array. Arrays of zeros say
+            nothing of themselves and are taken for the largest.
+
+        Raises:
+            UsageError: The arrays are not those of the model, or it is not finite.
+        """
+        sizes = list(arrays) or [model.size]
+        if sum(sizes) != model.size:
+            raise UsageError(f"arrays of {sum(sizes)} elements, the model has {model.size}")
+        parts = [model[begin:end].astype(np.float64) for begin, end in pairwise(accumulate(sizes, initial=0))]
+        positive = [bool(np.all(part > 0)) for part in parts]
+        if half_widths is not None:
+            return cls([half / _THREE for half in half_widths], arrays, positive=positive, largest=largest)
+        roots = np.array([math.sqrt(np.mean(part**2)) for part in parts])
+        whole = math.sqrt(np.average(roots**2, weights=sizes))
+        if not math.isfinite(whole):
+            raise UsageError("the model is not finite")
+        taken = (
+            np.where(roots > 0, np.maximum(roots, _LEAST_PART * whole), roots.max()) if whole else np.ones(len(sizes))
+        )
+        logs = np.log(taken)
+        pulled = _POWER * logs + (1 - _POWER) * np.average(logs, weights=sizes)
+        first = _FIRST_PART * np.exp(pulled)
+        return cls(first.tolist(), arrays, positive=positive, largest=largest)
+
+    def settle(self, plan: Plan) -> Plan:
+        """A plan with the range and the scales of the next round.
+
+        Args:
+            plan: A plan of the same arrays, with any range.
+
+        Returns:
+            The plan, settled.
+
+        Raises:
+            UsageError: The plan's arrays are others.
+        """
+        if plan.arrays != self.arrays:
+            raise UsageError(
+                f"the plan has {len(plan.arrays)} arrays, or others than the {len(self.arrays)} known here"
+            )
+        return with_deviations(plan, self._believed.tolist())
+
+    def follow(self, plan: Plan, combined: Combined) -> None:
+        """Learn from a round that ended well.
+
+        Args:
+            plan: The plan of the round, as `settle` gave it.
+            combined: What was decoded.
+        """
+        grown = _growth(plan, combined)
+        moves = np.full(len(self._believed), max(-_STEP, min(_STEP, grown)))
+        if len(self.arrays) > 1:
+            moves += self._relative_moves(plan, combined, grown)
+        self._believed = self._bound(self._believed * np.exp(np.clip(moves, -_STEP, _STEP)))
+
+    def hold_positive(self, before: Vector, after: Vector) -> int:
+        """Keep the arrays positive that were so when the run began.
+
+        Args:
+            before: The model before a round.
+            after: The model after it, changed in place: no element of such an array falls below a quarter of what it
+                was.
+
+        Returns:
+            How many elements were held.
+        """
+        held = 0
+        sizes = self.arrays or (after.size,)
+        for (begin, end), positive in zip(pairwise(accumulate(sizes, initial=0)), self._positive, strict=True):
+            if positive:
+                least = _KEPT * before[begin:end]
+                held += int(np.count_nonzero(after[begin:end] < least))
+                np.maximum(after[begin:end], least, out=after[begin:end], casting="same_kind")
+        return held
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run that goes on later needs, in JSON types."""
+        return {
+            "deviations": self._believed.tolist(),
+            "arrays": list(self.arrays),
+            "positive": list(self._positive),
+            "largest": self.largest,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> AdaptiveRange:
+        """The inverse of `state_dict`.
+
+        Args:
+            state: What that gave.
+
+        Returns:
+            A range that goes on as the other would have.
+
+        Raises:
+            UsageError: This is not such a state.
+        """
+        try:
+            return cls(
+                [float(deviation) for deviation in state["deviations"]],
+                [int(size) for size in state["arrays"]],
+                positive=[bool(positive) for positive in state["positive"]],
+                largest=float(state["largest"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"this is not the state of an adaptive range: {error}") from None
+
+    def _bound(self, believed: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.clip(believed, _LEAST / _THREE, self.largest / _THREE)
+
+    def _relative_moves(self, plan: Plan, combined: Combined, grown: float) -> npt.NDArray[np.float64]:
+        """How the arrays move against each other, as logarithms, such that all together stay as large."""
+        squares = self._mean_squares(plan, combined, grown)
+        logs = np.log(self._believed)
+        wanted = _POWER * (logs + np.log(squares) / 2)
+        sizes = np.array(self.arrays)
+        moves: npt.NDArray[np.float64] = wanted - logs - np.average(wanted - logs, weights=sizes)
+        before, after = np.average(squares, weights=sizes), np.average(squares * np.exp(-2 * moves), weights=sizes)
+        return moves + math.log(after / before) / 2
+
+    def _mean_squares(self, plan: Plan, combined: Combined, grown: float) -> npt.NDArray[np.float64]:
+        """The mean square of the aggregate's elements in each array, the noise of rounding subtracted, in units of what
+        was believed of it."""
+        noises = [
+            _noise(planned.blocks, found, grown) for planned, found in zip(plan.segments, combined.blocks, strict=True)
+        ]
+        sound = [block for found in combined.blocks for block in found if block.fault is None]
+        weighted = sum(block.weight for block in sound) / (sum(block.survivors for block in sound) * plan.max_weight)
+        found, ends, segment = [], list(accumulate(self.arrays, initial=0)), 0
+        for (begin, end), believed in zip(pairwise(ends), self._believed, strict=True):
+            square = float(np.mean((combined.vector[begin:end] * (weighted / believed)) ** 2))
+            noise, at = 0.0, begin
+            while at < end:
+                while plan.segments[segment].stop <= at:
+                    segment += 1
+                upto = min(end, plan.segments[segment].stop)
+                noise += noises[segment] * (upto - at) / (end - begin)
+                at = upto
+            found.append(max(square - noise, _NOISE_LEFT * noise, 1e-30))
+        return np.array(found)
+
+
+def with_deviations(plan: Plan, deviations: Sequence[float]) -> Plan:
+    """A plan whose range and scales are those of updates with these standard deviations.
+
+    Args:
+        plan: The plan.
+        deviations: One for each of its arrays, or one for all.
+
+    Returns:
+        The plan, settled.
+    """
+    common = math.exp(np.average(np.log(deviations), weights=plan.arrays or None))
+    scales = [deviation / common for deviation in deviations] if plan.arrays else []
+    return plan.with_value_range(_THREE * common, scales)
+
+
+def _noise(planned: Sequence[PlannedBlock], found: Sequence[BlockSum], grown: float) -> float:
+    """The variance that rounding adds to an element of a segment's mean, in units of the deviation believed."""
+    known = {block.subgroups: block for block in planned}
+    sound = [(known[block.subgroups], block.survivors) for block in found if block.fault is None]
+    users = sum(survivors for _, survivors in sound)
+    actual = math.exp(max(-2.0, min(2.0, grown)))
+    total = sum(survivors * rounding_noise(block.level, block.width, actual) for block, survivors in sound)
+    return total / max(users, 1) ** 2
+
+
+def _growth(plan: Plan, combined: Combined) -> float:
+    """By how much users' elements are larger than was believed, as a logarithm."""
+    ratios, sizes = [], []
+    for segment, found in zip(plan.segments, combined.blocks, strict=True):
+        widths = {block.subgroups: deviations(block.width) for block in segment.blocks}
+        logs = [
+            _grown(widths[block.subgroups], block.clipped, block.survivors * segment.size)
+            for block in found
+            if block.fault is None
+        ]
+        if logs:
+            ratios.append(_middle(logs))
+            sizes.append(segment.size)
+    return float(np.average(ratios, weights=sizes)) if ratios else 0.0
+
+
+def _grown(width: float, clipped: int, elements: int) -> float:
+    """How much larger than 1 the deviation is of elements of which so many lie beyond a width, as a logarithm.
+
+    A Gaussian of deviation 1 has that tail beyond some other width: their quotient. Where nothing is clipped it is
+    smaller, by as much as that shows, or a little.
+    """
+    fraction = min(max(clipped, 0.5) / elements, 0.999)
+    found = math.log(width / -NormalDist().inv_cdf(fraction / 2))
+    return found if clipped else min(found, _UNSEEN)
+
+
+def _middle(values: Sequence[float]) -> float:
+    """What a segment's blocks say, robustly: the median, of fewer than three the least."""
+    return float(np.median(values)) if len(values) >= 3 else min(values)
 
 
 def measure_clipping(plan: Plan, combined: Combined) -> float:
-    """The fraction of elements that users clipped in a round.
+    """The fraction of elements that users clipped in a round, robustly: no malicious minority of blocks raises it.
 
     Args:
         plan: The plan of the round.
         combined: What it gave.
 
     Returns:
-        A number from 0 to 1: of each segment the median over its sound blocks, and of these the mean.
+        A number from 0 to 1: of each segment the median over its sound blocks, of fewer than three the least, and of
+        these the mean.
     """
     fractions = []
     for segment, blocks in zip(plan.segments, combined.blocks, strict=True):
         sound = [block.clipped / (block.survivors * segment.size) for block in blocks if block.fault is None]
         if sound:
-            fractions.append(float(np.median(sound)))
+            fractions.append(_middle(sound))
     return float(np.mean(fractions)) if fractions else 0.0
 
 
-def follow(half_width: float, clipped: float, quantile: float) -> float:
-    """The next half width: the range moves until the fraction of clipped elements is 1 - quantile.
+def follow(half_width: float, clipped: float, quantile: float, *, largest: float = LARGEST) -> float:
+    """The rule of 0.1.0: a single range moves until the fraction of clipped elements is 1 - quantile, at any levels.
+
+    It diverges where levels are few; for comparison.
 
     Args:
         half_width: That of the round.
         clipped: The fraction that was clipped in it.
         quantile: The fraction of elements that the range is to hold.
+        largest: The greatest half width.
 
     Returns:
-        Half widths move by a bounded step a round.
+        The next half width. It moves by a bounded step a round.
     """
     target = 1 - quantile
     step = 0.25 * math.log((clipped + 0.1 * target) / target)
-    return half_width * math.exp(min(_FASTEST, max(_SLOWEST, step)))
+    return min(largest, half_width * math.exp(min(_STEP, max(-0.1, step))))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from heterosag.aggregation.rules import Rule
 from heterosag.errors import FaultyBlockError
 from heterosag.plan import Plan, User
-from heterosag.protocol.encoding import decode, decode_metric
+from heterosag.protocol.encoding import decode_blocks, decode_metric
 from heterosag.protocol.server import Decoded, DecodedBlock
 from heterosag.vector.ring import Lanes
 
@@ -152,11 +152,11 @@ def decode_segment(
     planned = {block.subgroups: block for block in plan.segments[index].blocks}
     sound = [block for block in blocks[index] if block.fault is None or rule.takes_faulty]
     weights = [_weight(plan, block) for block in sound]
-    means = [
-        decode(plan, planned[block.subgroups], block.sums, block.survivors, weight, segment=index)
+    sums = [
+        (planned[block.subgroups], block.sums, block.survivors, weight)
         for block, weight in zip(sound, weights, strict=True)
     ]
-    return means, weights
+    return list(decode_blocks(plan, index, sums)) if sums else [], weights
 
 
 def _weight(plan: Plan, block: BlockSum) -> int:

@@ -32,7 +32,7 @@ from heterosag.protocol.transitions import Phase
 
 __all__ = ["Epochs", "commonest"]
 
-_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range"}
+_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range", "arrays", "scales"}
 _SHAPE = ("classes", "levels", "dimension", "users", "design", "subgroup_size")
 _MOST_PLANS = 32  # kept for nodes that come back: under sampling nearly every round has other nodes
 _MOST_ENROLMENTS = 3  # tries, each without those who were silent in the one before
@@ -72,6 +72,7 @@ class Epochs:
         weighted_by: str,
         directory: Mapping[User, bytes] | None,
         assignment: AssignmentName,
+        scaled: bool,
         privacy: Privacy | None = None,
     ) -> None:
         if not isinstance(levels, Sequence):
@@ -96,7 +97,8 @@ class Epochs:
         self._directory = directory
         self._privacy = privacy
         self._enrols = directory is not None and assignment == "enrolled"
-        self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
+        self._scaled = scaled
+        self._plans: dict[tuple[tuple[str, ...], tuple[int, ...]], Plan] = {}
         self._reveals: dict[bytes, bytes] = {}
         self.classes: dict[int, int] = {}
         self.faulty: set[int] = set()
@@ -124,10 +126,13 @@ class Epochs:
             except WireError as error:
                 work.lose(node, HELLO, str(error))
 
-    def plan_for(self, work: Work, dimension: int, carry: Carry) -> Plan:
-        """The plan given, or one for these nodes: kept while nodes and model stay the same, made anew otherwise."""
+    def plan_for(self, work: Work, arrays: tuple[int, ...], carry: Carry) -> Plan:
+        """The plan given, or one for these nodes: kept while nodes and model stay the same, made anew otherwise.
+
+        The model is told by the elements of its arrays.
+        """
         if self._given is not None:
-            return self._check_given(self._given, work, dimension)
+            return self._check_given(self._given, work, sum(arrays))
         members: list[list[str]] = [[] for _ in self._levels]
         for node in sorted(work.messages):
             if node in self.faulty:
@@ -141,22 +146,22 @@ class Epochs:
         users = tuple(user for group in members for user in group)
         if not users:
             raise PlanError("classes", f"no node can take part: {commonest(work.lost)}")
-        if (users, dimension) not in self._plans:
+        if (users, arrays) not in self._plans:
             if self._plans:
                 log(INFO, "the nodes changed: a new plan, and so a new epoch, for %d nodes", len(users))
             try:
-                plan = self._build(members, users, dimension)
+                plan = self._build(members, users, arrays)
             except PlanError as error:
                 raise _explain_few(len(users), error) from None
             if self._enrols and (plan.has_several_blocks or not plan.sharing.complete):
                 plan = self._enrol(work, plan, carry)
             for note in plan.notes:
                 log(INFO, "\tplan: %s", note)
-            self._plans[users, dimension] = plan
+            self._plans[users, arrays] = plan
             if len(self._plans) > _MOST_PLANS:
                 oldest = self._plans.pop(next(iter(self._plans)))
                 self._reveals.pop(oldest.frame, None)
-        return self._plans[users, dimension]
+        return self._plans[users, arrays]
 
     def keeps(self, frame: bytes) -> bool:
         """Whether a plan of this frame is in use; one that is not will not come again."""
@@ -169,13 +174,13 @@ class Epochs:
         if self._enrols:
             return []
         return [
-            KeptPlan(users=list(users), dimension=dimension, plan=plan.encode())
-            for (users, dimension), plan in self._plans.items()
+            KeptPlan(users=list(users), arrays=list(arrays), plan=plan.encode())
+            for (users, arrays), plan in self._plans.items()
         ]
 
     @kept_plans.setter
     def kept_plans(self, kept: Sequence[KeptPlan]) -> None:
-        self._plans = {(tuple(one.users), one.dimension): Plan.decode(one.plan) for one in kept if not self._enrols}
+        self._plans = {(tuple(one.users), tuple(one.arrays)): Plan.decode(one.plan) for one in kept if not self._enrols}
 
     def named_classes(self, plan: Plan) -> list[int]:
         """The classes in a plan, as nodes name them, the slowest of those merged; none where nobody was asked."""
@@ -198,8 +203,9 @@ class Epochs:
             raise PlanError("dimension", f"the plan given has {given.dimension}, the model {dimension} elements")
         return given
 
-    def _build(self, members: Sequence[Sequence[str]], users: Sequence[str], dimension: int) -> Plan:
+    def _build(self, members: Sequence[Sequence[str]], users: Sequence[str], arrays: tuple[int, ...]) -> Plan:
         options: dict[str, Any] = {
+            "arrays": arrays if self._scaled else (),
             "max_weight": self._max_weight,
             "metrics": SLOTS if len(users) <= MOST_USERS_WITH_METRICS else (),
             "assignment_seed": None if self._enrols else token_bytes(16),
@@ -207,7 +213,7 @@ class Epochs:
         }
         if self._privacy is not None:
             options |= {"max_weight": 1, "metrics": ()}
-        choice = choose(members, self._levels, dimension, robust=self._robust, options=options)
+        choice = choose(members, self._levels, sum(arrays), robust=self._robust, options=options)
         for note in choice.notes:
             log(INFO, "\tplan: %s", note)
         if self._privacy is None:

@@ -145,8 +145,8 @@ class Exchange:
     ) -> _Trip:
         """Send what the pipeline has for each node, and collect the replies."""
         phase, parts = self._pipeline.phase, self._pipeline.send()
-        opening = {"plan": plan.with_value_range(1.0).encode(), "session": self._pipeline.session, **terms}
-        mask = {"range": list(plan.value_range), "model": model}
+        opening = {"plan": plan.with_value_range(1.0, scales=()).encode(), "session": self._pipeline.session, **terms}
+        mask = {"range": list(plan.value_range), "scales": list(plan.scales), "model": model}
         reveals = self._epochs.reveals_of(plan)
         fields: dict[int, dict[str, Any]] = {}
         asked: set[int] = set()

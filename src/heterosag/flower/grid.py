@@ -22,7 +22,6 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from heterosag.aggregation.clipping import follow, measure_clipping
 from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import find_rule
 from heterosag.choices import AssignmentName, RuleName
@@ -40,6 +39,7 @@ from heterosag.flower.messages import (
 )
 from heterosag.flower.options import check_options
 from heterosag.flower.privacy import GridBudget, Privacy
+from heterosag.flower.ranges import Ranges
 from heterosag.flower.reports import common_names
 from heterosag.flower.resuming import GridState
 from heterosag.flower.rounds import TOO_LATE, Round, Work
@@ -50,11 +50,10 @@ from heterosag.plan import Plan, User
 from heterosag.protocol import Decoded
 from heterosag.protocol.transitions import Phase
 from heterosag.vector.arrays import Layout
-from heterosag.vector.quantize import ValueRange, check_range
+from heterosag.vector.quantize import ValueRange
 
 __all__ = ["Round", "SecureGrid"]
 
-_FIRST_RANGE = 0.1
 _USUAL_WEIGHT = "num-examples"
 _UNWEIGHTED = (
     "nodes count alike, whatever their number of examples, by which plain Flower weights them: for weights give "
@@ -73,10 +72,9 @@ class SecureGrid(Grid):
         levels: One quantizer level for each class, slowest first.
         rate_limits: The rates in Mb/s between the classes, for nodes that name a rate.
         rule: How block means are combined (mean, median, trimmed_mean).
-        value_range: The (first) range of an update's elements: a half width, or a pair (default: the plan's, or an
-            automatic start).
-        adapt_range: Whether the range then follows the updates.
-        quantile: The fraction of elements that it should hold if it does.
+        value_range: The (first) range, three standard deviations of an update's elements: a half width, or a pair
+            (default: the plan's, or from the model).
+        adapt_range: Whether the range, and the scale of each array, then follow the updates.
         max_weight: Largest weight of a node; 1 means unweighted (default: unweighted, with a warning). Weights cost no
             bits; a node above it is capped, and says so in its own log.
         weight_unit: Examples that make a weight of one.
@@ -114,7 +112,6 @@ class SecureGrid(Grid):
         rule: RuleName = "mean",
         value_range: ValueRange | float | None = None,
         adapt_range: bool = True,
-        quantile: float = 0.999,
         max_weight: int | None = None,
         weight_unit: int = 1,
         weighted_by: str | None = None,
@@ -135,7 +132,6 @@ class SecureGrid(Grid):
             max_weight=1 if max_weight is None else max_weight,
             weight_unit=weight_unit,
             weighted_by=_USUAL_WEIGHT if weighted_by is None else weighted_by,
-            quantile=quantile,
             metrics=metrics,
             directory=directory,
             assignment=assignment,
@@ -151,12 +147,7 @@ class SecureGrid(Grid):
         if privacy is not None:
             _check_private(plan, value_range, metrics, max_weight)
             value_range, adapt_range = privacy.clipping_norm, False
-        if value_range is None:
-            value_range = _FIRST_RANGE if plan is None else max(map(abs, plan.value_range))
-        try:
-            self._fixed = check_range(value_range)
-        except UsageError as error:
-            raise PlanError("value_range", str(error)) from None
+        self._ranges = Ranges(value_range, adapts=adapt_range, given=plan)
         if plan is not None and plan.noise_multiplier:
             raise PlanError("noise_multiplier", "the grid plans noise itself: give privacy=Privacy(...) and no plan")
         if plan is not None and metrics:
@@ -174,6 +165,7 @@ class SecureGrid(Grid):
             weighted_by=weighted_by,
             directory=known,
             assignment=assignment,
+            scaled=adapt_range,
             privacy=privacy,
         )
         mean, signs = rule == "mean", directory is not None
@@ -192,8 +184,6 @@ class SecureGrid(Grid):
         self._class_count = None if plan is not None or len(levels) == 1 else len(levels)
         self._rule = find_rule(rule)
         self._recorder = None if record is None else Recorder(Path(record), rule, weighted_by)
-        self._half_width = max(map(abs, self._fixed))
-        self._quantile = quantile if adapt_range else None
         self._weighted_by = weighted_by
         self._weight_unit = weight_unit
         self._failures = Failures(stop_after)
@@ -351,7 +341,7 @@ class SecureGrid(Grid):
             and, under `privacy`, the charges so far. Plans that nodes drew together are drawn anew.
         """
         return GridState(
-            half_width=self._half_width,
+            range=self._ranges.state_dict(),
             faulty=sorted(map(str, self._epochs.faulty)),
             withheld=sorted(map(str, self._epochs.withheld)),
             plans=self._epochs.kept_plans,
@@ -376,7 +366,7 @@ class SecureGrid(Grid):
         self._epochs.kept_plans = found.plans
         if self._budget is not None and found.budget is not None:
             self._budget.load_state_dict(found.budget)
-        self._half_width = found.half_width
+        self._ranges.load_state_dict(found.range)
         self._epochs.faulty = {int(node) for node in found.faulty}
         self._epochs.withheld = {int(node) for node in found.withheld}
         self._exchange.ledgers = found.ledgers
@@ -415,7 +405,8 @@ class SecureGrid(Grid):
             return self._trips.carry(work, stage, fields, timeout)
 
         self._epochs.ask_classes(work, carry)
-        plan = self._epochs.plan_for(work, layout.dimension, carry).with_value_range(self._span())
+        before = layout.flatten(arrays).astype(np.float64)
+        plan = self._ranges.settle(self._epochs.plan_for(work, layout.sizes, carry), before)
         if not plan.metrics and self._budget is None and not self._no_metrics_logged:
             log(
                 WARNING,
@@ -431,9 +422,7 @@ class SecureGrid(Grid):
         self._leave_out(work, decoded)
         combined = combine(plan, decoded, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
-        if self._quantile is not None:
-            self._half_width = follow(self._half_width, measure_clipping(plan, combined), self._quantile)
-        vector = layout.flatten(arrays).astype(np.float64) + combined.vector
+        vector = self._ranges.follow(plan, combined, before)
         weight = min(_sound_weight(segment) for segment in combined.blocks)
         model = to_record(layout.restore(vector, round_integers=True))
         return RecordDict({name: model, "metrics": self._metrics_of(work, plan, weight, combined)}), combined
@@ -444,9 +433,6 @@ class SecureGrid(Grid):
         self._epochs.faulty |= set(work.faulty)
         for node in work.faulty:
             log(WARNING, "\t> node %d dealt false shares: it is left out of the rounds after this one", node)
-
-    def _span(self) -> ValueRange:
-        return self._fixed if self._quantile is None else (-self._half_width, self._half_width)
 
     def _metrics_of(self, work: Work, plan: Plan, weight: int, combined: Combined) -> MetricRecord:
         """What the strategy learns beside the model: the sum of weights, and the means of metrics."""

@@ -414,7 +414,7 @@ class _Trip:
                 "the model, its configuration, the run's configuration, the message's type or its group is not what "
                 "the server says everybody sees"
             )
-        plan = self._settle(client, part.number, values(record, "range", float, sender="server"), model, evaluating)
+        plan = self._settle(client, part.number, record, model, evaluating)
         if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
             return client.mask(part.message, np.zeros(client.plan.dimension))
         memory, policy = self.node.kept.memory(self.context), self.node.policy
@@ -422,19 +422,20 @@ class _Trip:
         if evaluating:
             memory.check_evaluation()
         else:
-            memory.check_range(policy, plan, part.number)
+            memory.check_range(policy, plan)
             memory.check_model(policy, trained)
         masked = self._call_and_mask(client, part.message, evaluating)
         if evaluating:  # noted when there is a vector, before it is given out: one that is refused moves no range
             memory.note_evaluation()
         else:
-            memory.note_round(policy, plan, part.number, trained)
+            memory.note_round(policy, plan, trained)
         return masked
 
-    def _settle(self, client: Client, number: int, span: Sequence[float], model: bytes, evaluating: bool) -> Plan:
-        if len(span) != 2:
+    def _settle(self, client: Client, number: int, record: Mapping[str, Any], model: bytes, evaluating: bool) -> Plan:
+        ends, scales = (values(record, name, float, sender="server") for name in ("range", "scales"))
+        if len(ends) != 2:
             raise WireError("a value range has two ends", sender="server")
-        plan = self.plan.with_value_range((span[0], span[1]))
+        plan = self.plan.with_value_range((ends[0], ends[1]), scales)
         session = value(self.kept, "session", bytes, sender="server")
         client.settle(plan, RoundId(session=session, number=number, model=model, metrics_only=evaluating))
         return plan

@@ -23,7 +23,6 @@ def check_options(
     max_weight: Any,
     weight_unit: Any,
     weighted_by: Any,
-    quantile: Any,
     metrics: Any,
     directory: Mapping[Any, Any] | None,
     assignment: Any,
@@ -41,8 +40,6 @@ def check_options(
     ):  # fmt: skip
         if not _is_whole(value, least):
             raise PlanError(name, f"is an integer from {least} on, not {value!r}")
-    if not isinstance(quantile, int | float) or not 0 < quantile < 1:
-        raise PlanError("value_range", f"quantile is a fraction between 0 and 1, not {quantile!r}")
     if not isinstance(weighted_by, str) or not weighted_by:
         raise PlanError("weighted_by", f"is the name of a metric, not {weighted_by!r}")
     if isinstance(metrics, str) or not all(isinstance(name, str) for name in metrics):

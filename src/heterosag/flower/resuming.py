@@ -15,10 +15,10 @@ _NodeId = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
 
 
 class KeptPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A plan in use, for these users and a model of this dimension."""
+    """A plan in use, for these users and a model of so many elements in each array."""
 
     users: list[str]
-    dimension: int
+    arrays: list[int]
     plan: bytes
 
 
@@ -26,7 +26,7 @@ class GridState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The state; node ids are text, ledgers are survivor sets by the hex name of their epoch."""
 
     version: Annotated[int, msgspec.Meta(ge=_VERSION, le=_VERSION)] = _VERSION
-    half_width: Annotated[float, msgspec.Meta(gt=0)]
+    range: dict[str, Any] | None
     faulty: list[_NodeId]
     withheld: list[_NodeId]
     plans: list[KeptPlan]

@@ -9,8 +9,9 @@ import operator
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
+from heterosag.choices import RangesName
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import sharing as sharing_graph
@@ -33,6 +34,9 @@ MOST_USERS_WITH_METRICS = 2**14
 
 MOST_USERS = 2**20 - 2
 """A share is taken at a roster index + 1, below 2^20."""
+
+LEAST_SCALE = 2.0**-64
+"""Least scale of an array; the greatest is its inverse."""
 
 _COMPLETE_UP_TO = 256  # users; beyond, shares go to neighbours only
 _LONGEST_NAME = 256
@@ -124,6 +128,43 @@ def check_numbers(
     if max_weight > 1 and not checked[0] <= 0 <= checked[1]:
         raise PlanError("value_range", f"must contain zero where weights are in use, which {checked} does not")
     return checked
+
+
+def check_ranges(ranges: Any, value_range: ValueRange) -> RangesName:
+    """Whether blocks have ranges of their own, which then contain zero."""
+    if ranges not in get_args(RangesName):
+        raise PlanError("ranges", f"must be one of {', '.join(get_args(RangesName))}, not {ranges!r}")
+    if ranges != "single" and not value_range[0] <= 0 <= value_range[1]:
+        raise PlanError(
+            "value_range",
+            f"must contain zero, which {value_range} does not, where every level has a range of its own: use "
+            "ranges='single'",
+        )
+    chosen: RangesName = ranges
+    return chosen
+
+
+def check_scales(
+    arrays: Any, scales: Any, dimension: int, *, noise: float = 0.0
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The elements of each array of an update, and the public scale of each; both empty where there is none."""
+    if noise and (arrays or scales):
+        raise PlanError("arrays", "have no scales under noise, which is that of the clipping norm for all")
+    for name, given in (("arrays", arrays), ("scales", scales)):
+        if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+            raise PlanError(name, f"must be a list with one number an array, not {given!r}")
+    sizes = tuple(_whole(f"arrays[{index}]", size, 1) for index, size in enumerate(arrays))
+    if sizes and sum(sizes) != dimension:
+        raise PlanError("arrays", f"have {sum(sizes)} elements together, the update has {dimension}")
+    if len(scales) not in (0, len(sizes)):
+        raise PlanError("scales", f"{len(sizes)} arrays need {len(sizes)} scales, not {len(scales)}")
+    found = []
+    for index, scale in enumerate(scales):
+        number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+        if not number or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
+            raise PlanError(f"scales[{index}]", f"lies between {LEAST_SCALE:g} and {1 / LEAST_SCALE:g}, not {scale!r}")
+        found.append(float(scale))
+    return sizes, tuple(found)
 
 
 def seed_bytes(seed: Any) -> bytes | None:

@@ -43,6 +43,9 @@ ARGUMENTS = (
     "fill_levels",
     "metrics",
     "rotate",
+    "ranges",
+    "arrays",
+    "scales",
 )
 
 _NOISE = ("noise_multiplier", "honest")
@@ -51,7 +54,7 @@ _NOISE = ("noise_multiplier", "honest")
 _Structure = tuple[
     list[int | str],
     list[tuple[int, list[int]]],
-    list[tuple[int, list[tuple[list[int], int, int]]]],
+    list[tuple[int, list[tuple[list[int], int, int, int]]]],
     list[str],
     tuple[int, int, list[int]],
     int,
@@ -81,6 +84,9 @@ def arguments_of(plan: Plan) -> dict[str, Any]:
         "fill_levels": plan.fill_levels,
         "metrics": list(plan.metrics),
         "rotate": plan.rotate,
+        "ranges": plan.ranges,
+        "arrays": list(plan.arrays),
+        "scales": list(plan.scales),
         **_noise_of(plan),
     }
 
@@ -98,25 +104,27 @@ def _noise_of(plan: Plan) -> dict[str, Any]:
 
 
 def encode_frame(plan: Plan) -> bytes:
-    """The canonical encoding of the plan with the range (-1, 1): all of it that stays from round to round."""
-    return encode(plan, value_range=(-1.0, 1.0))
+    """The canonical encoding with the range (-1, 1) and without scales: all of it that stays from round to round."""
+    return _encode(plan, arguments_of(plan) | {"value_range": [-1.0, 1.0], "scales": []})
 
 
-def encode(plan: Plan, *, value_range: tuple[float, float] | None = None) -> bytes:
+def encode(plan: Plan) -> bytes:
     """The canonical encoding: version, arguments and the whole structure as one MessagePack array."""
+    return _encode(plan, arguments_of(plan) | {"value_range": list(plan.value_range)})
+
+
+def _encode(plan: Plan, arguments: dict[str, Any]) -> bytes:
     structure = [
         list(plan.users),
         [[subgroup.user_class, list(subgroup.members)] for subgroup in plan.subgroups],
         [
-            [segment.stop, [[list(block.subgroups), block.level, block.bits] for block in segment.blocks]]
+            [segment.stop, [[list(block.subgroups), block.level, block.bits, block.width] for block in segment.blocks]]
             for segment in plan.segments
         ],
         list(plan.lanes),
         [plan.sharing.neighbours, plan.sharing.threshold, list(plan.sharing.order)],
         plan.agree_quorum,
     ]
-    arguments = arguments_of(plan)
-    arguments["value_range"] = list(plan.value_range if value_range is None else value_range)
     names = (*ARGUMENTS, *_NOISE) if plan.noise_multiplier else ARGUMENTS
     return msgspec.msgpack.encode([PLAN_VERSION, [arguments[name] for name in names], structure])
 

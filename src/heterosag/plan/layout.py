@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from heterosag.choices import RangesName
 from heterosag.errors import PlanError
 from heterosag.plan.assignment import Subgroup, split_evenly
 from heterosag.plan.design import Design
+from heterosag.plan.ranges import THREE_DEVIATIONS, best_width, block_range
 from heterosag.vector import ring
 from heterosag.vector.quantize import MAX_LEVEL, ValueRange
 
@@ -16,19 +18,22 @@ __all__ = ["Cell", "PlannedBlock", "PlannedSegment", "check_width", "cut"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBlock:
-    """The subgroups that code one segment together, at which level and in which ring.
+    """The subgroups that code one segment together, at which level, in which ring and in a range how wide.
 
     Args:
         subgroups: Their indices.
         users: How many users they have together.
         level: The quantizer level of the slowest class among them.
         bits: The width of the ring in which their values are summed.
+        width: That of their range, in 64ths of a standard deviation, of which the plan's value range has three on
+            either side.
     """
 
     subgroups: tuple[int, ...]
     users: int
     level: int
     bits: int
+    width: int = THREE_DEVIATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,41 +94,44 @@ def cut(
     dimension: int,
     value_range: ValueRange,
     fill_levels: bool,
+    ranges: RangesName,
 ) -> tuple[PlannedSegment, ...]:
-    """The segments' slices, and every block's level and ring width."""
+    """The segments' slices, and every block's level, ring and range."""
     if len(design.segments) > dimension:
         raise PlanError(
             "dimension",
             f"{dimension} elements cannot be cut into the {len(design.segments)} segments that {len(subgroups)} "
             "subgroups need: raise subgroup_size so that there are fewer subgroups",
         )
+    everybody = sum(len(subgroup.members) for subgroup in subgroups)
+
+    def plan_block(block: tuple[int, ...]) -> PlannedBlock:
+        users = sum(len(subgroups[g].members) for g in block)
+        level = min(levels[subgroups[g].user_class] for g in block)
+        bits = ring.width(users, level)
+        if fill_levels:
+            level = min(MAX_LEVEL, ((1 << bits) - 1) // users + 1)
+        width = THREE_DEVIATIONS if ranges == "single" else best_width(level, everybody)
+        planned = PlannedBlock(subgroups=block, users=users, level=level, bits=bits, width=width)
+        check_width(value_range, planned)
+        return planned
+
     segments = []
     start = 0
     for blocks, size in zip(design.segments, split_evenly(dimension, len(design.segments)), strict=True):
-        planned = tuple(_planned(block, subgroups, levels, value_range, fill_levels) for block in blocks)
+        planned = tuple(plan_block(block) for block in blocks)
         segments.append(PlannedSegment(start=start, stop=start + size, blocks=planned))
         start += size
     return tuple(segments)
 
 
-def check_width(value_range: ValueRange, level: int, *, fill: bool) -> None:
-    """Refuse a range in which so many levels have no distance that a float can hold."""
-    low, high = value_range
-    if not math.isfinite((MAX_LEVEL if fill else level) / (high - low)):
-        raise PlanError("value_range", f"{value_range} is too narrow for {level} levels: widen it")
-
-
-def _planned(
-    block: tuple[int, ...],
-    subgroups: tuple[Subgroup, ...],
-    levels: tuple[int, ...],
-    value_range: ValueRange,
-    fill: bool,
-) -> PlannedBlock:
-    users = sum(len(subgroups[g].members) for g in block)
-    level = min(levels[subgroups[g].user_class] for g in block)
-    bits = ring.width(users, level)
-    check_width(value_range, level, fill=fill)
-    if fill:
-        level = min(MAX_LEVEL, ((1 << bits) - 1) // users + 1)
-    return PlannedBlock(subgroups=block, users=users, level=level, bits=bits)
+def check_width(value_range: ValueRange, block: PlannedBlock) -> None:
+    """Refuse a range in which a block's levels have no distance that a float can hold."""
+    low, high = block_range(value_range, block.width)
+    if not (low < high and math.isfinite(high - low) and math.isfinite(block.level / (high - low))):
+        narrow = high - low < 1
+        raise PlanError(
+            "value_range",
+            f"{value_range} is too {'narrow' if narrow else 'wide'} for {block.level} levels: "
+            f"{'widen' if narrow else 'narrow'} it",
+        )

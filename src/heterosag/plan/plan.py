@@ -9,12 +9,14 @@ combined.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
-from heterosag.choices import DesignName, SharingName
+from heterosag.choices import DesignName, RangesName, SharingName
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import codec, display
@@ -26,6 +28,8 @@ from heterosag.plan.build import (
     check_metrics,
     check_min_robustness,
     check_numbers,
+    check_ranges,
+    check_scales,
     check_survivors,
     check_thresholds,
     check_users,
@@ -48,6 +52,7 @@ from heterosag.plan.noise import (
     range_under_noise,
 )
 from heterosag.plan.notes import notes_of
+from heterosag.plan.ranges import THREE_DEVIATIONS, block_range, clip_bias, deviations
 from heterosag.plan.sharing import SharingGraph, majority
 from heterosag.vector.quantize import ValueRange, step
 from heterosag.vector.ring import packed_size
@@ -65,10 +70,10 @@ class Plan:
     `dataclasses.replace` builds it anew.
 
     - `users`: names in roster order, class by class; `assignment`: each one's subgroup, by roster index.
-    - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `max_weight`, `fill_levels`, `min_survivors`,
-      `min_block_survivors`, `min_robustness`, `colluders`, `dropout`, `assignment_seed`, `metrics`, `rotate`,
-      `noise_multiplier`, `honest`: as `build` took them, or chose them. With noise the value range is -c .. c for the
-      clipping norm c.
+    - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `ranges`, `arrays`, `scales`, `max_weight`,
+      `fill_levels`, `min_survivors`, `min_block_survivors`, `min_robustness`, `colluders`, `dropout`,
+      `assignment_seed`, `metrics`, `rotate`, `noise_multiplier`, `honest`: as `build` took them, or chose them. With
+      noise the value range is -c .. c for the clipping norm c.
     - `subgroups`: who is assigned to each; `design`: which of them code each segment together; `segments`: slices of
       the vector with their blocks, levels and rings.
     - `sharing`: who holds whose shares; `agree_quorum`: signatures on a survivor set before anything is released.
@@ -82,6 +87,9 @@ class Plan:
     design: Design
     dimension: int
     value_range: ValueRange
+    ranges: RangesName
+    arrays: tuple[int, ...]
+    scales: tuple[float, ...]
     max_weight: int
     fill_levels: bool
     min_survivors: int
@@ -118,6 +126,7 @@ class Plan:
         dimension: int,
         *,
         value_range: ValueRange | float | None = None,
+        ranges: RangesName = "levels",
         design: DesignName = "perfect",
         subgroup_size: int = 5,
         min_survivors: int = 3,
@@ -131,7 +140,9 @@ class Plan:
         sharing: SharingName = "auto",
         fill_levels: bool = False,
         metrics: Sequence[str] = (),
-        rotate: bool = False,
+        rotate: bool = True,
+        arrays: Sequence[int] = (),
+        scales: Sequence[float] = (),
         clipping_norm: float | None = None,
         noise_multiplier: float = 0.0,
         honest: int | None = None,
@@ -142,9 +153,10 @@ class Plan:
             classes: Users per class, slowest link first.
             levels: Quantizer levels per class, non-decreasing.
             dimension: Elements of the update vector.
-            value_range: Values outside are clipped; a pair, or the half width of a range around zero. Nothing can be
-                assumed here: a range ten times too wide makes the error of few levels ten times larger. Some three
-                standard deviations of an update's elements are a good first guess.
+            value_range: Three standard deviations of an update's elements, as a half width or a pair. Nothing can be
+                assumed here: a range ten times too wide makes the error of few levels ten times larger.
+            ranges: How wide a block's own range is, outside of which values are clipped: by its levels and the number
+                of users (`heterosag.plan.ranges`), or with `single` the value range itself for all.
             design: Which subgroups code a segment together.
             subgroup_size: Users a subgroup should have at least.
             min_survivors: Least survivors of a subgroup, wherever a segment has several blocks.
@@ -163,10 +175,14 @@ class Plan:
             sharing: Who holds shares; auto takes neighbours only beyond 256 users.
             fill_levels: Raise every block's level as far as its ring holds, at no cost in bits.
             metrics: Names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
-            rotate: Spread every segment by a randomised Hadamard rotation before it is quantized.
+            rotate: Spread every segment by a randomised Hadamard rotation before it is quantized, so that its elements
+                are distributed alike. What widths assume; without it few levels need a range that fits the data.
+            arrays: Elements of each array of an update, in order, where they have scales of their own.
+            scales: The public scale of each array: its elements are divided by it before anything else, and the value
+                range is that of the scaled update (default: 1 for all).
             clipping_norm: Largest norm of an update under noise, in place of a value range.
             noise_multiplier: Standard deviation of a block's noise over `honest` users, in units of the clipping norm;
-                0: none. With noise there are no weights, and rotation is on.
+                0: none. With noise there are no weights and no scales, and rotation is on.
             honest: Fewest honest survivors of a block, whom the noise is counted on (default: `min_block_survivors` -
                 `colluders`).
 
@@ -201,6 +217,9 @@ class Plan:
             fill_levels=fill_levels,
             metrics=metrics,
             rotate=rotate,
+            ranges=ranges,
+            arrays=arrays,
+            scales=scales,
             clipping_norm=clipping_norm,
             noise_multiplier=noise_multiplier,
             honest=honest,
@@ -226,11 +245,13 @@ class Plan:
         value_range = check_numbers(dimension, wanted, max_weight, min_survivors, colluders, dropout, len(roster))
         if noise:
             max_weight = 1
+        ranges = check_ranges("single" if noise else given["ranges"], value_range)
+        arrays, scales = check_scales(given["arrays"], given["scales"], dimension, noise=noise)
         public_seed = seed_bytes(seed)
         counts, adjusted = count(classes, given["subgroup_size"], design, min_survivors, dimension)
         subgroups = assign(classes, counts, public_seed)
         chosen = choose_design(design, len(subgroups))
-        segments = cut(chosen, subgroups, levels, dimension, value_range, given["fill_levels"])
+        segments = cut(chosen, subgroups, levels, dimension, value_range, given["fill_levels"], ranges)
         least = check_survivors(subgroups, segments, min_survivors, given["min_block_survivors"])
         honest = check_honest(noise, given["honest"], least, colluders)
         metrics = check_metrics(given["metrics"], len(roster))
@@ -247,6 +268,9 @@ class Plan:
             "design": chosen,
             "dimension": dimension,
             "value_range": value_range,
+            "ranges": ranges,
+            "arrays": arrays,
+            "scales": scales,
             "max_weight": max_weight,
             "fill_levels": bool(given["fill_levels"]),
             "min_survivors": min_survivors,
@@ -278,17 +302,25 @@ class Plan:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "notes", tuple(notes_of(self, adjusted, weighted=given["max_weight"] > 1)))
 
-    def with_value_range(self, value_range: ValueRange | float) -> Plan:
-        """The same plan for another value range: what a round that follows the updates' size needs.
+    def with_value_range(self, value_range: ValueRange | float, scales: Sequence[float] | None = None) -> Plan:
+        """The same plan for another value range, and other scales: what a round that follows the updates' size needs.
 
         Args:
             value_range: A pair, or the half width of a range around zero.
+            scales: The scale of each array (default: this plan's).
 
         Returns:
             The plan, of the same frame.
 
         Raises:
-            PlanError: `build` would refuse this range.
+            PlanError: `build` would refuse this range, or these scales.
+
+        Example:
+            >>> from heterosag import Plan
+            >>> plan = Plan.build([8], [16], 10, value_range=0.5, arrays=[4, 6])
+            >>> moved = plan.with_value_range(0.25, scales=[1.0, 2.0])
+            >>> moved.frame == plan.frame, moved.digest == plan.digest, moved.half_widths
+            (True, False, (0.25, 0.5))
         """
         checked = check_numbers(
             self.dimension,
@@ -299,12 +331,15 @@ class Plan:
             self.dropout,
             len(self.users),
         )
-        for block in (block for segment in self.segments for block in segment.blocks):
-            check_width(checked, block.level, fill=self.fill_levels)
+        check_ranges(self.ranges, checked)
+        for block in dict.fromkeys(block for segment in self.segments for block in segment.blocks):
+            check_width(checked, block)
         if self.noise_multiplier:
             check_blocks(self.noise_multiplier, norm_of(checked), self.honest, self.design, self.segments, self.metrics)
         other = copy(self)  # nothing else in a plan depends on its range, so nothing is built again
         object.__setattr__(other, "value_range", checked)
+        if scales is not None:
+            object.__setattr__(other, "scales", check_scales(self.arrays, scales, self.dimension)[1])
         object.__setattr__(other, "_digest", [])
         return other
 
@@ -438,6 +473,42 @@ class Plan:
             self._cells[subgroup] = tuple(cells)
         return self._cells[subgroup]
 
+    def range_of(self, block: PlannedBlock) -> ValueRange:
+        """The range of a block, outside of which scaled and rotated values are clipped.
+
+        Args:
+            block: A block of this plan.
+
+        Returns:
+            Its two ends.
+        """
+        return block_range(self.value_range, block.width)
+
+    @property
+    def half_widths(self) -> tuple[float, ...]:
+        """Half of the value range in the units of each array: times its scale. One number where there are no scales."""
+        half = (self.value_range[1] - self.value_range[0]) / 2
+        return tuple(half * scale for scale in self.scales or (1.0,))
+
+    def scaled_parts(self, start: int, stop: int) -> Iterator[tuple[int, int, float]]:
+        """The arrays' parts of a slice of the vector, each with its scale; nothing where there are no scales.
+
+        Args:
+            start: The first element.
+            stop: The one after the last.
+
+        Returns:
+            First element, the one after the last, and scale of each part.
+        """
+        if not self.scales:
+            return
+        ends = list(accumulate(self.arrays))
+        for array in range(bisect_right(ends, start), len(ends)):
+            begin = max(start, ends[array] - self.arrays[array])
+            if begin >= stop:
+                return
+            yield begin, min(stop, ends[array]), self.scales[array]
+
     def vector_sizes(self) -> tuple[int, ...]:
         """Bytes of a packed vector of each subgroup: every cell's elements, then its auxiliary lanes."""
         if not self._sizes_on_wire:
@@ -534,18 +605,37 @@ class Plan:
     def quantization_error(self) -> float:
         """Bound on E||mean of quantized - mean||^2 over all users: Theorem 2, Lemma 2, for any design and sizes.
 
-        With weights the value range bounds x * w / W, and this is the error of the weighted mean when all weights are
-        the largest, W; with weights of w on average it is (W/w)^2 times that, in a range that can then be w/W as wide.
-        Under noise it is the noise of all users.
+        It is the noise of rounding what lies inside the blocks' ranges, in units of the scaled update; what clipping
+        takes away is `clip_bias`. With weights the value range bounds x * w / W, and this is the error of the weighted
+        mean when all weights are the largest, W; with weights of w on average it is (W/w)^2 times that, in a range that
+        can then be w/W as wide. Under noise it is the noise of all users.
         """
         if self.noise_multiplier:
             return (self.noise_multiplier * self.value_range[1]) ** 2 * self.dimension / (self.honest * len(self.users))
         total = math.fsum(
-            block.users * segment.size * step(self.value_range, block.level) ** 2 / 4
+            block.users * segment.size * step(self.range_of(block), block.level) ** 2 / 4
             for segment in self.segments
             for block in segment.blocks
         )
         return total / len(self.users) ** 2
+
+    def clip_bias(self) -> float:
+        """Bound on ||E mean of quantized - mean||^2, for elements of which the value range holds three deviations.
+
+        It assumes elements that are distributed as a Gaussian, as the rotation makes them, and users who clip the same
+        ones, so that nothing of it averages out. A single range is assumed to hold every value: nothing is clipped.
+        """
+        if self.ranges == "single":
+            return 0.0
+        deviation = (self.value_range[1] - self.value_range[0]) / 2 / deviations(THREE_DEVIATIONS)
+        total = math.fsum(
+            block.users * segment.size * clip_bias(block.width) for segment in self.segments for block in segment.blocks
+        )
+        return total * deviation**2 / len(self.users)
+
+    def error_bound(self) -> float:
+        """Bound on the squared error of the mean: rounding noise and clip bias together."""
+        return self.quantization_error() + self.clip_bias()
 
     def _sizes(self) -> list[int]:
         return [len(subgroup.members) for subgroup in self.subgroups]

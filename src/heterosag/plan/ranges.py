@@ -18,7 +18,17 @@ import math
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache
 
-__all__ = ["THREE_DEVIATIONS", "best_width", "clip_bias", "clipped_fraction", "deviations", "rounding_noise"]
+from heterosag.vector.quantize import ValueRange
+
+__all__ = [
+    "THREE_DEVIATIONS",
+    "best_width",
+    "block_range",
+    "clip_bias",
+    "clipped_fraction",
+    "deviations",
+    "rounding_noise",
+]
 
 _UNIT = 64
 _WIDEST = 16 * _UNIT  # beyond what the most levels and users want
@@ -76,6 +86,14 @@ def _series(h: Decimal) -> Decimal:
     return total
 
 
+def block_range(value_range: ValueRange, width: int) -> ValueRange:
+    """The range of a block of this width, where the plan's value range is three standard deviations wide."""
+    if width == THREE_DEVIATIONS:
+        return value_range
+    low, high = value_range
+    return low * width / THREE_DEVIATIONS, high * width / THREE_DEVIATIONS
+
+
 def deviations(width: int) -> float:
     """A width in standard deviations."""
     return width / _UNIT
@@ -93,11 +111,12 @@ def clip_bias(width: int) -> float:
     return max(0.0, (1 + h * h) * clipped_fraction(width) - 2 * h * density)
 
 
-def rounding_noise(level: int, width: int) -> float:
-    """The variance of rounding a Gaussian's element of variance 1 to so many levels within a width."""
+def rounding_noise(level: int, width: int, deviation: float = 1.0) -> float:
+    """The variance of rounding a Gaussian's element to so many levels within a width, which is in units of 1."""
     h = deviations(width)
     if level > 2:
         return (2 * h / (level - 1)) ** 2 / 6
-    density = math.exp(-h * h / 2) / math.sqrt(2 * math.pi)
-    beyond = clipped_fraction(width)
-    return h * h - (1 - beyond - 2 * h * density + h * h * beyond)
+    z = h / deviation
+    beyond = math.erfc(z / math.sqrt(2))
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return h * h - deviation**2 * (1 - beyond - 2 * z * density) - h * h * beyond

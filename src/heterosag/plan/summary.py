@@ -6,6 +6,7 @@ from typing import Any
 
 from heterosag.plan import costs
 from heterosag.plan.cohorts import CohortPlan
+from heterosag.plan.layout import PlannedBlock
 from heterosag.plan.plan import Plan
 
 __all__ = ["summarise", "summarise_cohorts"]
@@ -37,6 +38,8 @@ def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
         "users": len(plan.users),
         "dimension": plan.dimension,
         "value_range": list(plan.value_range),
+        "ranges": plan.ranges,
+        "rotate": plan.rotate,
         "classes": list(plan.classes),
         "class_levels": list(plan.levels),
         "subgroups": [
@@ -47,6 +50,7 @@ def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
         "segment_sizes": [segment.size for segment in plan.segments],
         "levels": [[block.level for block in segment.blocks] for segment in plan.segments],
         "bits": [[block.bits for block in segment.blocks] for segment in plan.segments],
+        "half_widths": [[_half_width(plan, block) for block in segment.blocks] for segment in plan.segments],
         "inference_robustness": float(robustness),
         "inference_robustness_exact": robustness.exact,
         "min_robustness": plan.min_robustness,
@@ -67,6 +71,7 @@ def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
         },
         "failure_probability": plan.failure_probability(rate),
         "quantization_error": plan.quantization_error(),
+        "clip_bias": plan.clip_bias(),
         "upload_bits": list(bits.per_class()),
         "auxiliary_bits": bits.auxiliary_bits,
         "expansion": {"plaintext": list(bits.expansion()), "secagg": list(bits.against_secagg())},
@@ -113,3 +118,8 @@ def summarise_cohorts(plan: CohortPlan, dropout: float | None = None) -> dict[st
         "auxiliary_bits": max(one.auxiliary_bits for one in bits),
         "notes": list(plan.notes),
     }
+
+
+def _half_width(plan: Plan, block: PlannedBlock) -> float:
+    low, high = plan.range_of(block)
+    return (high - low) / 2

@@ -34,7 +34,7 @@ class Proposal:
 
     Args:
         plan: The plan itself.
-        error: Its bound on the quantization error.
+        error: Its bound on the error of the mean, rounding noise and clip bias.
         lower_bound: No plan of these subgroup sizes has less.
         seconds: How long each class's slowest user uploads its masked vector.
         bytes: How large that is.
@@ -109,7 +109,7 @@ def _propose(requirements: Requirements, rates: Sequence[float], order: tuple[in
     sent = [0] * len(plan.classes)
     for size, subgroup in zip(plan.vector_sizes(), plan.subgroups, strict=True):
         sent[subgroup.user_class] = max(sent[subgroup.user_class], size)
-    error = plan.quantization_error()
+    error = plan.error_bound()
     relaxing = tuple(_relax(requirements, rates, solved.error, error))
     binding = min(relaxing, key=lambda one: one.error).what if relaxing else "nothing: giving way would not help"
     return Proposal(
@@ -148,6 +148,7 @@ def _build(requirements: Requirements, order: tuple[int, ...], solved: Solved) -
         subgroup_size=solved.size,
         min_survivors=requirements.min_survivors,
         value_range=requirements.value_range,
+        ranges=requirements.ranges,
         max_weight=requirements.max_weight,
         dropout=requirements.dropout,
         colluders=requirements.colluders,

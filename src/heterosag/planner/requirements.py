@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from heterosag.choices import RangesName
 from heterosag.errors import UsageError
+from heterosag.plan.build import check_ranges
 from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["MOST_USERS", "Requirements"]
@@ -27,6 +29,7 @@ class Requirements:
         attackers: Malicious users that the median must tolerate.
         min_survivors: As in `Plan.build`.
         value_range: As in `Plan.build`: a half width, or a pair.
+        ranges: As in `Plan.build`.
         max_weight: As in `Plan.build`.
         most_classes: No plan has more.
         most_subgroups: No plan has more.
@@ -50,6 +53,7 @@ class Requirements:
     attackers: int = 0
     min_survivors: int = 3
     value_range: ValueRange | float = 1.0
+    ranges: RangesName = "levels"
     max_weight: int = 1
     most_classes: int = 10
     most_subgroups: int = 128
@@ -70,7 +74,7 @@ class Requirements:
             raise UsageError("dropout and corrupt are fractions of users below one half, attackers a number of them")
         if self.dimension < 1 or self.min_survivors < 2 or self.max_weight < 1 or self.most_classes < 1:
             raise UsageError("dimension, max_weight and most_classes are at least 1, min_survivors at least 2")
-        check_range(self.value_range)
+        check_ranges(self.ranges, check_range(self.value_range))
         if not (2 <= self.most_subgroups <= 1000 and 0 < self.failure < 1 and self.privacy_bits >= 1):
             raise UsageError("most_subgroups is 2 to 1000, failure a probability, privacy_bits at least 1")
 

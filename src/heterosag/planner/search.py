@@ -6,8 +6,9 @@ level, so a user of subgroup i sends, in units of a segment's elements,
     b_1 + ... + b_{i-1} + (Z - i) b_i        (and a star's bits in an odd design, mostly b_i - 1)
 
 bits, where b_i rises with i, and the ring of b bits holds K(b) = floor((2^b - 1) / s) + 1 levels. The bound on the
-quantization error (Theorem 2) is a sum over pairs, each at its slower member's level: (Z - i) / (K(b_i) - 1)^2 over the
-subgroups. A slow subgroup with many bits costs everybody who is faster; that is the trade.
+error of the mean is a sum over pairs, each at its slower member's level: (Z - i) c(K(b_i)) over the subgroups, where
+c(K) is the rounding noise at K levels (Theorem 2) in the range that is best for them, and the bias of what that clips;
+in a single range it is 1 / (K - 1)^2. A slow subgroup with many bits costs everybody who is faster; that is the trade.
 
 For given n the best b is found by dynamic programming over the places where a class may begin, with the bits spent by
 slower subgroups as the state: exact for every Z up to `_PLACES`, and beyond over that many places, spread evenly. n
@@ -29,6 +30,7 @@ import numpy.typing as npt
 from heterosag.errors import UsageError
 from heterosag.plan import dropout as chances
 from heterosag.plan.design import has_perfect, make
+from heterosag.plan.ranges import THREE_DEVIATIONS, best_width, clip_bias, deviations
 from heterosag.plan.sharing import majority
 from heterosag.planner.requirements import Requirements
 from heterosag.vector.quantize import check_range
@@ -127,7 +129,7 @@ class Model:
             )
             bits = min(63, math.floor(budget / after)) if after else 63
             level = min((2 ** max(bits, fewest) - 1) // smallest + 1, 2**32)
-            total += weight / (level - 1) ** 2
+            total += weight * self.cost_of(level)
         return self.error(total, block=smallest, elements=elements)
 
     def spends(self, place: int, bits: int) -> int:
@@ -144,7 +146,15 @@ class Model:
 
     def cost(self, bits: int) -> float:
         """The error of one pair at so many bits, up to a factor that all share."""
-        return 1.0 / (self.level(bits) - 1) ** 2
+        return self.cost_of(self.level(bits))
+
+    def cost_of(self, level: int) -> float:
+        """The same, at so many levels: rounding noise, and the bias of clipping, which does not average out."""
+        if self.requirements.ranges == "single":
+            return 1.0 / (level - 1) ** 2
+        width = best_width(level, self.users)
+        wide = width / THREE_DEVIATIONS
+        return (wide / (level - 1)) ** 2 + self.users * clip_bias(width) / deviations(THREE_DEVIATIONS) ** 2
 
 
 def solve(

@@ -25,7 +25,7 @@ from heterosag.protocol.transitions import ClientPhase
 
 __all__ = ["Replies", "load", "save"]
 
-_FORMAT = 4
+_FORMAT = 5
 
 State = Fresh | Advertised | Shared | Masked | None
 Replies = dict[str, tuple[bytes, bytes | None]]
@@ -60,7 +60,7 @@ class _Saved(Secret):
     sharers: list[int] = field(default_factory=list)
     held: dict[int, tuple[bytes, bytes]] = field(repr=False, default_factory=dict)
     signed: list[int] | None = None
-    settled: tuple[float, float, bool, bytes] | None = None
+    settled: tuple[float, float, list[float], bool, bytes] | None = None
 
 
 def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
@@ -87,7 +87,7 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
             "sharers": sorted(state.sharers),
             "held": {dealer: _pair_to_bytes(pair) for dealer, pair in state.held.items()},
             "signed": None if state.signed is None else list(state.signed),
-            "settled": (*base.plan.value_range, not base.plan.dimension, base.model),
+            "settled": (*base.plan.value_range, list(base.plan.scales), not base.plan.dimension, base.model),
         }
     saved = _Saved(
         format=_FORMAT,
@@ -105,7 +105,7 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
 def load(data: bytes, base: Fresh) -> tuple[Fresh, State, ClientPhase, Replies]:
     """Base, state, phase and replies of the client that `base` describes.
 
-    One that has masked already is settled with the value range and model that it masked under.
+    One that has masked already is settled with the value range, scales and model that it masked under.
     """
     check, body = data[:DIGEST_SIZE], data[DIGEST_SIZE:]
     try:
@@ -117,8 +117,8 @@ def load(data: bytes, base: Fresh) -> tuple[Fresh, State, ClientPhase, Replies]:
         if (saved.context, saved.user) != (base.context, base.user):
             raise UsageError("this saved client belongs to another plan, user, session or round")
         if saved.settled is not None:
-            low, high, metrics_only, model = saved.settled
-            plan = base.plan.with_value_range((low, high))
+            low, high, scales, metrics_only, model = saved.settled
+            plan = base.plan.with_value_range((low, high), scales)
             base = replace(base, plan=plan.only_metrics() if metrics_only else plan, model=model)
         state, phase = _state(saved, base), ClientPhase(saved.phase)
         if not isinstance(state, _KINDS.get(phase, type(None))):

@@ -1,4 +1,4 @@
-"""An update's way into the segments' rings and back: clip, cut, quantize; and a block's sum to its mean.
+"""An update's way into the segments' rings and back: scale, rotate, clip, quantize; and a block's sum to its mean.
 
 The plan says where to cut and at which level, the quantizer rounds, the ring holds the result.
 """
@@ -6,7 +6,7 @@ The plan says where to cut and at which level, the quantizer rounds, the ring ho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -22,9 +22,9 @@ from heterosag.protocol.update import METRIC_LIMIT, Update
 from heterosag.vector import ring
 from heterosag.vector.quantize import ValueRange, check_finite, count_outside, dequantize, quantize
 from heterosag.vector.ring import Lanes
-from heterosag.vector.rotation import rotate_rows, unrotate
+from heterosag.vector.rotation import rotate_rows, unrotate_rows
 
-__all__ = ["decode", "decode_metric", "fill_cells"]
+__all__ = ["decode", "decode_blocks", "decode_metric", "fill_cells"]
 
 _METRIC_SCALE = 2.0**24
 
@@ -94,11 +94,11 @@ class _Noise:
         )
 
 
-def _span(plan: Plan, segment: int, level: int) -> ValueRange:
+def _span(plan: Plan, segment: int, block: PlannedBlock) -> ValueRange:
     """The range that a block's levels stand for."""
     if not plan.noise_multiplier:
-        return plan.value_range
-    wide = plan.noise_range(plan.segments[segment], level).block_range
+        return plan.range_of(block)
+    wide = plan.noise_range(plan.segments[segment], block.level).block_range
     return -wide, wide
 
 
@@ -150,7 +150,7 @@ def _fill_run(
             out = elements[piece.start - first.start : piece.stop - first.start]
             noise.count(plan, update, piece, rounding, out, elements.size)
             return {}
-        span = _span(plan, piece.cells[0].segment, first.block.level)
+        span = _span(plan, piece.cells[0].segment, first.block)
         rows, extent = _prepare(plan, update, piece)
         values, at, clipped = rows.reshape(-1), 0, 0
         for words in rounding.draw(piece.start, piece.stop):
@@ -182,11 +182,13 @@ def _fill_run(
 
 
 def _prepare(plan: Plan, update: Update, piece: _Piece) -> tuple[npt.NDArray[np.floating[Any]], tuple[float, float]]:
-    """A piece's values as they are quantized, a row a segment: scaled by the weight, rotated; and their extent."""
+    """A piece's values as they are quantized, a row a segment: scaled, weighted, rotated; and their extent."""
     values = update.vector[piece.start : piece.stop].reshape(len(piece.cells), -1)
-    if update.weight == plan.max_weight and not plan.rotate:
+    if update.weight == plan.max_weight and not plan.rotate and not plan.scales:
         return values, update.extent
     prepared = values.astype(np.float64)
+    for start, stop, scale in plan.scaled_parts(piece.start, piece.stop):
+        prepared.reshape(-1)[start - piece.start : stop - piece.start] /= scale
     if update.weight != plan.max_weight:
         prepared *= update.weight / plan.max_weight
     if plan.rotate:
@@ -206,11 +208,26 @@ def _with_lanes(plan: Plan, cell: Cell, update: Update, elements: Lanes, clipped
 def decode(
     plan: Plan, block: PlannedBlock, sums: Lanes, survivors: int, weight: int, *, segment: int = 0
 ) -> npt.NDArray[np.float64]:
-    """A block's decoded sum of levels as the weighted mean of its survivors' values, the rotation undone."""
-    mean = dequantize(sums, survivors, block.level, _span(plan, segment, block.level))
-    if plan.max_weight > 1:
-        mean *= survivors * plan.max_weight / weight
-    return unrotate(mean, segment) if plan.rotate else mean
+    """A block's decoded sum of levels as the weighted mean of its survivors' values."""
+    mean: npt.NDArray[np.float64] = decode_blocks(plan, segment, [(block, sums, survivors, weight)])[0]
+    return mean
+
+
+def decode_blocks(
+    plan: Plan, segment: int, blocks: Sequence[tuple[PlannedBlock, Lanes, int, int]]
+) -> npt.NDArray[np.float64]:
+    """The means of a segment's blocks, a row each, from their sums, survivors and weights: all that was done undone."""
+    means = np.empty((len(blocks), blocks[0][1].size))
+    for mean, (block, sums, survivors, weight) in zip(means, blocks, strict=True):
+        mean[:] = dequantize(sums, survivors, block.level, _span(plan, segment, block))
+        if plan.max_weight > 1:
+            mean *= survivors * plan.max_weight / weight
+    if plan.rotate:
+        unrotate_rows(means, [segment] * len(blocks))
+    place = plan.segments[segment].start
+    for start, stop, scale in plan.scaled_parts(place, plan.segments[segment].stop):
+        means[:, start - place : stop - place] *= scale
+    return means
 
 
 def decode_metric(plan: Plan, total: int, weight: int) -> float | None:

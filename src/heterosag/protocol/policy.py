@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from heterosag.errors import PlanError
 from heterosag.plan import Plan, User
 from heterosag.privacy import Accountant
 from heterosag.privacy.accounting import check_delta
-from heterosag.vector.quantize import ValueRange
 
 __all__ = ["Policy"]
 
@@ -32,9 +31,10 @@ class Policy:
         sparse_from: Least users of a plan whose secrets are shared with neighbours only.
         max_weight: Largest weight that a user may have.
         symmetric_range: Whether the value range must be symmetric around zero, so that it cannot be moved over values.
-        min_half_width: Least half width of the value range.
-        max_half_width: Greatest half width of the value range.
-        max_range_change: Greatest factor by which the range may change from one round of an epoch to the next.
+        min_half_width: Least half width of a block's range, times the scale of any array.
+        max_half_width: Greatest half width of a block's range, times the scale of any array.
+        max_range_change: Greatest factor by which the range, times the scale of any array, may change from one round of
+            an epoch to the next.
         max_rounds_of_a_model: Most rounds of a run in which a node trains from the same model: a round that failed is
             tried again with it.
         max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
@@ -103,11 +103,11 @@ class Policy:
 
     @classmethod
     def exactly(cls, plan: Plan, *, ranges: tuple[float, float]) -> Policy:
-        """Accepts this plan only, such as the one that its users enrolled for, with another value range at most.
+        """Accepts this plan only, such as the one that its users enrolled for, with another value range and scales.
 
         Args:
             plan: The plan.
-            ranges: Least and greatest half width that its value range may have.
+            ranges: Least and greatest half width that a block's range, times the scale of any array, may have.
 
         Returns:
             The policy.
@@ -119,7 +119,7 @@ class Policy:
         plan: Plan,
         *,
         directory: Collection[User] | None = None,
-        before: ValueRange | None = None,
+        before: Sequence[float] | None = None,
         settled: bool = True,
     ) -> None:
         """Refuse a plan below this policy.
@@ -127,14 +127,14 @@ class Policy:
         Args:
             plan: The plan, with the value range of the round.
             directory: Everybody whom this user knows, where identities are in use.
-            before: The value range of the round before in the same epoch, where there was one.
+            before: The `half_widths` of the plan in the round before of the same epoch, where there was one.
             settled: False where the round's value range is not known yet; it is then checked another time.
 
         Raises:
             PlanError: Says what the policy asks for.
         """
         if settled:
-            self._check_range(plan.value_range, before)
+            self._check_range(plan, before)
         if self.max_epsilon is not None and not plan.noise_multiplier:
             raise PlanError(
                 "noise_multiplier",
@@ -170,40 +170,46 @@ class Policy:
         if found < least:
             raise PlanError(field, f"{found:g} {what}, this client's policy asks for at least {least:g}")
 
-    def _check_range(self, value_range: ValueRange, before: ValueRange | None) -> None:
-        low, high = value_range
+    def _check_range(self, plan: Plan, before: Sequence[float] | None) -> None:
+        low, high = plan.value_range
         if self.symmetric_range and low != -high:
             raise PlanError(
                 "value_range",
                 f"({low:g}, {high:g}) is not symmetric around zero, which this client's policy asks for: a range that "
                 "can be moved shows values over many rounds",
             )
-        half = (high - low) / 2
-        if not self.min_half_width <= half <= self.max_half_width:
-            raise PlanError(
-                "value_range",
-                f"a half width of {half:g}, this client's policy accepts {self.min_half_width:g} to "
-                f"{self.max_half_width:g}",
-            )
+        ends = [plan.range_of(block) for segment in plan.segments for block in segment.blocks]
+        halves = [(end[1] - end[0]) / 2 for end in ends] or [(high - low) / 2]
+        scales = plan.scales or (1.0,)
+        for half in (min(halves) * min(scales), max(halves) * max(scales)):
+            if not self.min_half_width <= half <= self.max_half_width:
+                raise PlanError(
+                    "value_range",
+                    f"a half width of {half:g}, this client's policy accepts {self.min_half_width:g} to "
+                    f"{self.max_half_width:g}",
+                )
         if before is not None:
-            self.check_change(value_range, before)
+            self.check_change(plan.half_widths, before)
 
-    def check_change(self, value_range: ValueRange, before: ValueRange, *, rounds: int = 1) -> None:
-        """Refuse a range that is too far from one before in the same epoch.
+    def check_change(self, half_widths: Sequence[float], before: Sequence[float]) -> None:
+        """Refuse half widths that are too far from those of the round before in the same epoch.
+
+        Those of the same arrays are compared; of other arrays, the least and the greatest.
 
         Args:
-            value_range: The range of the round.
-            before: A range of an earlier round.
-            rounds: How many rounds before that was.
+            half_widths: The `half_widths` of the plan of the round.
+            before: Those of the round before.
 
         Raises:
             PlanError: Says what the policy accepts.
         """
-        factor = (value_range[1] - value_range[0]) / (before[1] - before[0])
-        most = self.max_range_change**rounds * (1 + 1e-9)
-        if not 1 / most <= factor <= most:
-            raise PlanError(
-                "value_range",
-                f"{factor:.3g} times that of {'the round' if rounds == 1 else f'{rounds} rounds'} before, this "
-                f"client's policy accepts a factor of {self.max_range_change:g} a round",
-            )
+        if len(half_widths) != len(before):
+            half_widths, before = ((min(halves), max(halves)) for halves in (half_widths, before))
+        most = self.max_range_change * (1 + 1e-9)
+        for now, then in zip(half_widths, before, strict=True):
+            if not 1 / most <= now / then <= most:
+                raise PlanError(
+                    "value_range",
+                    f"{now / then:.3g} times that of the round before, this client's policy accepts a factor of "
+                    f"{self.max_range_change:g} a round",
+                )

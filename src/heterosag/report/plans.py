@@ -101,7 +101,8 @@ def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "a lone survivor's segment leaks, without the rule", f"{leak['block']:.2g}"
     yield f"the same with at least {summary['min_survivors']} survivors", f"{leak['with_min_survivors']:.2g}"
     yield f"a round fails, {rate}", f"{summary['failure_probability']:.2g}"
-    yield "quantization error bound", f"{summary['quantization_error']:.4g}"
+    yield "error bound: rounding noise", f"{summary['quantization_error']:.4g}"
+    yield "error bound: bias of clipping", f"{summary['clip_bias']:.4g}"
     yield "share threshold, agree quorum", f"{summary['share_threshold']}, {summary['agree_quorum']}"
 
 

@@ -8,17 +8,20 @@ gives the same bits for the same rounding seed.
 from __future__ import annotations
 
 import logging
+import math
 import operator
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from heterosag.aggregation.clipping import with_deviations
 from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import Rule, find_rule
 from heterosag.choices import PhaseName, RuleName
@@ -140,6 +143,8 @@ class Simulation:
         malicious: Users who skip the clip and wrap in the ring.
         rounding_seed: Makes the rounding reproducible.
         secure: False skips the cryptography.
+        value_range: "auto" takes the range, and the scales of the plan's arrays, from everybody's updates, seen in
+            plaintext, which no server can.
 
     Raises:
         UsageError: There is no such phase.
@@ -149,12 +154,15 @@ class Simulation:
     malicious: Collection[User] = ()
     rounding_seed: int | None = None
     secure: bool = True
+    value_range: Literal["plan", "auto"] = "plan"
 
     def __post_init__(self) -> None:
         if not isinstance(self.dropped, Mapping):
             raise UsageError(
                 f"dropped maps users to the phase before which they drop out, like {{3: 'mask'}}, not {self.dropped!r}"
             )
+        if self.value_range not in ("plan", "auto"):
+            raise UsageError(f"a simulation takes the range of the plan, or 'auto', not {self.value_range!r}")
         names = [phase.value for phase in Phase]
         for phase in self.dropped.values():
             if phase not in names:
@@ -264,6 +272,8 @@ def aggregate(
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
     absent = {user: Phase(phase) for user, phase in simulate.dropped.items()}
     layout, inputs = collect(plan, updates, weights, metrics, absent)
+    if simulate.value_range == "auto":
+        plan = _fit(plan, [update for user, update in inputs.items() if user not in set(simulate.malicious)])
     malicious = {plan.users[plan.index(user)] for user in simulate.malicious}
     seed = simulate.rounding_seed
     rounding = {
@@ -367,6 +377,28 @@ def collect(
         for user, arrays in given.items()
     }
     return layout, inputs
+
+
+def _fit(plan: Plan, honest: Sequence[Update]) -> Plan:
+    """The plan with the range and the scales that fit these updates, as they are quantized."""
+    if plan.noise_multiplier:
+        raise UsageError("noise is that of the plan's clipping norm, which is not taken from the updates")
+    squares = np.zeros(plan.dimension)
+    for update in honest:
+        squares += (update.vector.astype(np.float64) * (update.weight / plan.max_weight)) ** 2
+    squares /= max(len(honest), 1)
+    ends = [0, *accumulate(plan.arrays or (plan.dimension,))]
+    found = [math.sqrt(squares[begin:end].mean()) for begin, end in pairwise(ends)]
+    largest = max(found)
+    if not largest:
+        return plan  # nothing moved: any range will do
+    fitted = with_deviations(plan, [deviation or largest for deviation in found])
+    logger.warning(
+        "the value range %.4g is taken from the updates of %d users in plaintext, which only a simulation can see",
+        fitted.value_range[1],
+        len(honest),
+    )
+    return fitted
 
 
 def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> dict[User, int]:

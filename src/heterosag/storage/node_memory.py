@@ -25,16 +25,14 @@ from heterosag.storage.locks import locked
 
 __all__ = ["NodeMemory", "RunMemory"]
 
-_MOST_ROUNDS = 4  # missed ones that widen what a range may change by: their number is the server's word
 
 _NAME_BYTES = 16  # of a model's digest: a server gains nothing from two models of one name
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run: `number` and `half_width` of the last round that was masked, rounds by `models`."""
+    """What is known of a run: `half_widths` of the last round that was masked, rounds by `models`."""
 
-    number: int
-    half_width: Annotated[float, msgspec.Meta(gt=0)] | None
+    half_widths: list[Annotated[float, msgspec.Meta(gt=0)]]
     models: dict[str, int]
     epochs: list[str]
     enrolments: int
@@ -42,7 +40,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: bool
 
 
-_NOTHING = _Known(number=0, half_width=None, models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
+_NOTHING = _Known(half_widths=[], models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
 
 
 class RunMemory(ABC):
@@ -55,9 +53,12 @@ class RunMemory(ABC):
         """Refuse one epoch more than the policy allows."""
         _check_epoch(self._read(), policy, plan)
 
-    def check_range(self, policy: Policy, plan: Plan, number: int) -> None:
-        """Refuse a range too far from the last one."""
-        _check_range(self._read(), policy, plan, number)
+    def check_range(self, policy: Policy, plan: Plan) -> None:
+        """Refuse a range too far from the last one that was masked under, however many rounds ago that was.
+
+        How many it was is the server's word, which would otherwise widen what the policy allows.
+        """
+        _check_range(self._read(), policy, plan)
 
     def check_model(self, policy: Policy, model: bytes) -> None:
         """Refuse one round more of a model than the policy allows."""
@@ -71,24 +72,22 @@ class RunMemory(ABC):
         """Whether this is a plan that this node has drawn with the others."""
         return plan.frame.hex() in self._read().enrolled
 
-    def note_round(self, policy: Policy, plan: Plan, number: int, model: bytes) -> None:
+    def note_round(self, policy: Policy, plan: Plan, model: bytes) -> None:
         """Keep the range, the model and the epoch of a vector before it is given out.
 
         Two programs of one node may be at it at once: all are checked again, under the lock that the note is under.
         """
-        epoch, (low, high) = epoch_of(plan).hex(), plan.value_range
+        epoch = epoch_of(plan).hex()
 
         def note(known: _Known) -> _Known:
             _check_epoch(known, policy, plan)
-            _check_range(known, policy, plan, number)
+            _check_range(known, policy, plan)
             _check_model(known, policy, model)
             new = plan.has_several_blocks and epoch not in known.epochs
             epochs = [*known.epochs, epoch] if new else known.epochs
             models = {**known.models, _name(model): known.models.get(_name(model), 0) + 1}
-            half = (high - low) / 2
-            return msgspec.structs.replace(
-                known, number=number, half_width=half, models=models, epochs=epochs, evaluated=False
-            )
+            halves = list(plan.half_widths)
+            return msgspec.structs.replace(known, half_widths=halves, models=models, epochs=epochs, evaluated=False)
 
         self._change(note)
 
@@ -187,10 +186,9 @@ def _check_epoch(known: _Known, policy: Policy, plan: Plan) -> None:
         )
 
 
-def _check_range(known: _Known, policy: Policy, plan: Plan, number: int) -> None:
-    if known.half_width is not None:
-        rounds = min(max(1, number - known.number), _MOST_ROUNDS)
-        policy.check_change(plan.value_range, (-known.half_width, known.half_width), rounds=rounds)
+def _check_range(known: _Known, policy: Policy, plan: Plan) -> None:
+    if known.half_widths:
+        policy.check_change(plan.half_widths, known.half_widths)
 
 
 def _check_model(known: _Known, policy: Policy, model: bytes) -> None:

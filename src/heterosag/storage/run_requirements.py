@@ -41,6 +41,7 @@ def learn_requirements(run: RunRecord, **changes: Any) -> Requirements:
         "dropout": min(gone / max(asked, 1), 0.45),
         "min_survivors": run.plan["min_survivors"],
         "value_range": tuple(run.plan["value_range"]),
+        "ranges": run.plan.get("ranges", "single"),
         "max_weight": run.plan["max_weight"],
         "failure": max(run.plan["failure_probability"], 0.01),
     }

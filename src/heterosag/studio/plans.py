@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import Any, get_args
 
 from heterosag import planner
-from heterosag.choices import DesignName
+from heterosag.choices import DesignName, RangesName
 from heterosag.errors import PlanError
 from heterosag.plan import Plan, costs
 from heterosag.plan.assignment import count_subgroups
@@ -111,6 +111,7 @@ def _by_hand(form: Form) -> Choice:
         colluders=form.whole("colluders", requirements.min_survivors - 2, 0, MOST_USERS),
         dropout=requirements.dropout,
         fill_levels=form.flag("fill_levels"),
+        ranges=requirements.ranges,
     )
     return Choice(plan=plan, requirements=requirements, rates=tuple(rates), proposal=None)
 
@@ -128,6 +129,7 @@ def _requirements(form: Form, rates: tuple[float, ...], most_subgroups: int = 16
         attackers=form.whole("attackers", 2, 0, MOST_USERS),
         min_survivors=form.whole("min_survivors", 3, 2, MOST_USERS),
         value_range=(-half_width, half_width),
+        ranges=form.choice("ranges", get_args(RangesName)),
         max_weight=form.whole("max_weight", 1, 1, 10**6),
         most_classes=form.whole("most_classes", 6, 1, 20),
         most_subgroups=form.whole("most_subgroups", most_subgroups, 2, MOST_SUBGROUPS),
@@ -165,7 +167,7 @@ def describe(choice: Choice) -> dict[str, Any]:
         "users": summary["users"],
         "dimension": summary["dimension"],
         "min_survivors": plan.min_survivors,
-        "error": summary["quantization_error"],
+        "error": plan.error_bound(),
         "subgroups": [
             {"class": subgroup.user_class, "users": len(subgroup.members), "who": _span(subgroup.members)}
             for subgroup in plan.subgroups
@@ -195,7 +197,13 @@ def _segments(plan: Plan) -> list[dict[str, Any]]:
             "start": segment.start,
             "size": segment.size,
             "blocks": [
-                {"subgroups": list(block.subgroups), "users": block.users, "level": block.level, "bits": block.bits}
+                {
+                    "subgroups": list(block.subgroups),
+                    "users": block.users,
+                    "level": block.level,
+                    "bits": block.bits,
+                    "range": list(plan.range_of(block)),
+                }
                 for block in segment.blocks
             ],
         }
@@ -271,11 +279,17 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
         f"The price of least survivors: how often too few survive at {plan.dropout:.0%} dropout.",
     )
     yield _guarantee(
-        "Quantization error bound",
+        "Rounding noise",
         f"{summary['quantization_error']:.4g}",
-        "Expected squared distance between the mean of the quantized and of the true updates, at most.",
-        "Lemma 2, summed over this plan's own blocks",
+        "Expected squared distance between the mean of the quantized and of the clipped updates, at most.",
+        "Lemma 2, summed over this plan's own blocks and their ranges",
         True,
+    )
+    yield _guarantee(
+        "Bias of clipping",
+        f"{summary['clip_bias']:.4g}",
+        "Squared distance between the mean of the clipped and of the true updates, at most, if three standard "
+        "deviations of their elements fill the value range. Few levels want narrow ranges, which clip more.",
     )
     yield _guarantee(
         "Shares that rebuild a secret",
@@ -345,7 +359,7 @@ def trace(choice: Choice, deadline: float) -> tuple[float, float | None]:
 def choose_point(choice: Choice) -> tuple[float, float]:
     """Where the plan stands: the deadline it was made for, or the seconds that it takes, and its error bound."""
     met = choice.requirements.deadline if choice.proposal is not None and choice.problem is None else None
-    return met or max(row["seconds"] for row in _classes(choice)), choice.plan.quantization_error()
+    return met or max(row["seconds"] for row in _classes(choice)), choice.plan.error_bound()
 
 
 # --- taking it away -----------------------------------------------------------------------------------------------
@@ -368,6 +382,7 @@ def _exports(plan: Plan) -> dict[str, str]:
     }
     words = " \\\n  ".join(f"--{name}={value}" for name, value in flags.items())
     filled = " \\\n  --fill-levels" if plan.fill_levels else ""
+    filled += " \\\n  --ranges=single" if plan.ranges == "single" else ""
     given = plan.arguments()
     ordered = "# users are numbered by their rate, slowest first\n" if given["users"] is not None else ""
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items() if value not in (None, []))

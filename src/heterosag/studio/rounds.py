@@ -90,7 +90,17 @@ def step_through(form: Form) -> dict[str, Any]:
 
 
 def _begin(seed: int, watched: int, signed: bool) -> _Told:
-    plan = Plan.build([6, 6], [3, 9], _DIMENSION, value_range=1.0, subgroup_size=3, min_survivors=2, dropout=0.1)
+    plan = Plan.build(
+        [6, 6],
+        [3, 9],
+        _DIMENSION,
+        value_range=1.0,
+        ranges="single",  # what is sent can be read off what was trained
+        rotate=False,
+        subgroup_size=3,
+        min_survivors=2,
+        dropout=0.1,
+    )
     round_id = RoundId(session=secrets.token_bytes(16), number=1)
     identities = {user: Identity.generate() for user in plan.users} if signed else {}
     directory = {user: identity.public for user, identity in identities.items()} if signed else None

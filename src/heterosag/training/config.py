@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from heterosag.choices import DesignName, PhaseName, RuleName, SharingName
+from heterosag.choices import DesignName, PhaseName, RangesName, RuleName, SharingName
 from heterosag.errors import PlanError, UsageError
 from heterosag.vector.quantize import ValueRange, check_range
 
@@ -27,10 +27,10 @@ Partition = Literal["iid", "sorted", "dirichlet", "dirichlet-fedml"]
 Attack = Literal["none", "gaussian", "sign-flip", "label-flip", "little"]
 Placement = Literal["spread", "random"]
 View = Literal["server", "model"]
-RangeRule = Literal["fixed", "minmax", "adaptive"]
+RangeRule = Literal["fixed", "minmax", "quantile", "adaptive"]
 
 FIRST_RANGE = 0.2
-"""Half width of the range that a run starts with unless it is told."""
+"""Half width of the single range that a run starts with unless it is told."""
 
 
 def _settings(group: str) -> Callable[[Any, str], Any]:
@@ -96,13 +96,17 @@ class TrainConfig:
     attack_strength: float | None = _attacks(None, "the attack's factor or standard deviation (default: the paper's)")
     placement: Placement = _attacks("spread", "where attackers are: spread one a subgroup, or random")
 
-    range_rule: RangeRule = _ranges("adaptive", "how the value range is set; minmax sees updates in plaintext")
-    value_range: float | ValueRange | None = _ranges(
-        None, "half width, or least and largest value, of the (first) range (default: automatic)"
+    range_rule: RangeRule = _ranges(
+        "adaptive",
+        "adaptive: by level and array, following the updates; the others have a single range: fixed, following a "
+        "quantile, or minmax, which sees updates in plaintext",
     )
-    quantile: float = _ranges(0.999, "fraction of elements that the adaptive range should hold")
-
-    rotate: bool = _ranges(False, "spread segments by a randomised Hadamard rotation before quantizing")
+    value_range: float | ValueRange | None = _ranges(
+        None, "half width, or least and largest value, of the (first) range (default: from the model)"
+    )
+    quantile: float = _ranges(0.999, "fraction of elements that a range of the rule quantile should hold")
+    scale_arrays: bool = _ranges(True, "give every array of the model a scale of its own (rule adaptive)")
+    rotate: bool = _ranges(True, "spread segments by a randomised Hadamard rotation before quantizing")
 
     epsilon: float | None = _privacy(None, "privacy budget of every user over all rounds (default: no noise)")
     delta: float = _privacy(1e-5, "delta of that epsilon")
@@ -192,8 +196,13 @@ class TrainConfig:
         return sum(self.classes)
 
     @property
+    def ranges(self) -> RangesName:
+        """Whether levels have ranges of their own: not under the rules for a single one."""
+        return "levels" if self.range_rule == "adaptive" else "single"
+
+    @property
     def first_range(self) -> ValueRange:
-        """The range of the first round."""
+        """The range of the first round, where it does not come from the model."""
         return check_range(FIRST_RANGE if self.value_range is None else self.value_range)
 
     def rate_of(self, user_class: int, *, download: bool = False) -> float:

@@ -6,9 +6,10 @@ one that goes on from round to round: a resumed run is the same run. Nothing sec
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from heterosag.aggregation.clipping import follow
+from heterosag.aggregation.clipping import AdaptiveRange, follow
 from heterosag.choices import PhaseName
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
@@ -46,12 +47,12 @@ _PURPOSES = ("partition", "attackers", "participation", "batches", "dropout", "a
 _FLOAT_SIZE = 4
 
 
-def build_plan(config: TrainConfig, dimension: int) -> Plan:
+def build_plan(config: TrainConfig, arrays: Sequence[int]) -> Plan:
     """The plan of all users.
 
     Args:
         config: The run's settings.
-        dimension: The model's parameters.
+        arrays: The elements of each of the model's arrays.
 
     Returns:
         The plan.
@@ -59,7 +60,7 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
     arguments: dict[str, Any] = {
         "classes": config.classes,
         "levels": config.levels,
-        "dimension": dimension,
+        "dimension": sum(arrays),
         "design": config.design,
         "subgroup_size": config.subgroup_size,
         "min_survivors": config.min_survivors,
@@ -72,7 +73,8 @@ def build_plan(config: TrainConfig, dimension: int) -> Plan:
     }
     if config.epsilon is not None:
         return private_plan(config, arguments)
-    return Plan.build(**arguments, value_range=config.first_range)
+    scaled = arrays if config.range_rule == "adaptive" and config.scale_arrays else ()
+    return Plan.build(**arguments, value_range=config.first_range, ranges=config.ranges, arrays=scaled)
 
 
 def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, list[npt.NDArray[np.int64]]]:
@@ -101,7 +103,13 @@ class _State:
     round: int
     vector: npt.NDArray[np.float32]
     half_width: float
+    range: AdaptiveRange
     faulty: tuple[int, ...] = ()
+
+
+def _read_range(found: Mapping[str, npt.NDArray[Any]]) -> AdaptiveRange | None:
+    """The range of a checkpoint; one of 0.1.0 has none."""
+    return AdaptiveRange.from_state_dict(json.loads(found["range"].tobytes())) if "range" in found else None
 
 
 def _fingerprint(state: _State) -> bytes:
@@ -127,7 +135,7 @@ class Run:
         self.data, self.parts = split(config, data_set or data.load(config.data, config.data_dir))
         self.model = models.build(config.model, config.data, config.seed)
         vector = users.flatten(self.model)
-        self.plan = build_plan(config, vector.size)
+        self.plan = build_plan(config, [parameter.numel() for parameter in self.model.parameters()])
         self._members = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
         self._class_of = {user: index for index, group in enumerate(self._members) for user in group}
         count = config.attackers if config.attack != "none" else 0
@@ -140,7 +148,10 @@ class Run:
             self._identities = {user: Identity.generate() for user in range(config.users)}
         self._session = digest("run", config.to_toml().encode())[:16]
         self._budget = None if config.epsilon is None else RunBudget(config, folder)
-        self._state = _State(round=0, vector=vector, half_width=max(map(abs, config.first_range)))
+        half_width = max(map(abs, config.first_range))
+        known = None if config.value_range is None else [half_width] * max(len(self.plan.arrays), 1)
+        first = AdaptiveRange.start(vector, self.plan.arrays, half_widths=known)
+        self._state = _State(round=0, vector=vector, half_width=half_width, range=first)
         if resume:
             self._state = self._load()
         self._writer = RunWriter(folder, keep_rounds=self._state.round if resume else None)
@@ -242,13 +253,14 @@ class Run:
         diverged = [user for place, user in enumerate(members) if place not in set(whole)]
         spent = None if self._budget is None else self._budget.charge(plan)
         if spent is None:
-            plan = plan.with_value_range(self._range(updates[whole], [members[place] for place in whole]))
+            plan = self._settle(plan, updates[whole], [members[place] for place in whole])
         dropped, missed = self._dropouts(number, plan, members)
         dropped |= dict.fromkeys(diverged, Phase.MASK.value)  # a client refuses to send what is not a number
         line: dict[str, Any] = {
             "round": number,
             "learning_rate": self.config.learning_rate_at(number),
             "range": list(plan.value_range),
+            "scales": list(plan.scales),
             "participants": len(members),
             "dropped": {phase.value: sum(p == phase.value for p in dropped.values()) for phase in Phase},
             "missed_deadline": missed,
@@ -283,11 +295,7 @@ class Run:
             kept = set(result.survivors) - set(malicious)
             honest = [place for place in finite if members[place] in kept]
             line["aggregate_error"] = float(np.sqrt(np.mean((result.vector - updates[honest].mean(axis=0)) ** 2)))
-            after = _State(
-                round=number,
-                vector=(self._state.vector + result.vector).astype(np.float32),
-                half_width=self._state.half_width if spent else self._follow(line["clipped_fraction"]),
-            )
+            after = self._learn(number, plan, result, line)
             users.load_vector(self.model, after.vector)
         after = replace(after, faulty=(*self._state.faulty, *line["faulty_users"]))
         line["ledger"] = ledger.summary()
@@ -344,22 +352,31 @@ class Run:
             updates[hostile] = attacks.tamper(config.attack, updates[hostile], config.attack_strength, rng)
         return updates
 
-    def _range(self, updates: npt.NDArray[np.float32], members: list[int]) -> tuple[float, float]:
-        """The value range of a round: the state's, or for `minmax` that of the honest updates, seen in plaintext."""
+    def _settle(self, plan: Plan, updates: npt.NDArray[np.float32], members: list[int]) -> Plan:
+        """The plan with a round's range: the state's, or for `minmax` that of the honest updates, seen in plaintext."""
+        if self.config.range_rule == "adaptive":
+            return self._state.range.settle(plan)
         if self.config.range_rule == "minmax":
             honest = updates[[place for place, user in enumerate(members) if user not in set(self.attackers)]]
             if honest.size:
                 low, high = float(honest.min()), float(honest.max())
-                return (low, high) if low < high else (low, low + 1e-6)
+                return plan.with_value_range((low, high) if low < high else (low, low + 1e-6))
         if self.config.range_rule == "fixed":
-            return self.config.first_range
-        return (-self._state.half_width, self._state.half_width)
+            return plan.with_value_range(self.config.first_range)
+        return plan.with_value_range(self._state.half_width)
 
-    def _follow(self, clipped: float) -> float:
-        """The next half width: the adaptive range moves until the fraction of clipped elements is 1 - quantile."""
-        if self.config.range_rule != "adaptive":
-            return self._state.half_width
-        return follow(self._state.half_width, clipped, self.config.quantile)
+    def _learn(self, number: int, plan: Plan, result: Result, line: dict[str, Any]) -> _State:
+        """The state after a round that ended well: the model moves, and the range follows."""
+        vector = (self._state.vector + result.vector).astype(np.float32)
+        half_width, follows = self._state.half_width, self._state.range
+        line["held_positive"] = 0
+        if self.config.range_rule == "quantile" and not plan.noise_multiplier:
+            half_width = follow(half_width, line["clipped_fraction"], self.config.quantile)
+        elif self.config.range_rule == "adaptive" and not plan.noise_multiplier:
+            follows = AdaptiveRange.from_state_dict(follows.state_dict())  # the state before stays as it was
+            follows.follow(plan, result.combined)
+            line["held_positive"] = follows.hold_positive(self._state.vector, vector)
+        return _State(round=number, vector=vector, half_width=half_width, range=follows)
 
     def _dropouts(self, number: int, plan: Plan, members: list[int]) -> tuple[dict[User, PhaseName], int]:
         """Who drops out before which phase, and how many of them because their upload misses the deadline."""
@@ -416,6 +433,7 @@ class Run:
             "round": np.array(self._state.round),
             "half_width": np.array(self._state.half_width),
             "faulty": np.array(self._state.faulty, dtype=np.int64),
+            "range": np.frombuffer(json.dumps(self._state.range.state_dict()).encode(), dtype=np.uint8),
             "ledger": self._ledger_rows(),
         }
         save_file(state, fresh)
@@ -437,12 +455,13 @@ class Run:
                 round=int(found["round"]),
                 vector=vector,
                 half_width=float(found["half_width"]),
+                range=_read_range(found) or self._state.range,
                 faulty=tuple(found["faulty"].tolist()) if "faulty" in found else (),  # none in a run of 0.1.0
             )
             self._go_on(replace(self._state, faulty=state.faulty))
             rounds = [np.flatnonzero(row).tolist() for row in found["ledger"]]
             self._ledger = Ledger.from_rounds(self.plan, rounds, sets_below=self.config.hide_sets_below or 0)
-        except (OSError, KeyError, ValueError, SafetensorError) as error:
+        except (OSError, KeyError, ValueError, UsageError, SafetensorError) as error:
             raise UsageError(f"cannot go on from {path}: {error}") from None
         if vector.shape != self._state.vector.shape:
             raise UsageError(

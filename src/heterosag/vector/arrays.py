@@ -85,6 +85,11 @@ class Layout:
     dtype: np.dtype[np.floating[Any]]
     container: Callable[[dict[str, Any]], Any] = dict
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each array as they follow each other in the vector; tied and empty ones are left out."""
+        return tuple(slot.size for slot in self.slots if slot.size and not slot.tied)
+
     @classmethod
     def of(cls, arrays: Any) -> Layout:
         """The layout of a dict, list or tuple of arrays, or of one array.

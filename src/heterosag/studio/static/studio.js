@@ -60,7 +60,8 @@ const FIELDS = [
   { group: "What may go wrong", name: "min_survivors", label: "Least survivors", unit: "survivors of a block", value: 3, least: 2, most: 50, whole: true },
   { group: "More", name: "most_subgroups", label: "Subgroups, at most", value: 16, least: 2, most: 64, whole: true, when: required },
   { group: "More", name: "most_classes", label: "Classes, at most", value: 6, least: 1, most: 20, whole: true, when: required },
-  { group: "More", name: "value_range", label: "Largest magnitude of a value", value: 1, least: 0.001, most: 100, log: true },
+  { group: "More", name: "value_range", label: "Three standard deviations of a value", value: 1, least: 0.001, most: 100, log: true },
+  { group: "More", name: "ranges", label: "Ranges", kind: "select", value: "levels", options: { levels: "by level", single: "one for all, as in the paper" } },
   { group: "More", name: "max_weight", label: "Largest weight of a user", value: 1, least: 1, most: 1000, log: true, whole: true },
 ];
 
@@ -249,7 +250,7 @@ function describeCell(row, column) {
   const learns = others.length === 0 ? `this subgroup's sum here, of ${block.users} users` : `the sum of these ${block.users} users, and nothing of a part of them`;
   const last = segment.start + segment.size - 1;
   return `Segment ${row}, elements ${segment.start.toLocaleString("en")} to ${last.toLocaleString("en")}: ${named(column)} codes ${company}, `
-    + `at ${block.level.toLocaleString("en")} levels in ${block.bits} bits an element. The server learns ${learns}.`;
+    + `at ${block.level.toLocaleString("en")} levels in ${block.bits} bits an element, from ${shorten(block.range[0])} to ${shorten(block.range[1])}. The server learns ${learns}.`;
 }
 
 function showBars() {

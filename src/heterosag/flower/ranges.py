@@ -1,0 +1,65 @@
+"""The ranges of a grid's rounds: fixed, or following the updates from the first model on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from logging import WARNING
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.common.logger import log
+
+from heterosag.aggregation.clipping import AdaptiveRange
+from heterosag.aggregation.combine import Combined
+from heterosag.errors import PlanError, UsageError
+from heterosag.plan import Plan
+from heterosag.vector.quantize import ValueRange, check_range
+
+__all__ = ["Ranges"]
+
+
+class Ranges:
+    """Settles a plan's range and scales round by round."""
+
+    def __init__(self, first: ValueRange | float | None, *, adapts: bool, given: Plan | None = None) -> None:
+        self.adaptive: AdaptiveRange | None = None
+        self._adapts = adapts
+        self._given = given
+        self._first: ValueRange | None = None
+        if first is not None:
+            try:
+                self._first = check_range(first)
+            except UsageError as error:
+                raise PlanError("value_range", str(error)) from None
+        elif not adapts and given is None:
+            raise PlanError("value_range", "a range that does not adapt must be given")
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """What a grid that goes on later needs; None where nothing has adapted yet."""
+        return None if self.adaptive is None else self.adaptive.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        """Go on with the range of another grid."""
+        self.adaptive = None if state is None else AdaptiveRange.from_state_dict(state)
+
+    def settle(self, plan: Plan, model: npt.NDArray[np.float64]) -> Plan:
+        """The plan with the range and the scales of this round, which starts from a model."""
+        if not self._adapts or plan.noise_multiplier:  # noise is that of the plan's own clipping norm
+            return plan if self._first is None else plan.with_value_range(self._first)
+        if self.adaptive is None or self.adaptive.arrays != plan.arrays:
+            half_widths = self._first and [max(map(abs, self._first))] * max(len(plan.arrays), 1)
+            if self._first is None and self._given is not None:
+                half_widths = list(self._given.half_widths)
+            self.adaptive = AdaptiveRange.start(model, plan.arrays, half_widths=half_widths)
+        return self.adaptive.settle(plan)
+
+    def follow(self, plan: Plan, combined: Combined, model: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Learn from a round; the model after it."""
+        after: npt.NDArray[np.float64] = model + combined.vector
+        if self.adaptive is not None:
+            self.adaptive.follow(plan, combined)
+            held = self.adaptive.hold_positive(model, after)
+            if held:
+                log(WARNING, "\t%d elements of arrays that were positive fell too far, and were held", held)
+        return after

@@ -1,0 +1,118 @@
+"""The ranges of a grid's rounds: they start from the model, follow the updates array by array, and go on later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flower_nodes import Node, grid_of, make_nodes, messages
+
+from heterosag.aggregation.clipping import AdaptiveRange
+from heterosag.errors import PlanError
+from heterosag.flower import SecureGrid
+from heterosag.flower.ranges import Ranges
+from heterosag.plan import Plan
+
+OPTIONS: dict[str, Any] = {"subgroup_size": 3, "min_survivors": 2}
+
+
+def model() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {"steps": np.array(0), "variance": np.ones(30), "weight": rng.normal(0, 0.1, (30, 40))}
+
+
+def learn(node: int, before: dict[str, Any]) -> dict[str, Any]:
+    """Weights move by 0.01, variances by 1 or so, a counter by 30."""
+    rng, common = np.random.default_rng(node), np.random.default_rng(99)
+    return {
+        "steps": before["steps"] + 30,
+        "weight": before["weight"] + (common.normal(0, 0.01, (30, 40)) + rng.normal(0, 0.01, (30, 40))) / np.sqrt(2),
+        "variance": before["variance"] + common.normal(0.5, 0.7, 30) ** 2 + rng.normal(0, 0.2, 30) ** 2,
+    }
+
+
+def run(grid: SecureGrid, nodes: list[Node], rounds: int) -> list[dict[str, Any]]:
+    found = []
+    for _ in range(rounds):
+        (reply,) = grid.send_and_receive(messages(nodes, model()))
+        assert not reply.has_error(), reply.error.reason
+        record = next(iter(reply.content.array_records.values()))
+        found.append({name: array.numpy() for name, array in record.items()})
+    return found
+
+
+def error_of(found: dict[str, Any], nodes: list[Node], name: str) -> float:
+    """How far the aggregate of an array is from the mean, in parts of the mean's own size."""
+    before = model()
+    true = np.mean([learn(node.context.node_id, before)[name] for node in nodes], axis=0) - before[name]
+    return float(np.linalg.norm(found[name] - before[name] - true) / np.linalg.norm(true))
+
+
+def test_arrays_have_ranges_of_their_own_which_follow_the_updates(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, learn)
+    grid, _ = grid_of(nodes, levels=[16], value_range=None, adapt_range=True, options=OPTIONS)
+    assert grid.state_dict()["range"] is None
+    found = run(grid, nodes, 9)
+    plans = [done.plan for done in grid.rounds if done.plan is not None]
+    assert plans[0].arrays == (1, 30, 1200)
+    assert plans[0].rotate
+    assert plans[0].ranges == "levels"
+    first, last = plans[0].half_widths, plans[-1].half_widths
+    assert last[0] > 5 * first[0]
+    assert last[1] > 5 * last[2]
+    assert last[2] < first[2] / 2
+    for name in ("weight", "variance"):
+        assert error_of(found[-1], nodes, name) < 0.3, name
+    assert [done.trips for done in grid.rounds] == [4] + [2] * 8
+
+
+def test_a_grid_goes_on_with_the_ranges_of_another(tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, learn)
+    options: dict[str, Any] = {"levels": [16], "value_range": None, "adapt_range": True, "options": OPTIONS}
+    grid, _ = grid_of(nodes, **options)
+    run(grid, nodes, 2)
+    state = grid.state_dict()
+    other, _ = grid_of(nodes, **options)
+    other.load_state_dict(state)
+    run(other, nodes, 1)
+    (done,) = other.rounds
+    assert done.plan is not None
+    expected = AdaptiveRange.from_state_dict(state["range"]).settle(done.plan)
+    assert done.plan.half_widths == pytest.approx(expected.half_widths)
+
+
+def test_an_array_that_was_positive_stays_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fall(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        return learn(node, before) | {"variance": before["variance"] - 3.0}
+
+    nodes = make_nodes(12, tmp_path, fall)
+    grid, _ = grid_of(nodes, levels=[16], value_range=None, adapt_range=True, options=OPTIONS)
+    with caplog.at_level("WARNING", logger="flwr"):
+        found = run(grid, nodes, 4)
+    assert np.all(found[-1]["variance"] >= 0.25)
+    assert "fell too far, and were held" in caplog.text
+
+
+def test_a_range_that_does_not_adapt_is_the_plans_or_the_one_given() -> None:
+    plan = Plan.build([12], [16], 30, value_range=0.5, subgroup_size=3, arrays=[10, 20], scales=[1.0, 2.0])
+    still = Ranges(None, adapts=False, given=plan)
+    assert still.settle(plan, np.ones(30)) is plan
+    assert Ranges(0.25, adapts=False).settle(plan, np.ones(30)).half_widths == (0.25, 0.5)
+    assert still.adaptive is None
+
+
+def test_an_adaptive_range_starts_with_a_plan_given_or_a_half_width() -> None:
+    plan = Plan.build([12], [16], 30, value_range=0.5, subgroup_size=3, arrays=[10, 20], scales=[1.0, 2.0])
+    settled = Ranges(None, adapts=True, given=plan).settle(plan, np.ones(30))
+    assert settled.half_widths == pytest.approx((0.5, 1.0))
+    settled = Ranges((-0.1, 0.3), adapts=True, given=plan).settle(plan, np.ones(30))
+    assert settled.half_widths == pytest.approx((0.3, 0.3))
+
+
+def test_misuse_is_named() -> None:
+    with pytest.raises(PlanError, match="must be given"):
+        Ranges(None, adapts=False)
+    with pytest.raises(PlanError, match="value_range"):
+        Ranges(-1.0, adapts=True)
