@@ -19,6 +19,7 @@ from rich.table import Table
 
 from bench import (
     against_peer,
+    cohorts,
     convolutions,
     flower,
     identities,
@@ -55,10 +56,12 @@ SHORT: dict[str, Suite] = {
     "flower": flower.rows,
     "profile": profile.rows,
     "scaling": scaling.rows,
+    "cohorts": cohorts.rows,
 }
 FULL: dict[str, Suite] = SHORT | {
     "peer": lambda: against_peer.rows(against_peer.FULL),
     "scaling": lambda: scaling.rows(full=True),
+    "cohorts": lambda: cohorts.rows(full=True),
     "large": large.rows,
     "ledger": ledger.rows,
 }
@@ -118,7 +121,7 @@ def _compare(console: Console, rows: list[Row]) -> None:
 def _merge(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
     """A summary in which some suites were measured again, which it says."""
     run = {key: again[key] for key in ("command", "duration_seconds", "date", "machine")}
-    parts = {key: again[key] for key in ("peer", "series", "large", "profile") if again[key]}
+    parts = {key: again[key] for key in ("peer", "series", "large", "profile", "cohorts") if again.get(key)}
     return before | parts | {"rows": before["rows"] | again["rows"], "again": [*before.get("again", []), run]}
 
 
@@ -135,6 +138,7 @@ def _summary(given: argparse.Namespace, found: dict[str, list[Row]], start: floa
         "series": scaling.SERIES,
         "large": large.MEASURED,
         "profile": profile.MEASURED,
+        "cohorts": cohorts.MEASURED,
     }
 
 

@@ -60,8 +60,8 @@ class Traffic:
     Args:
         sent: Encoded bytes of each user's messages, by phase.
         received: Encoded bytes of the messages to each user, by phase.
-        user_seconds: Seconds of all users together, by phase.
-        server_seconds: Seconds of the server, by phase.
+        user_seconds: CPU seconds of all users together, by phase: what else the machine does is not counted.
+        server_seconds: Seconds of the server on the clock, by phase.
     """
 
     sent: dict[str, dict[User, int]] = field(default_factory=dict)

@@ -144,14 +144,14 @@ class Session:
                 traffic.received.setdefault(part.phase.value, {})[user] = len(part.message)
             if user in absent and _ORDER.index(absent[user]) <= _ORDER.index(phase):
                 continue
-            start = time.perf_counter()
+            start = time.process_time()
             answers = self._users[user].answer(parts, mask)
+            spent += time.process_time() - start
             answered = time.perf_counter()
             for answer in answers:
                 if answer.error is None:
                     traffic.sent.setdefault(answer.phase.value, {})[user] = len(answer.message)
                     server.receive(user, answer.number, answer.message)
-            spent += answered - start
             served += time.perf_counter() - answered
         start = time.perf_counter()
         server.close()
