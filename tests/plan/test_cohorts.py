@@ -125,6 +125,14 @@ def test_guarantees_are_the_least_of_the_cohorts() -> None:
     assert whole.quantization_error() == pytest.approx(alone.quantization_error(), rel=0.05)
 
 
+def test_the_clip_bias_of_cohorts_does_not_average_out() -> None:
+    whole = build()
+    biases = [plan.clip_bias() for plan in whole.plans]
+    assert 0 < min(biases) <= whole.clip_bias() <= max(biases)
+    assert whole.error_bound() == whole.quantization_error() + whole.clip_bias()
+    assert whole.quantization_error() < min(plan.quantization_error() for plan in whole.plans)
+
+
 def test_a_cohort_that_surely_fails_makes_a_failure_sure() -> None:
     assert build(subgroup_size=7, min_survivors=7).failure_probability(0.999999) == pytest.approx(1.0)
 
@@ -175,6 +183,12 @@ def test_another_value_range_is_that_of_every_cohort() -> None:
     whole = build().with_value_range(0.25)
     assert whole == build(value_range=0.25)
     assert whole.value_range == (-0.25, 0.25)
+    scaled = build(arrays=[10, 30]).with_value_range(0.25, [1.0, 2.0])
+    assert all(plan.scales == (1.0, 2.0) for plan in scaled.plans)
+    assert CohortPlan.decode(scaled.encode()) == scaled
+    one, two, three = scaled.plans
+    with pytest.raises(PlanError, match="scales: cohort 2 has another one"):
+        replace(scaled, plans=(one, two, three.with_value_range(0.25, [1.0, 3.0])))
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

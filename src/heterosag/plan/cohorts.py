@@ -32,8 +32,8 @@ COHORT_SIZE = 512
 _VERSION = 1
 
 _ALIKE = (
-    "levels", "dimension", "value_range", "subgroup_size", "min_survivors", "min_block_survivors", "max_weight",
-    "dropout", "fill_levels", "metrics", "rotate", "noise_multiplier",
+    "levels", "dimension", "value_range", "ranges", "arrays", "scales", "subgroup_size", "min_survivors",
+    "min_block_survivors", "max_weight", "dropout", "fill_levels", "metrics", "rotate", "noise_multiplier",
 )  # fmt: skip
 """What all cohorts have in common, beside the design's name; the rest follows from a cohort's own users."""
 
@@ -134,19 +134,20 @@ class CohortPlan:
             object.__setattr__(self, name, value)
         object.__setattr__(self, "notes", tuple(_notes_of(self)))
 
-    def with_value_range(self, value_range: ValueRange | float) -> CohortPlan:
-        """The same cohorts for another value range.
+    def with_value_range(self, value_range: ValueRange | float, scales: Sequence[float] | None = None) -> CohortPlan:
+        """The same cohorts for another value range, and other scales.
 
         Args:
             value_range: A pair, or the half width of a range around zero.
+            scales: The scale of each array (default: these plans').
 
         Returns:
             Every cohort's plan for this range.
 
         Raises:
-            PlanError: `Plan.build` would refuse this range.
+            PlanError: `Plan.build` would refuse this range, or these scales.
         """
-        return replace(self, plans=tuple(plan.with_value_range(value_range) for plan in self.plans))
+        return replace(self, plans=tuple(plan.with_value_range(value_range, scales) for plan in self.plans))
 
     def __repr__(self) -> str:
         sizes = sorted({len(plan.users) for plan in self.plans})
@@ -282,6 +283,14 @@ class CohortPlan:
         """Bound on E||mean of quantized - mean||^2 over all users of all cohorts."""
         total = math.fsum(len(plan.users) ** 2 * plan.quantization_error() for plan in self.plans)
         return total / len(self.users) ** 2
+
+    def clip_bias(self) -> float:
+        """Bound on ||E mean of quantized - mean||^2: users of all cohorts may clip alike, so nothing averages out."""
+        return math.fsum(len(plan.users) * plan.clip_bias() for plan in self.plans) / len(self.users)
+
+    def error_bound(self) -> float:
+        """Bound on the squared error of the mean: rounding noise and clip bias together."""
+        return self.quantization_error() + self.clip_bias()
 
     # --- in and out ---------------------------------------------------------------------------------------------
 

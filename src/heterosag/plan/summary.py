@@ -114,6 +114,7 @@ def summarise_cohorts(plan: CohortPlan, dropout: float | None = None) -> dict[st
         "honest": plan.honest,
         "failure_probability": plan.failure_probability(dropout),
         "quantization_error": plan.quantization_error(),
+        "clip_bias": plan.clip_bias(),
         "upload_bits": [max(sizes) for sizes in zip(*(one.per_class() for one in bits), strict=True)],
         "auxiliary_bits": max(one.auxiliary_bits for one in bits),
         "notes": list(plan.notes),
