@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import types
 from pathlib import Path
@@ -39,3 +40,21 @@ def test_four_levels_train_as_no_quantization_does_and_one_range_for_all_does_no
     assert reached("4") > plain - 0.03
     assert reached("2") > plain - 0.1
     assert reached("4", "quantile") < plain - 0.3
+
+
+def test_what_the_pages_say_of_few_levels_is_in_the_summary() -> None:
+    """README: four levels, five to six bits, come on average to within half a point of plain with 12 to 100 users."""
+    found = json.loads((ROOT / "docs" / "summaries" / "few_levels.json").read_text(encoding="utf-8"))
+    last = {
+        (run["model"], run["users"], run["levels"], run["seed"]): run["accuracy"][-1]
+        for run in found["runs"]
+        if run["rule"] == "adaptive"
+    }
+    lost = {key: last[*key[:2], "plain", key[3]] - reached for key, reached in last.items()}
+    assert {key[1] for key in lost} == {12, 40, 100}
+    assert {key[3] for key in lost} == {0, 1, 2}
+    for levels, most in (("2", 0.1), ("4", 0.03), ("16", 0.01), ("256", 0.01), ("2,4,16,256", 0.03)):
+        assert max(one for key, one in lost.items() if key[2] == levels) <= most, levels
+    for model, users in {key[:2] for key in lost}:
+        assert sum(lost[model, users, "4", seed] for seed in (0, 1, 2)) / 3 <= 0.005, (model, users)
+    assert {bits for by in found["bits"].values() for bits in by["4"]} <= {5.0, 6.0}
