@@ -1,5 +1,6 @@
 """Cohorts: the split, what all cohorts together guarantee, and their encoding."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -269,3 +270,29 @@ def test_other_bytes_are_refused() -> None:
     ):
         with pytest.raises(PlanError):
             CohortPlan.decode(wrong)
+
+
+@examples(150)
+@given(data=st.data())
+def test_edited_bytes_are_refused_or_encode_to_themselves(data: st.DataObject) -> None:
+    encoded = bytearray(build().encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(encoded) - 1))
+        encoded[place] = data.draw(st.integers(0, 255))
+    try:
+        found = CohortPlan.decode(bytes(encoded))
+    except PlanError:
+        return
+    assert found.encode() == bytes(encoded)
+
+
+@each("header", [b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff"])
+def test_announced_elements_take_no_memory(header: bytes) -> None:
+    encoded = build().encode()
+    for place in range(0, 300, 7):
+        tracemalloc.start()
+        with pytest.raises(PlanError):
+            CohortPlan.decode(encoded[:place] + header)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 1_000_000
