@@ -194,7 +194,8 @@ def test_10_a_vector_that_is_refused_moves_no_range(tmp_path: Path, caplog: pyte
             record["messages"] = [b"garbage", *record["messages"][1:]]
         return ""
 
-    grid = SecureGrid(LocalGrid(nodes, spoil), levels=[4096], value_range=1.0, adapt_range=False, options=OPTIONS)
+    fixed: dict[str, Any] = {"levels": [4096], "value_range": 1.0, "adapt_range": False}
+    grid = SecureGrid(LocalGrid(nodes, spoil), options=OPTIONS, stop_after=0, **fixed)
     assert not next(iter(grid.send_and_receive(ask(nodes)))).has_error()
     for step in range(1, 7):
         spoilt = step < 6

@@ -60,7 +60,7 @@ def test_nodes_may_allow_the_server_to_assign(tmp_path: Path) -> None:
 
 def test_a_plan_that_the_policy_pins_needs_no_enrolment(tmp_path: Path) -> None:
     users = [str(FIRST_NODE + 1000 * place) for place in range(12)]
-    plan = Plan.build([12], [LEVEL], 36, subgroup_size=3, min_survivors=2, users=users, value_range=0.5)
+    plan = Plan.build([12], [LEVEL], 35, subgroup_size=3, min_survivors=2, users=users, value_range=0.5)
     nodes, directory = signed_nodes(12, tmp_path, policy=Policy.exactly(plan, ranges=(0.1, 1.0)))
     grid = SecureGrid(grid_of(nodes)[1], plan=plan, directory=directory, adapt_range=False)
     assert not one_round(grid, nodes).has_error()
@@ -234,14 +234,14 @@ def test_a_changing_set_of_nodes_gets_a_new_plan(tmp_path: Path) -> None:
 def test_a_plan_given_is_used_or_refused(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path, train)
     users = [str(node.context.node_id) for node in nodes]
-    plan = Plan.build([6], [LEVEL], 36, subgroup_size=3, min_survivors=2, users=users, value_range=(-0.75, 0.75))
+    plan = Plan.build([6], [LEVEL], 35, subgroup_size=3, min_survivors=2, users=users, value_range=(-0.75, 0.75))
     grid = SecureGrid(LocalGrid(nodes), plan=plan, adapt_range=False)
     list(grid.send_and_receive(messages(nodes, arrays())))
     assert grid.rounds[0].plan == plan
     (reply,) = grid.send_and_receive(messages(nodes[1:], arrays()))
     assert "other nodes" in str(reply.error.reason)
     (reply,) = grid.send_and_receive(messages(nodes, {"w": np.zeros(9, dtype=np.float32)}))
-    assert "the plan given is for 36 elements" in str(reply.error.reason) or "36" in str(reply.error.reason)
+    assert "the plan given is for 35 elements" in str(reply.error.reason) or "35" in str(reply.error.reason)
     for more in ({"metrics": ["loss"]}, {"max_weight": 4}, {"options": {"min_survivors": 2}}):
         with pytest.raises(PlanError, match="a plan given has its own"):
             SecureGrid(LocalGrid(nodes), plan=plan, **more)  # type: ignore[arg-type]

@@ -160,7 +160,7 @@ def test_false_times_and_a_full_disk_cost_no_round(tmp_path: Path, monkeypatch: 
 
 def test_a_run_without_any_plan_leaves_no_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     nodes = make_nodes(6, tmp_path / "log", train)
-    other = Plan.build([6], [LEVEL], 36, users=list("abcdef"), value_range=1.0, **OPTIONS)
+    other = Plan.build([6], [LEVEL], 35, users=list("abcdef"), value_range=1.0, **OPTIONS)
     grid, _ = grid_of(nodes, levels=(16,), options=None, plan=other, record=tmp_path / "run")
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     assert reply.has_error()

@@ -14,7 +14,6 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
@@ -44,12 +43,12 @@ from heterosag.flower.reports import common_names
 from heterosag.flower.resuming import GridState
 from heterosag.flower.rounds import TOO_LATE, Round, Work
 from heterosag.flower.run_log import Recorder
+from heterosag.flower.selection import Selection
 from heterosag.flower.strategies import check_strategy, weight_of
 from heterosag.flower.trips import Trips
 from heterosag.plan import Plan, User
 from heterosag.protocol import Decoded
 from heterosag.protocol.transitions import Phase
-from heterosag.vector.arrays import Layout
 from heterosag.vector.quantize import ValueRange
 
 __all__ = ["Round", "SecureGrid"]
@@ -82,6 +81,9 @@ class SecureGrid(Grid):
             `weighted_by_key`, or num-examples).
         metrics: Names of the metrics that are averaged over everybody, securely (default: all that the app's functions
             return, up to eight).
+        exclude: Patterns of the names of arrays that are not aggregated, such as `*.running_var`; they stay as the
+            server's model has them, and so do arrays of integers and booleans.
+        tied: By name, the array whose values it shares: it goes once, and comes back under both names.
         directory: Every node's public key, which turns identities on.
         privacy: Noise inside the sums, within this target: `heterosag.flower.Privacy`. Weights, metrics and secure
             evaluation, whose sums would be exact, are then off.
@@ -116,6 +118,8 @@ class SecureGrid(Grid):
         weight_unit: int = 1,
         weighted_by: str | None = None,
         metrics: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        tied: Mapping[str, str] | None = None,
         directory: Mapping[str, bytes] | None = None,
         privacy: Privacy | None = None,
         run_config: Mapping[str, Any] | None = None,
@@ -133,6 +137,8 @@ class SecureGrid(Grid):
             weight_unit=weight_unit,
             weighted_by=_USUAL_WEIGHT if weighted_by is None else weighted_by,
             metrics=metrics,
+            exclude=exclude,
+            tied=tied,
             directory=directory,
             assignment=assignment,
             timeouts=timeouts,
@@ -176,7 +182,13 @@ class SecureGrid(Grid):
             self._epochs,
             directory=known,
             run_config=None if run_config is None else run_config_digest(run_config),
-            terms={"weighted-by": weighted_by, "weight-unit": weight_unit, "metrics": list(metrics)},
+            terms={
+                "weighted-by": weighted_by,
+                "weight-unit": weight_unit,
+                "metrics": list(metrics),
+                "exclude": list(exclude),
+                "tied": [name for pair in (tied or {}).items() for name in reversed(pair)],
+            },
             hide_sets_below=hide_sets_below,
             prepare=prepare,
         )
@@ -190,7 +202,8 @@ class SecureGrid(Grid):
         self._plan: Plan | None = None
         self._train_type = MessageType.TRAIN
         self._checked = False
-        self._refusal_logged = self._no_metrics_logged = False
+        self._refusal_logged = self._no_metrics_logged = self._left_out_logged = False
+        self._exclude, self._tied = tuple(exclude), dict(tied or {})
         self._no_evaluation = ""
         self.rounds: list[Round] = []
         self.evaluations: list[Round] = []
@@ -399,14 +412,17 @@ class SecureGrid(Grid):
 
     def _train(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined]:
         name, arrays = _one_model(work.messages.values())
-        layout = Layout.of(arrays)
+        selection = Selection(model=arrays, exclude=self._exclude, tied=self._tied)
+        if selection.left_out and not self._left_out_logged:
+            log(INFO, "\tarrays that are not aggregated, and stay as they are: %s", selection.left_out)
+            self._left_out_logged = True
 
         def carry(work: Work, stage: str, fields: Mapping[int, Mapping[str, Any]]) -> dict[int, Message]:
             return self._trips.carry(work, stage, fields, timeout)
 
         self._epochs.ask_classes(work, carry)
-        before = layout.flatten(arrays).astype(np.float64)
-        plan = self._ranges.settle(self._epochs.plan_for(work, layout.sizes, carry), before)
+        before = selection.vector
+        plan = self._ranges.settle(self._epochs.plan_for(work, selection.layout.sizes, carry), before)
         if not plan.metrics and self._budget is None and not self._no_metrics_logged:
             log(
                 WARNING,
@@ -424,7 +440,7 @@ class SecureGrid(Grid):
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
         vector = self._ranges.follow(plan, combined, before)
         weight = min(_sound_weight(segment) for segment in combined.blocks)
-        model = to_record(layout.restore(vector, round_integers=True))
+        model = to_record(selection.restore(vector))
         return RecordDict({name: model, "metrics": self._metrics_of(work, plan, weight, combined)}), combined
 
     def _leave_out(self, work: Work, decoded: Decoded) -> None:

@@ -48,7 +48,7 @@ HELLO = "hello"
 COMMIT, REVEAL = "commit", "reveal"
 """The trips of an enrolment; what everybody revealed comes with the first advertise."""
 
-TERMS = ("weighted-by", "weight-unit", "classes", "metrics")
+TERMS = ("weighted-by", "weight-unit", "classes", "metrics", "exclude", "tied")
 """What the server says of its rounds beside plan and content; bound into their contexts with them."""
 
 

@@ -58,6 +58,7 @@ from heterosag.flower.messages import (
     values,
 )
 from heterosag.flower.reports import TrainingError, fill_slots, find_weight, numbers_of
+from heterosag.flower.selection import Selection, pairs_of
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, RoundId
 from heterosag.protocol.enrolment import Charter, Enrolling
@@ -66,7 +67,6 @@ from heterosag.protocol.policy import Policy
 from heterosag.protocol.transitions import ClientPhase, Phase
 from heterosag.simulation.workers import all_cores
 from heterosag.storage.identities import load_directory, load_identity
-from heterosag.vector.arrays import Layout
 
 __all__ = ["mod"]
 
@@ -440,10 +440,16 @@ class _Trip:
         client.settle(plan, RoundId(session=session, number=number, model=model, metrics_only=evaluating))
         return plan
 
+    def _selection(self) -> Selection:
+        """What goes of the model, by the round's terms."""
+        exclude, tied = (values(self.kept, name, str, sender="server") for name in ("exclude", "tied"))
+        model = arrays_of(self.message.content, "a train message")[1]
+        return Selection(model=model, exclude=exclude, tied=pairs_of(tied))
+
     def _call_and_mask(self, client: Client, inbox: bytes, evaluating: bool) -> bytes:
         weighted_by = value(self.kept, "weighted-by", str, sender="server")
         unit = value(self.kept, "weight-unit", int, sender="server")
-        before = None if evaluating else arrays_of(self.message.content, "a train message")[1]
+        selection = None if evaluating else self._selection()
         try:
             reply = self.call_next(self.message, self.context)
         except Exception as error:  # whatever the app raised: its words are this node's own business
@@ -451,10 +457,8 @@ class _Trip:
         if reply.has_error():
             raise TrainingError(f"the app's function failed: {reply.error.reason}")
         vector = np.empty(0)
-        if before is not None:
-            layout = Layout.of(before)
-            after = arrays_of(reply.content, "a train reply")[1]
-            vector = np.asarray(layout.flatten(after) - layout.flatten(before))
+        if selection is not None:
+            vector = selection.update(arrays_of(reply.content, "a train reply")[1])
         numbers = numbers_of(reply)
         wanted = values(self.kept, "metrics", str, sender="server")
         metrics, names = fill_slots(self.plan, numbers, wanted=wanted, leave_out=weighted_by)

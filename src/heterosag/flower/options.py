@@ -24,6 +24,8 @@ def check_options(
     weight_unit: Any,
     weighted_by: Any,
     metrics: Any,
+    exclude: Any,
+    tied: Any,
     directory: Mapping[Any, Any] | None,
     assignment: Any,
     timeouts: Any,
@@ -42,8 +44,11 @@ def check_options(
             raise PlanError(name, f"is an integer from {least} on, not {value!r}")
     if not isinstance(weighted_by, str) or not weighted_by:
         raise PlanError("weighted_by", f"is the name of a metric, not {weighted_by!r}")
-    if isinstance(metrics, str) or not all(isinstance(name, str) for name in metrics):
-        raise PlanError("metrics", f"is a list of names, not {metrics!r}")
+    for name, value in (("metrics", metrics), ("exclude", exclude)):
+        if isinstance(value, str) or not all(isinstance(one, str) for one in value):
+            raise PlanError(name, f"is a list of names, not {value!r}")
+    if tied is not None and not (isinstance(tied, Mapping) and all(isinstance(one, str) for one in tied.values())):
+        raise PlanError("tied", f"has for the name of an array the one it is tied to, not {tied!r}")
     if assignment not in ("enrolled", "server"):
         raise PlanError("assignment", f"is 'enrolled' or 'server', not {assignment!r}")
     for node, key in (directory or {}).items():
