@@ -117,7 +117,7 @@ def summarise_rotation() -> None:
             found = json.loads(done.stdout)
             runs[extra[2:]] = {key: found[key] for key in ("accuracy", "aggregate_error")}
     summary = {
-        "command": f"heterosag {words} [--rotate]",
+        "command": f"heterosag {words} [--no-rotate]",
         "seed": 0,
         "duration_seconds": round(time.perf_counter() - start, 2),
         "runs": runs,
