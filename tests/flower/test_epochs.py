@@ -265,7 +265,7 @@ def test_classes_that_are_none_are_refused_by_name(
     def spoil(stage: str, node: int, message: Message) -> str:
         del stage
         own: Any = message.content.config_records["heterosag"]
-        if node == FIRST_NODE and "classes" in own:
+        if node == FIRST_NODE and "plan" in own:
             own["classes"] = classes
         return ""
 

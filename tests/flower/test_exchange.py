@@ -24,6 +24,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from heterosag.flower import SecureGrid
+from heterosag.flower.messages import TERMS
 
 np = pytest.importorskip("numpy")
 
@@ -184,7 +185,7 @@ def test_a_server_that_asks_for_the_next_vector_too_gets_one(tmp_path: Path, cap
     fields = dict(nodes[0].context.state["heterosag"])
     ahead = fields["rounds"][0]  # type: ignore[index]
     record_of = {"rounds": [ahead, ahead + 1], "stages": ["advertise", "mask"], "messages": [b"", b""]}  # type: ignore[operator]
-    opening = {name: fields[name] for name in ("plan", "session", "weighted-by", "weight-unit", "classes", "metrics")}
+    opening = {name: fields[name] for name in ("plan", "session", *TERMS) if name in fields}
     message = Message(
         RecordDict({"heterosag": ConfigRecord({**opening, **record_of})}), dst_node_id=FIRST_NODE, message_type="train"
     )

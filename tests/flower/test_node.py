@@ -24,6 +24,7 @@ from flower_nodes import (
     train,
 )
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.clientapp.mod import arrays_size_mod, message_size_mod
 
 from heterosag.flower import mod
 from heterosag.storage.identities import load_identity, make_identity
@@ -282,3 +283,17 @@ def test_a_damaged_ledger_is_named_at_home_only(tmp_path: Path) -> None:
     books.write_text("{")
     list(grid.send_and_receive(messages(nodes, arrays())))
     assert "LocalFileError" in grid.rounds[1].lost[nodes[0].context.node_id]
+
+
+@pytest.mark.parametrize("first", [message_size_mod, arrays_size_mod])
+def test_mods_that_count_bytes_may_come_before_ours(first: Any, tmp_path: Path) -> None:
+    own = mod(policy=LOOSE, trust_server=True, release_log=tmp_path)
+    nodes = make_nodes(
+        6, tmp_path, train, secure=lambda _: lambda message, context, call_next: first(
+            message, context, lambda to, state: own(to, state, call_next)
+        ),
+    )  # fmt: skip
+    grid, _ = grid_of(nodes)
+    for seed in range(2):
+        (reply,) = grid.send_and_receive(messages(nodes, arrays(seed)))
+        result_of(reply)

@@ -28,6 +28,7 @@ __all__ = [
     "REVEAL",
     "TERMS",
     "arrays_of",
+    "carried",
     "fields_of",
     "is_evaluate",
     "is_train",
@@ -76,12 +77,19 @@ def value(record: Mapping[str, Any], name: str, kind: type[Any], *, sender: str)
     return found
 
 
-def values(record: Mapping[str, Any], name: str, kind: type[Any], *, sender: str) -> list[Any]:
-    """A field of a record that is a list of one type."""
-    found = record.get(name)
+def values(
+    record: Mapping[str, Any], name: str, kind: type[Any], *, sender: str, may_be_empty: bool = False
+) -> list[Any]:
+    """A field of a record that is a list of one type; an empty one is not carried."""
+    found = record.get(name, [] if may_be_empty else None)
     if not isinstance(found, list) or not all(_is(one, kind) for one in found):
         raise WireError(f"the field {name!r} is missing or no list of {kind.__name__}", sender=sender)
     return found
+
+
+def carried(fields: Mapping[str, Any]) -> ConfigRecord:
+    """The record of these fields without empty lists, on which Flower's mods that count a message's bytes fail."""
+    return ConfigRecord({name: found for name, found in fields.items() if found != []})
 
 
 def _is(found: Any, kind: type[Any]) -> bool:
@@ -143,7 +151,7 @@ def round_digest(message: Message, terms: Mapping[str, Any], run: bytes) -> byte
         run: The run as the node sees it (`run_digest`).
     """
     about = repr((message.metadata.message_type, message.metadata.group_id)).encode()
-    said = repr([(name, _plain(terms.get(name))) for name in TERMS]).encode()
+    said = repr([(name, _plain(terms.get(name)) or None) for name in TERMS]).encode()
     parts = [run, digest("flower-message", about), digest("flower-terms", said)]
     content = message.content
     for name in sorted(set(content) - {RECORD}):

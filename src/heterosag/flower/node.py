@@ -46,6 +46,7 @@ from heterosag.flower.messages import (
     REVEAL,
     TERMS,
     arrays_of,
+    carried,
     is_evaluate,
     is_train,
     model_digest,
@@ -146,7 +147,7 @@ def mod(
             if errors and all(errors):
                 return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=errors[0]), reply_to=message)
             fields["seconds"] = round(max(time.perf_counter() - began - training, 0.0), _SECONDS_DIGITS)
-            return Message(RecordDict({RECORD: ConfigRecord(fields)}), reply_to=message)
+            return Message(RecordDict({RECORD: carried(fields)}), reply_to=message)
         except HeteroSagError as error:
             _erase(context)
             return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=_tell(error)), reply_to=message)
@@ -432,7 +433,7 @@ class _Trip:
         return masked
 
     def _settle(self, client: Client, number: int, record: Mapping[str, Any], model: bytes, evaluating: bool) -> Plan:
-        ends, scales = (values(record, name, float, sender="server") for name in ("range", "scales"))
+        ends, scales = (values(record, name, float, sender="server", may_be_empty=True) for name in ("range", "scales"))
         if len(ends) != 2:
             raise WireError("a value range has two ends", sender="server")
         plan = self.plan.with_value_range((ends[0], ends[1]), scales)
@@ -442,7 +443,9 @@ class _Trip:
 
     def _selection(self) -> Selection:
         """What goes of the model, by the round's terms."""
-        exclude, tied = (values(self.kept, name, str, sender="server") for name in ("exclude", "tied"))
+        exclude, tied = (
+            values(self.kept, name, str, sender="server", may_be_empty=True) for name in ("exclude", "tied")
+        )
         model = arrays_of(self.message.content, "a train message")[1]
         return Selection(model=model, exclude=exclude, tied=pairs_of(tied))
 
@@ -460,7 +463,7 @@ class _Trip:
         if selection is not None:
             vector = selection.update(arrays_of(reply.content, "a train reply")[1])
         numbers = numbers_of(reply)
-        wanted = values(self.kept, "metrics", str, sender="server")
+        wanted = values(self.kept, "metrics", str, sender="server", may_be_empty=True)
         metrics, names = fill_slots(self.plan, numbers, wanted=wanted, leave_out=weighted_by)
         weight = find_weight(self.plan, numbers, weighted_by, unit)
         masked = client.mask(inbox, vector, weight=weight, metrics=metrics, parallel_map=all_cores())

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from logging import INFO
 from typing import Any
 
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from heterosag.flower.messages import RECORD, record_of
+from heterosag.flower.messages import RECORD, carried, record_of
 from heterosag.flower.rounds import TOO_LATE, Work, wire_size
 from heterosag.protocol.transitions import Phase
 
@@ -89,7 +89,7 @@ class Trips:
         original = work.messages[node]
         beside = dict(original.content) if with_content else {}
         return Message(
-            RecordDict({**beside, RECORD: ConfigRecord(dict(record))}),
+            RecordDict({**beside, RECORD: carried(record)}),
             dst_node_id=node,
             message_type=original.metadata.message_type if with_content else work.message_type,
             group_id=original.metadata.group_id,
