@@ -134,9 +134,11 @@ def test_a_framework_stays_in_its_package(framework: str, package: str) -> None:
 COMMANDS = {
     "a plan": ["plan", "--json"],
     "a round with signed keys": ["round", "--identities", "--json"],
-    "a round with dropouts and malicious users": ["round", "--drop", "share=1,mask=1", "--malicious", "1", "--json"],
+    "a round with dropouts and malicious users": [
+        *("round", "--drop", "share=1,mask=1", "--malicious", "1", "--rule", "median", "--json"),
+    ],
 }
-SMALL = ["--classes", "9,9", "--levels", "2,5", "--dimension", "40", "--subgroup-size", "6", "--min-survivors", "2"]
+SMALL = ["--classes", "18,18", "--levels", "2,5", "--dimension", "40", "--subgroup-size", "6", "--min-survivors", "2"]
 
 # An audit hook sees every socket call of the process, whoever makes it, and cannot be taken away again. Pipes to
 # forked workers are local sockets, and stay.

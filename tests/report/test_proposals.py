@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from rich.console import Console
 
 from heterosag.planner import Requirements, best
@@ -11,7 +12,8 @@ from heterosag.report.proposals import describe, show
 def test_a_proposal_says_what_it_costs_and_what_would_help() -> None:
     proposal = best(Requirements(rates=(0.5,) * 8 + (2.0,) * 8, dimension=2000, deadline=0.1))
     found = json.loads(json.dumps(describe(proposal)))
-    assert found["lower_bound"] <= found["error"] == found["plan"]["quantization_error"]
+    assert found["lower_bound"] <= found["error"]
+    assert found["error"] == pytest.approx(found["plan"]["quantization_error"] + found["plan"]["clip_bias"])
     assert max(found["upload_seconds"]) <= 0.1
     assert "error_before" not in found
     assert describe(proposal, before=7.0)["error_before"] == 7.0

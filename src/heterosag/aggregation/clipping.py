@@ -169,7 +169,7 @@ class AdaptiveRange:
         """
         grown = _growth(plan, combined)
         moves = np.full(len(self._believed), max(-_STEP, min(_STEP, grown)))
-        if len(self.arrays) > 1:
+        if len(self.arrays) > 1 and any(block.fault is None for found in combined.blocks for block in found):
             moves += self._relative_moves(plan, combined, grown)
         self._believed = self._bound(self._believed * np.exp(np.clip(moves, -_STEP, _STEP)))
 

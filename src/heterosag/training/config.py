@@ -106,7 +106,9 @@ class TrainConfig:
     )
     quantile: float = _ranges(0.999, "fraction of elements that a range of the rule quantile should hold")
     scale_arrays: bool = _ranges(True, "give every array of the model a scale of its own (rule adaptive)")
-    rotate: bool = _ranges(True, "spread segments by a randomised Hadamard rotation before quantizing")
+    rotate: bool = _ranges(
+        True, "spread segments by a randomised Hadamard rotation before quantizing (not under the rule minmax)"
+    )
 
     epsilon: float | None = _privacy(None, "privacy budget of every user over all rounds (default: no noise)")
     delta: float = _privacy(1e-5, "delta of that epsilon")

@@ -68,7 +68,7 @@ def build_plan(config: TrainConfig, arrays: Sequence[int]) -> Plan:
         "dropout": config.dropout,
         "assignment_seed": config.seed,
         "fill_levels": config.fill_levels,
-        "rotate": config.rotate,
+        "rotate": config.rotate and config.range_rule != "minmax",  # whose range holds the values as they are
         "sharing": config.sharing,
     }
     if config.epsilon is not None:
