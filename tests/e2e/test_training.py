@@ -76,7 +76,7 @@ def test_a_stealthy_attack_runs(tmp_path: Path) -> None:
     assert accuracy(tmp_path / "run") > 0.5
 
 
-@pytest.mark.parametrize("identities", [False, True])
+@pytest.mark.parametrize("identities", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_secure_and_plain_runs_give_identical_models(tmp_path: Path, identities: bool) -> None:
     options: dict[str, Any] = {
         "rounds": 3,
@@ -159,6 +159,7 @@ def test_fitting_levels_to_links_lowers_dropout(tmp_path: Path) -> None:
     assert missed["fitted"] < 5 < missed["equal"]
 
 
+@pytest.mark.slow
 def test_the_adaptive_range_follows_the_updates(tmp_path: Path) -> None:
     for first in (0.01, 1.0):
         train(tmp_path / str(first), value_range=first, rounds=30, quantile=0.99)

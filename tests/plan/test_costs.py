@@ -1,5 +1,6 @@
 """What a user sends beside its vector: the formulas say what the messages are."""
 
+import pytest
 from paper_plan import PAPER
 from rounds import World, small_plan
 
@@ -9,10 +10,18 @@ from heterosag.protocol import messages as wire
 
 
 def test_sizes_by_formula_are_those_of_the_messages() -> None:
-    """Complete and sparse graphs, short and long indices, with and without identities."""
+    """With and without identities, and of a vector whose length takes more bytes."""
+    check_sizes([(small_plan(), False), (small_plan(), True), (small_plan(dimension=300_000), False)])
+
+
+@pytest.mark.slow
+def test_sizes_by_formula_are_those_of_the_messages_of_many() -> None:
+    """A sparse graph, and long indices."""
     many = Plan.build([300], [2], 600, value_range=1.0, subgroup_size=30, sharing="sparse", dropout=0.0)
-    large = small_plan(dimension=300_000)
-    cases = [(small_plan(), False), (small_plan(), True), (large, False), (many, False)]
+    check_sizes([(many, False)])
+
+
+def check_sizes(cases: list[tuple[Plan, bool]]) -> None:
     for plan, signed in cases:
         world = World(plan, signed=signed)
         for phase in beside_vector(plan, 0, identities=signed):

@@ -55,6 +55,7 @@ def test_attackers_need_blocks_and_the_models_view_hides_in_all_of_them() -> Non
     assert found.epsilon_model < 0.9 * found.epsilon_server
 
 
+@pytest.mark.slow
 def test_more_levels_only_where_the_noise_needs_them() -> None:
     """Little noise over few elements: two levels would make more of it."""
     found = best_private(asking(users=16, dimension=20, epsilon=9.0, rounds=1))

@@ -106,6 +106,7 @@ def with_an_exact_lane(plan: Plan, update: Update, rounding: Rounding) -> list[C
     return [CellLanes(cell.elements, np.array([*cell.auxiliary, clipped], dtype=np.uint64))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [without_noise, with_a_reused_key, with_an_exact_lane])
 def test_the_audit_finds_a_broken_mechanism(broken: Encode) -> None:
     assert lower_bound(broken) > epsilon(plan_of(), rounds=1, delta=DELTA)

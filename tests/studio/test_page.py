@@ -329,7 +329,7 @@ def test_a_round_is_stepped_through(studio: Studio, browser: Browser) -> None:
     assert browser.complaints() == []
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_wide_and_narrow(studio: Studio, browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
     """Set HETEROSAG_SCREENSHOTS to a folder to keep the pictures."""

@@ -54,6 +54,7 @@ def test_a_part_of_a_segment_is_rotated_as_in_the_whole() -> None:
     assert np.array_equal(part, whole[LONGEST:])
 
 
+@pytest.mark.slow
 def test_a_large_update_is_rotated_and_quantized_within_bounded_memory() -> None:
     """Beside the lanes that it fills a user needs some pieces, however large its update is."""
     peaks = []
