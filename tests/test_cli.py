@@ -233,6 +233,7 @@ def test_requirements_that_cannot_be_met_say_why(words: str, says: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_optimize_finds_a_private_plan(tmp_path: Path) -> None:
     words = ["optimize", "--epsilon", "8", "--delta", "1e-5", "--rounds", "20", "--clip", "0.5", "--users", "60"]
     words += ["--dimension", "900"]
@@ -253,7 +254,7 @@ def test_optimize_finds_a_private_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--epsilon 8 --rounds 20 --users 96", "much of the accuracy is lost"),
+        pytest.param("--epsilon 8 --rounds 20 --users 96", "much of the accuracy is lost", marks=pytest.mark.slow),
         ("--epsilon 8 --deadline 3", "go with --epsilon"),
         ("--rates 1x9 --deadline 1 --clip 3", "go with --epsilon"),
         ("--epsilon 8 --clip 0", "clip is a positive number"),

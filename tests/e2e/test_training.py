@@ -57,7 +57,11 @@ def test_accuracy_rises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("attack", "attackers", "strength"),
-    [("gaussian", 2, None), ("sign-flip", 2, 200.0), ("label-flip", 2, None)],
+    [
+        ("gaussian", 2, None),
+        pytest.param("sign-flip", 2, 200.0, marks=pytest.mark.slow),
+        pytest.param("label-flip", 2, None, marks=pytest.mark.slow),
+    ],
 )
 def test_the_median_survives_what_breaks_the_mean(
     tmp_path: Path, attack: str, attackers: int, strength: float | None
@@ -174,6 +178,7 @@ def test_the_adaptive_range_follows_the_updates(tmp_path: Path) -> None:
     assert all(line["clipped_fraction"] == 0 for line in lines)
 
 
+@pytest.mark.slow
 def test_malicious_users_do_not_move_the_range_far(tmp_path: Path) -> None:
     train(tmp_path / "calm", rule="median")
     train(tmp_path / "hostile", rule="median", attack="gaussian", attackers=2)
@@ -225,6 +230,7 @@ def _as_on_a_terminal() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_clean_and_the_run_goes_on(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "heterosag", "train", *FLAGS.split(), "--rounds", "400", "--out", "a"]
     process = subprocess.Popen(

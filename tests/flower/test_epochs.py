@@ -88,7 +88,7 @@ def test_a_server_that_shows_another_plan_than_was_drawn_is_refused(
 
 
 @pytest.mark.parametrize("stage", ["commit", "reveal"])
-@pytest.mark.parametrize("what", ["silent", "reborn"])
+@pytest.mark.parametrize("what", ["silent", pytest.param("reborn", marks=pytest.mark.slow)])
 def test_whoever_is_silent_while_they_draw_is_not_in_the_epoch(stage: str, what: str, tmp_path: Path) -> None:
     nodes, directory = signed_nodes(13, tmp_path)
     victim = nodes[5].context.node_id

@@ -193,6 +193,7 @@ def test_what_one_node_evaluates_is_not_seen_by_the_app_of_another_round(tmp_pat
     assert FIRST_NODE in grid.rounds[0].survivors
 
 
+@pytest.mark.slow
 def test_a_node_that_deals_false_shares_for_evaluations_is_left_out_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,6 +237,7 @@ def test_identities_from_the_files_that_the_node_config_names(tmp_path: Path) ->
     assert nodes[0].context.node_id in grid.rounds[1].lost
 
 
+@pytest.mark.slow
 def test_rounds_that_would_isolate_a_node_are_refused_by_grid_and_node(tmp_path: Path) -> None:
     """Everybody in the first round, everybody but one in the second: their difference is that one."""
     gone: list[int] = []

@@ -73,7 +73,7 @@ def test_a_class_of_one_node_does_not_end_the_others_rounds() -> None:
 
 
 def test_a_robust_rule_outvotes_one_malicious_node_or_is_refused() -> None:
-    for nodes in range(8, 65):
+    for nodes in (*range(8, 36), 48, 64):
         try:
             choice = made([nodes], robust=True)
         except PlanError as error:

@@ -25,7 +25,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from heterosag.flower import mod
 
 
-@pytest.mark.parametrize("what", ["silent", "error", "crash", "reborn"])
+@pytest.mark.parametrize(
+    "what", ["silent", "crash", *(pytest.param(one, marks=pytest.mark.slow) for one in ("error", "reborn"))]
+)
 @pytest.mark.parametrize("stage", ["advertise", "share", "mask", "unmask"])
 def test_a_node_lost_at_any_stage(stage: str, what: str, tmp_path: Path) -> None:
     nodes = make_nodes(12, tmp_path, train)

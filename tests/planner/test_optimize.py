@@ -81,7 +81,7 @@ def check_clash(error: InfeasibleError) -> None:
     assert error.nearest is None or isinstance(error.nearest, Proposal)
 
 
-@examples(25)
+@examples(10)
 @given(st.lists(st.floats(0.2, 10.0), min_size=12, max_size=40), st.floats(0.8, 5.0), st.floats(1.0, 3.0))
 def test_more_time_never_gives_more_error(rates: list[float], deadline: float, more: float) -> None:
     asked = Requirements(rates=tuple(rates), dimension=20_000, deadline=deadline, dropout=0.0, min_survivors=2)
@@ -91,6 +91,7 @@ def test_more_time_never_gives_more_error(rates: list[float], deadline: float, m
         assert loose <= tight * (1 + THRIFT)
 
 
+@pytest.mark.slow
 def test_ten_thousand_users_of_all_speeds() -> None:
     rng = np.random.default_rng(0)
     asked = Requirements(rates=tuple(rng.lognormal(1.0, 0.5, 10_000)), dimension=1_000_000, deadline=30.0, attackers=5)

@@ -83,6 +83,7 @@ def lower_bound(encode: Encode) -> float:
     return best
 
 
+@pytest.mark.slow
 def test_an_attacker_proves_no_more_than_is_accounted_and_a_third_of_it() -> None:
     accounted = epsilon(plan_of(), rounds=1, delta=DELTA)
     assert accounted / 3 <= lower_bound(encode) <= accounted

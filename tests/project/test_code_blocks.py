@@ -44,11 +44,9 @@ GENERATED = {
     "docs/walkthrough.md": "made by running it: tests/project/test_walkthrough.py",
 }
 
-TRAINING = {
-    "docs/tutorial.md",
-    *(f"docs/how-to/{name}.md" for name in ("resume-a-run", "links-and-deadlines", "read-a-report")),
-}
-"""Pages that train models for many seconds: run by `make test-all`."""
+_LONG = ("resume-a-run", "links-and-deadlines", "read-a-report", "privacy", "choose-a-plan", "robust-rules")
+TRAINING = {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in _LONG)}
+"""Pages that train models, or plan, for many seconds: run by `make test-all`."""
 
 _NAMED = re.compile(r"(?:#|//) ([\w./-]+\.(?:py|toml|json))\n")
 

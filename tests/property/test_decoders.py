@@ -39,10 +39,10 @@ SHORT_FUZZ = {
     "client_changed": 300,
     "enrolment_server": 800,
     "enrolment_user": 300,
-    "pipeline_server": 300,
-    "pipeline_user": 200,
+    "pipeline_server": 100,
+    "pipeline_user": 100,
     "flower_server": 3,
-    "flower_node": 200,
+    "flower_node": 60,
     "directory_file": 400,
     "key_file": 1500,
 }

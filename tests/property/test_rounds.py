@@ -72,7 +72,7 @@ def exact_sums(plan: Plan, survivors: tuple[Any, ...], updates: np.ndarray, weig
     return sums
 
 
-@examples(40)
+@examples(24)
 @given(plan=plans(), data=st.data())
 def test_the_result_is_the_exact_sum_or_the_error_the_oracle_names(plan: Plan, data: st.DataObject) -> None:
     users = len(plan.users)

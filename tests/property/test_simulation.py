@@ -26,7 +26,7 @@ from heterosag.protocol.pipeline import ClientPipeline, Part, ServerPipeline
 from heterosag.protocol.steps import Masked
 from heterosag.protocol.transitions import Phase
 
-CHUNKS, QUICK = 24, 5
+CHUNKS, QUICK = 24, 3
 KINDS: dict[type[World], tuple[str, int]] = {World: ("alone", 50), PipelinedWorld: ("pipeline", 20)}
 
 of_both_kinds = pytest.mark.parametrize("kind", KINDS)

@@ -136,7 +136,7 @@ def run_and_kill(work: Callable[[], None], stops: int) -> bool:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs ptrace")
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_program_killed_between_any_two_writes_leaves_a_claim_or_none(begun: bool, tmp_path: Path) -> None:
     """Also while rounds are removed. What is there afterwards is the log before the claim or the log after it."""
     before = tmp_path / "before"
