@@ -182,7 +182,8 @@ class PipelinedWorld(World):
             raise BrokenInvariantError(f"the server keeps {len(rounds._numbers)} rounds")
         how = "prepared" if self._prepared else "set-up not used" if ahead else "nothing set up"
         self.trace.counts[f"begun: {how}"] += 1
-        self.trace.counts["begun: of metrics alone"] += model >= _EVALUATED
+        if model >= _EVALUATED:
+            self.trace.counts["begun: of metrics alone"] += 1
         self.trace.note("server", f"begins round {self.number}, {how}")
         self._plan_crashes()
         self._open(record, {})
