@@ -45,7 +45,7 @@ GENERATED = {
 }
 
 _LONG = ("resume-a-run", "links-and-deadlines", "read-a-report", "privacy", "choose-a-plan", "robust-rules")
-TRAINING = {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in _LONG)}
+TRAINING = {"docs/tutorial.md", "docs/plans.md", *(f"docs/how-to/{name}.md" for name in _LONG)}
 """Pages that train models, or plan, for many seconds: run by `make test-all`."""
 
 _NAMED = re.compile(r"(?:#|//) ([\w./-]+\.(?:py|toml|json))\n")

@@ -53,7 +53,8 @@ def test_a_replay_repeats_every_event_and_every_byte(kind: type[World]) -> None:
         assert len(first.trace) > 10
 
 
-@pytest.mark.parametrize("kind", [World, pytest.param(PipelinedWorld, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@of_both_kinds
 def test_schedules_are_of_every_mood_and_meet_every_fault(kind: type[World]) -> None:
     reports = [simulate(seed, kind=kind) for seed in range(120)]
     assert {report.mood for report in reports} == set(MOODS)

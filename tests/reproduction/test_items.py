@@ -204,6 +204,7 @@ def test_quick_runs_take_the_papers_data_where_it_is() -> None:
 # --- pages ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_folder_holds_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["matrices", "examples-1-2", "costs"]
     command.run(names, scale="tiny", out=tmp_path, data_dir="", seed=0, workers=1, as_json=True)
@@ -219,6 +220,7 @@ def test_one_folder_holds_everything(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "3 items, 14 claims: 9 hold, 4 hold partly, 1 fail." in text
 
 
+@pytest.mark.slow
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
     summaries = [run(name, tmp_path) for name in ("examples-3-4", "theorem-1")]
     path = page.write_all(summaries, tmp_path)
