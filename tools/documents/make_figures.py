@@ -565,7 +565,7 @@ def draw_noise() -> Figure:
     ):
         axes.plot(BLOCKS, errors, color=colour, marker=mark, ms=4.5, lw=1.5, label=f"epsilon {epsilon:g}")
     axes.axhline(3.0, color=GREY, lw=1.0, ls="--")
-    axes.text(16.5, 2.5, "above this the planner refuses", fontsize=8.5, color=GREY, va="top")
+    axes.text(20, 3.5, "refused by the planner", fontsize=8.5, color=GREY, va="bottom")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(list(BLOCKS), [f"{size:,}" for size in BLOCKS])
