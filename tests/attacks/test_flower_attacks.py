@@ -164,6 +164,26 @@ def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
     assert np.allclose(second.content.array_records["arrays"]["w"].numpy(), 0.25, atol=0.01)
 
 
+def test_11_nodes_that_take_turns_with_false_shares_do_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each costs the mean one round; none of these counts as a failure that stops the run."""
+    nodes = make_nodes(12, tmp_path, lambda node, before: before)
+    honest, turn = Client.share, [0]
+
+    def share(self: Client, message: bytes, **options: Any) -> bytes:
+        if self.user != str(nodes[turn[0]].context.node_id) or turn[0] == 3:
+            return honest(self, message, **options)
+        return honest(self, message, polynomials=Polynomials.draw(self.plan, RoundSecrets.generate()))
+
+    monkeypatch.setattr(Client, "share", share)
+    grid = grid_of(nodes, stop_after=1, prepare=False)
+    for turn[0] in range(4):
+        (reply,) = grid.send_and_receive(ask(nodes))
+        assert reply.has_error() == (turn[0] < 3)
+    assert len(grid.rounds[3].survivors) == 9
+
+
 # --- 10: a range that jumps -----------------------------------------------------------------------------------------
 
 

@@ -41,10 +41,14 @@ class Failures:
     def note(self, done: Round) -> None:
         """Note how a round ended; raise a `StoppedRunError` if it was one failure too many.
 
-        What stops the run is said in one line for each distinct reason: of the rounds, and of the nodes lost in them.
+        A round that failed because of nodes who dealt false shares does not count: the next is without them, and a few
+        who take turns must not end the run. What stops it is said in one line for each distinct reason: of the rounds,
+        and of the nodes lost in them.
         """
         if not done.error:
             self._failed.clear()
+            return
+        if done.faulty:
             return
         self._failed.append(done)
         if self._most and len(self._failed) >= self._most:

@@ -99,7 +99,8 @@ class SecureGrid(Grid):
             and `close` ends it.
         hide_sets_below: End rounds that, with those before in the same epoch, would show the sum of fewer users than
             this.
-        stop_after: Failed rounds of training in a row that stop the run with a `StoppedRunError`; 0 for never.
+        stop_after: Failed rounds of training in a row that stop the run with a `StoppedRunError`; 0 for never. A round
+            that failed because of nodes who are then left out does not count.
 
     `rounds` is a `Round` for each round of training so far, `evaluations` one for each secure evaluation.
     """
