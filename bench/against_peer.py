@@ -47,7 +47,10 @@ class Case:
         return few if self.graph == "sparse" and few < self.users else None
 
     def plan(self, level: int, half: float, design: DesignName = "perfect") -> Plan:
-        """Ours: subgroups of about eight, at least two of them."""
+        """Ours: subgroups of about eight, at least two of them.
+
+        As fine as the peer nothing is rotated, as with the peer: at so many levels that would buy nothing.
+        """
         size = max(3, min(8, self.users // 3))
         return Plan.build(
             [self.users],
@@ -60,6 +63,7 @@ class Case:
             dropout=DROPOUT,
             min_survivors=2,
             min_robustness=0.0,
+            rotate=level != FINE,
         )
 
 

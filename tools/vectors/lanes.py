@@ -13,7 +13,7 @@ from heterosag.plan import Cell, PlannedBlock
 from heterosag.plan.noise import noise_range
 from heterosag.privacy.mechanism import count_trials, decode_mean, thresholds, word_starts
 from heterosag.protocol import masks
-from heterosag.protocol.cells import CellLanes, pack_cells, reduce_cells
+from heterosag.protocol.cells import CellLanes, pack_cells
 from heterosag.protocol.rounding import Rounding
 from heterosag.vector import ring
 from heterosag.vector.quantize import dequantize, quantize
@@ -112,7 +112,8 @@ def _mask_case(name: str, layout: list[tuple[int, int, int]], pair_cells: tuple[
     ]
     before = _written(lanes)
     masks.apply(lanes, drawn)
-    reduce_cells(lanes, cells)
+    for content, cell in zip(lanes, cells, strict=True):
+        ring.reduce(content.elements, cell.bits)
     return {
         "name": name,
         "cells": [list(shape) for shape in layout],

@@ -21,7 +21,6 @@ __all__ = [
     "check_packed_cells",
     "empty_cells",
     "pack_cells",
-    "reduce_cells",
     "unpack_cells",
 ]
 
@@ -54,14 +53,8 @@ def empty_cells(cells: Sequence[Cell]) -> list[CellLanes]:
     ]
 
 
-def reduce_cells(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> None:
-    """Reduce every cell's elements to its ring, in place."""
-    for content, cell in zip(lanes, cells, strict=True):
-        ring.reduce(content.elements, cell.bits)
-
-
 def pack_cells(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> memoryview:
-    """The cells as they cross the wire: elements packed at exactly their ring's bits, then the auxiliary lanes."""
+    """The cells as they cross the wire: elements reduced to their ring and packed at exactly its bits, then the auxiliary lanes."""
     packed: dict[int, bytes] = {}
     for bits, places in _small_cells(cells).items():
         together = ring.pack_all([lanes[place].elements for place in places], bits)

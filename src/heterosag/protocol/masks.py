@@ -3,8 +3,8 @@
 One key per (c2, pair) and per (c2, self), each stream read once from its start: the shared cells in ascending order,
 each on a block boundary; a cell's elements as little-endian lanes of its ring's width, then its auxiliary lanes of
 eight bytes. Two users of one subgroup share every cell; users of two subgroups share the cells in which their subgroups
-code together. The lower roster index adds, the higher subtracts, everybody adds its own mask. Sums wrap in the lanes,
-and are reduced to the ring once at the end.
+code together. The lower roster index adds, the higher subtracts, everybody adds its own mask. Sums wrap in the lanes;
+packing reduces them to the ring.
 """
 
 from __future__ import annotations

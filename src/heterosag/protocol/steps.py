@@ -27,7 +27,7 @@ from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import ParallelMap, pack_cells, reduce_cells
+from heterosag.protocol.cells import ParallelMap, pack_cells
 from heterosag.protocol.context import check_indices, roster_context, sharers_context, survivors_bytes
 from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.guard import Guard
@@ -207,7 +207,6 @@ def mask(
     cells = base.plan.cells(subgroup)
     lanes = fill_cells(base.plan, subgroup, update, rounding, clip=clip, parallel_map=parallel_map)
     masks.apply(lanes, _masks_of(state, sharers, context), parallel_map=parallel_map)
-    reduce_cells(lanes, cells)
     message = wire.encode(
         wire.MaskedVector(
             version=wire.WIRE_VERSION,

@@ -76,7 +76,7 @@ def packed_size(count: int, bits: int) -> int:
 
 
 def pack(lanes: Lanes, bits: int) -> bytes:
-    """Pack elements, each below 2^bits, in planes: exactly `packed_size` bytes."""
+    """Pack elements mod 2^bits in planes: exactly `packed_size` bytes."""
     out = np.empty(packed_size(lanes.size, bits), dtype=np.uint8)
     pack_into(lanes, bits, out)
     return out.tobytes()
@@ -85,14 +85,13 @@ def pack(lanes: Lanes, bits: int) -> bytes:
 def pack_into(lanes: Lanes, bits: int, out: npt.NDArray[np.uint8], *, size: int | None = None) -> None:
     """`pack` into bytes that are there already.
 
-    `size` is that of the whole of which this vector is a part; it decides whether a compiled loop is worth it, never
+    What an element has above `bits` bits is dropped: planes and `_steps` have no place for it. `size` is that of the
+    whole of which this vector is a part; it decides whether a compiled loop is worth it, never
     what comes out.
     """
     dtype = lane_dtype(bits)
     if lanes.ndim != 1 or lanes.dtype.kind != "u":
         raise UsageError(f"pack wants a one-dimensional unsigned array, not {lanes.ndim}-d {lanes.dtype}")
-    if bits < lanes.dtype.itemsize * 8 and lanes.size and int(lanes.max()) >> bits:
-        raise UsageError(f"an element does not fit in {bits} bits: reduce the vector first")
     lanes = np.ascontiguousarray(lanes, dtype=dtype)
     compiled = _numba.find(_numba.pack_bits, size or lanes.size)
     buffer = np.empty(min(lanes.size, _CHUNK), dtype=dtype)
