@@ -13,7 +13,7 @@ from heterosag.crypto.keys import RoundSecrets, exchange_keys, pair_mask_key, pu
 from heterosag.crypto.keystream import BLOCK_SIZE, CHUNK_SIZE, Keystream, chunk_buffer
 from heterosag.plan import Plan
 from heterosag.protocol import masks
-from heterosag.protocol.cells import empty_cells, pack_cells, reduce_cells
+from heterosag.protocol.cells import empty_cells, pack_cells
 from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.rounding import Rounding
@@ -89,7 +89,6 @@ def _user_step(level: int, goal: float) -> Iterator[Row]:
     def step() -> memoryview:
         lanes = fill_cells(plan, 0, update, Rounding.from_system())
         masks.apply(lanes, found)
-        reduce_cells(lanes, cells)
         return pack_cells(lanes, cells)
 
     alone = keystream_alone([stream_size(plan, 0, everything)] * USERS)

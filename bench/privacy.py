@@ -16,7 +16,7 @@ from bench.rows import CPU, Row, in_turn
 from heterosag.plan import Plan
 from heterosag.privacy import NoisyRound, NoisySegment, epsilon
 from heterosag.protocol import masks
-from heterosag.protocol.cells import pack_cells, reduce_cells
+from heterosag.protocol.cells import pack_cells
 from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.rounding import Rounding
@@ -56,7 +56,6 @@ def _steps(level: int) -> tuple[Callable[[], memoryview], Callable[[], memoryvie
         def encode_mask_and_pack() -> memoryview:
             lanes = fill_cells(plan, 0, update, Rounding.from_system())
             masks.apply(lanes, found)
-            reduce_cells(lanes, cells)
             return pack_cells(lanes, cells)
 
         return encode_mask_and_pack

@@ -21,7 +21,7 @@ from heterosag.crypto.keys import RoundSecrets, exchange_keys, pair_mask_key, pu
 from heterosag.plan import Plan
 from heterosag.protocol import Client, Policy, RoundId, Server, masks
 from heterosag.protocol import messages as wire
-from heterosag.protocol.cells import ParallelMap, empty_cells, pack_cells, reduce_cells
+from heterosag.protocol.cells import ParallelMap, empty_cells, pack_cells
 from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.rounding import Rounding
@@ -158,7 +158,6 @@ def user_step(elements: int, *, parallel_map: ParallelMap = map, threads: int = 
     def step() -> memoryview:
         lanes = fill_cells(plan, 0, update, Rounding.from_system(), parallel_map=parallel_map)
         masks.apply(lanes, found, parallel_map=parallel_map)
-        reduce_cells(lanes, cells)
         return pack_cells(lanes, cells)
 
     repeats = 2 if elements > 10**6 else 9

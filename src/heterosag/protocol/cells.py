@@ -54,7 +54,7 @@ def empty_cells(cells: Sequence[Cell]) -> list[CellLanes]:
 
 
 def pack_cells(lanes: Sequence[CellLanes], cells: Sequence[Cell]) -> memoryview:
-    """The cells as they cross the wire: elements mod their ring, packed at exactly its bits, then the auxiliary lanes."""
+    """The cells as they cross the wire: elements mod their ring, packed at exactly its bits, then auxiliary lanes."""
     packed: dict[int, bytes] = {}
     for bits, places in _small_cells(cells).items():
         together = ring.pack_all([lanes[place].elements for place in places], bits)
