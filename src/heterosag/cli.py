@@ -401,16 +401,16 @@ def _run_cohorts(settings: dict[str, Any], played: dict[str, Any]) -> dict[str, 
 
 @app.command(cls=_Command)
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that have runs in them.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     as_json: _Json = False,
 ) -> None:
     """Compare runs: a table here, and one self-contained page with figures."""
     from heterosag.report.page import write_page
     from heterosag.report.runs import compare_runs, summarise_run
-    from heterosag.storage.run_log import read_run
+    from heterosag.storage.run_log import find_runs, read_run
 
-    found = [read_run(folder) for folder in runs]
+    found = [read_run(folder) for named in runs for folder in find_runs(named)]
     write_page(found, out)
     if as_json:
         print(json.dumps({"report": str(out), "runs": [summarise_run(run) for run in found]}, indent=2))

@@ -150,7 +150,7 @@ def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
         return honest(self, message, polynomials=Polynomials.draw(self.plan, RoundSecrets.generate()))
 
     monkeypatch.setattr(Client, "share", share)
-    grid = grid_of(nodes, rule=rule, record=tmp_path / "run")
+    grid = grid_of(nodes, rule=rule, record=tmp_path)
     (first,) = grid.send_and_receive(ask(nodes))
     assert first.has_error() == (rule == "mean")
     assert grid.rounds[0].faulty == (cheat,)

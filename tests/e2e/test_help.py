@@ -53,7 +53,7 @@ def test_help_reads_as_it_was_written(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("report", r"  RUNS\.\.\.  Folders of runs\.  \[required\]"),
+        ("report", r"  RUNS\.\.\.  Folders of runs, or folders that have runs in them\.  \[required\]"),
         ("report", r"  -o, --out PATH  The page to write\.  \[default: report\.html\]"),
         ("studio", r"  \[RUNS\]  Folder whose runs are shown\.  \[default: runs\]"),
         ("identity", r"  KEY_FILE  A private key's file: .*\n +\[required\]"),

@@ -54,7 +54,7 @@ def trained(nodes: list[Node], **options: Any) -> SecureGrid:
 
 def test_the_strategy_sees_one_reply_with_the_means(tmp_path: Path) -> None:
     nodes = evaluating(9, tmp_path / "log", lambda place: {"num-examples": 5, "accuracy": place / 8, "loss": 2.0})
-    grid = trained(nodes, record=tmp_path / "run")
+    grid = trained(nodes, record=tmp_path)
     (reply,) = grid.send_and_receive(ask(nodes))
     metrics = dict(reply.content.metric_records["metrics"])
     assert metrics == {

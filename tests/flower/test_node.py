@@ -253,7 +253,7 @@ def test_rounds_that_would_isolate_a_node_are_refused_by_grid_and_node(tmp_path:
             return mod(policy=LOOSE, trust_server=True, release_log=folder, hide_sets_below=below)
 
         nodes = make_nodes(12, folder, train, secure=careful)
-        grid, _ = grid_of(nodes, fault, options=options, hide_sets_below=grid_hides, record=folder / "run")
+        grid, _ = grid_of(nodes, fault, options=options, hide_sets_below=grid_hides, record=folder)
         gone[:] = []
         (first,) = grid.send_and_receive(messages(nodes, arrays()))
         gone[:] = [nodes[0].context.node_id]

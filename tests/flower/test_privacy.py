@@ -40,7 +40,7 @@ def private_grid(nodes: Any, **change: Any) -> SecureGrid:
 
 def test_a_private_run_ends_at_its_target_and_its_record_says_what_it_cost(tmp_path: Path) -> None:
     nodes = make_nodes(8, tmp_path, train, loss=0.25)
-    grid = private_grid(nodes, record=tmp_path / "run")
+    grid = private_grid(nodes, record=tmp_path)
     strategy = FedAvg(min_available_nodes=8, fraction_evaluate=1.0)
     result = grid.start(strategy, initial_arrays=record(MODEL), num_rounds=4)
     assert [bool(done.error) for done in grid.rounds] == [False, False, False, True]

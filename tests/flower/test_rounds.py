@@ -15,7 +15,9 @@ from flower_nodes import (
     shift,
     train,
 )
-from flwr.app import Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+from heterosag.flower.rounds import wire_size
 
 
 def test_messages_are_at_most_three_percent_above_the_packed_bytes(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_bytes_on_the_wire_are_all_that_flower_carries(tmp_path: Path) -> None:
         return ""
 
     nodes = make_nodes(6, tmp_path / "log", train)
-    grid, _ = grid_of(nodes, fault, record=tmp_path / "run")
+    grid, _ = grid_of(nodes, fault, record=tmp_path)
     model = {"w": np.zeros(20_000, dtype=np.float32)}
     list(grid.send_and_receive(messages(nodes, model)))
     grid.close()
@@ -58,3 +60,33 @@ def test_bytes_on_the_wire_are_all_that_flower_carries(tmp_path: Path) -> None:
     )
     assert min(done.wire_sent["mask"].values()) > 80_000  # the model, in plaintext
     assert max(done.wire_sent["share"].values()) < 80_000
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_bytes_on_the_wire_are_counted_as_asked_whether_there_is_a_record_or_not(tmp_path: Path, asked: bool) -> None:
+    nodes = make_nodes(6, tmp_path / "log", train)
+    grid, _ = grid_of(nodes, record=None if asked else tmp_path, wire_bytes=asked)
+    list(grid.send_and_receive(messages(nodes, {"w": np.zeros(10, dtype=np.float32)})))
+    grid.close()
+    assert bool(grid.rounds[0].wire_sent) == bool(grid.rounds[0].wire_received) == asked
+
+
+def test_the_size_of_a_message_is_that_of_its_objects() -> None:
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    values = {
+        "one": b"x" * 70_000,
+        "many": [b"y" * 300, b"", b"z" * 20_000],
+        "text": "t",
+        "numbers": [1, 2],
+        "none": b"",
+    }
+    arrays = ArrayRecord({"w": Array(np.arange(1000.0))})
+    content = RecordDict({"heterosag": ConfigRecord(values), "arrays": arrays, "metrics": MetricRecord({"loss": 1.0})})
+    message = Message(content, dst_node_id=5, message_type="train")
+    before = message.content["heterosag"]
+    found = sum(len(item.deflate()) for item in get_all_nested_objects(message).values())
+    assert abs(wire_size(message) - found) < 40
+    assert message.content["heterosag"] is before
+    refused = Message(Error(code=2, reason="no" * 100), reply_to=message)
+    assert wire_size(refused) == len(refused.deflate())

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,10 @@ from flwr.serverapp.strategy import FedAvg
 
 from heterosag import Plan
 from heterosag.errors import UsageError
+from heterosag.flower import SecureGrid
 from heterosag.report.page import make_page
 from heterosag.report.runs import summarise_run
-from heterosag.storage.run_log import read_run
+from heterosag.storage.run_log import find_runs, read_run
 
 
 def test_a_run_leaves_the_record_that_every_engine_leaves(tmp_path: Path) -> None:
@@ -36,7 +38,7 @@ def test_a_run_leaves_the_record_that_every_engine_leaves(tmp_path: Path) -> Non
         return "silent" if (stage, node) == ("share", FIRST_NODE) else ""
 
     nodes = make_nodes(12, tmp_path / "log", train)
-    grid, _ = grid_of(nodes, fault, record=tmp_path / "run", rule="median")
+    grid, _ = grid_of(nodes, fault, record=tmp_path, rule="median")
     evaluate = grid.recorded(lambda number, model: MetricRecord({"accuracy": 0.1 * number, "loss": 2.0 - number}))
     strategy = FedAvg(fraction_evaluate=0.0)
     initial = record({"w": np.zeros(30, dtype=np.float32)})
@@ -66,9 +68,7 @@ def test_a_round_that_fails_and_one_that_nobody_judges_are_recorded(tmp_path: Pa
         return "silent" if down[0] else ""
 
     nodes = make_nodes(12, tmp_path / "log", train, config=lambda place: {"heterosag-class": place % 2})
-    grid, _ = grid_of(
-        nodes, fault, levels=[3, LEVEL], record=tmp_path / "run", options={**OPTIONS, "min_robustness": 0}
-    )
+    grid, _ = grid_of(nodes, fault, levels=[3, LEVEL], record=tmp_path, options={**OPTIONS, "min_robustness": 0})
     list(grid.send_and_receive(messages(nodes, arrays())))  # no plan: nobody named its class
     down[0] = False
     list(grid.send_and_receive(messages(nodes, arrays())))
@@ -104,7 +104,7 @@ def test_what_nodes_say_of_the_model_is_recorded(tmp_path: Path) -> None:
             return original(message, context)
 
         node.app = answer  # type: ignore[assignment]
-    grid, _ = grid_of(nodes, record=tmp_path / "run")
+    grid, _ = grid_of(nodes, record=tmp_path)
     list(grid.send_and_receive(messages(nodes, arrays())))
     grid._exchange.evaluates = {node.context.node_id: "plaintext" for node in nodes}
     ask = [Message(RecordDict(), dst_node_id=node.context.node_id, message_type="evaluate") for node in nodes]
@@ -117,7 +117,7 @@ def test_what_nodes_say_of_the_model_is_recorded(tmp_path: Path) -> None:
 
 def test_a_grid_used_twice_keeps_what_was_judged(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path / "log", train)
-    grid, _ = grid_of(nodes, record=tmp_path / "run")
+    grid, _ = grid_of(nodes, record=tmp_path)
     scores = iter([0.1, 0.5, 0.9, 0.2, 0.6, 0.8])
     evaluate = grid.recorded(lambda number, model: MetricRecord({"accuracy": next(scores)}))
     for _ in range(2):
@@ -129,8 +129,34 @@ def test_a_grid_used_twice_keeps_what_was_judged(tmp_path: Path) -> None:
     assert [line["accuracy"] for line in read_run(tmp_path / "run").rounds] == [0.5, 0.9, 0.6, 0.8]
     list(grid.send_and_receive(messages(nodes, arrays())))  # not recorded, and no error
     assert len(read_run(tmp_path / "run").rounds) == 4
-    with pytest.raises(UsageError, match="holds a run already"):
-        grid_of(nodes, record=tmp_path / "run")
+
+
+def test_every_run_has_a_folder_of_its_own_named_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monitored = logging.getLogger("flwr")
+    monitored.addHandler(caplog.handler)
+    nodes = make_nodes(6, tmp_path / "log", train)
+    folders = []
+    for number, runs in ((7, "runs"), (8, "runs"), (7, tmp_path / "runs"), (7, "~/runs")):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        caplog.clear()
+        grid, inside = grid_of(nodes)
+        inside.set_run(SimpleNamespace(run_id=number))
+        grid = SecureGrid(inside, record=runs, max_weight=1)
+        assert grid.record_folder is None
+        list(grid.send_and_receive(messages(nodes, arrays())))
+        grid.close()
+        folders.append(grid.record_folder)
+        assert f"heterosag report {grid.record_folder}\n" in caplog.text
+        assert ("relative path" in caplog.text) == (runs == "runs")
+    monitored.removeHandler(caplog.handler)
+    assert folders == [tmp_path / "runs" / name for name in ("run-7", "run-8", "run-7-2", "run-7-3")]
+    assert [len(read_run(folder).rounds) for folder in find_runs(tmp_path / "runs")] == [1, 1, 1, 1]
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is something else"):
+        grid_of(nodes, record="file")
 
 
 def test_false_times_and_a_full_disk_cost_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +170,7 @@ def test_false_times_and_a_full_disk_cost_no_round(tmp_path: Path, monkeypatch: 
             return reply  # type: ignore[no-any-return]
 
         node.app = lie  # type: ignore[assignment]
-    grid, _ = grid_of(nodes, record=tmp_path / "run")
+    grid, _ = grid_of(nodes, record=tmp_path)
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     result_of(reply)
     (line,) = read_run(tmp_path / "run").rounds
@@ -161,7 +187,7 @@ def test_false_times_and_a_full_disk_cost_no_round(tmp_path: Path, monkeypatch: 
 def test_a_run_without_any_plan_leaves_no_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     nodes = make_nodes(6, tmp_path / "log", train)
     other = Plan.build([6], [LEVEL], 35, users=list("abcdef"), value_range=1.0, **OPTIONS)
-    grid, _ = grid_of(nodes, levels=(16,), options=None, plan=other, record=tmp_path / "run")
+    grid, _ = grid_of(nodes, levels=(16,), options=None, plan=other, record=tmp_path)
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     assert reply.has_error()
     monitored = logging.getLogger("flwr")

@@ -48,7 +48,7 @@ def test_the_weight_is_the_strategys(tmp_path: Path) -> None:
     strategy = FedAvg(weighted_by_key="rows", fraction_evaluate=0.0)
     assert weight_of(strategy) == "rows"
     assert weight_of(object()) is None
-    grid, _ = grid_of(nodes, max_weight=4, record=tmp_path / "run")
+    grid, _ = grid_of(nodes, max_weight=4, record=tmp_path)
     result = grid.start(strategy, record(arrays()), num_rounds=1)
     assert grid.rounds[0].error == ""
     assert result.train_metrics_clientapp[1] == {"num-examples": pytest.approx(10, abs=1e-3)}

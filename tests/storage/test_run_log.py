@@ -1,12 +1,13 @@
 """Records: append-only, readable after a kill, cut back to a checkpoint."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from heterosag.errors import UsageError
-from heterosag.storage.run_log import FORMAT, RECORD, RunWriter, read_run
+from heterosag.storage.run_log import FORMAT, RECORD, RunWriter, find_runs, read_run
 
 
 def write(folder: Path, rounds: int) -> None:
@@ -24,6 +25,16 @@ def test_a_record_comes_back(tmp_path: Path) -> None:
     assert found.config == {"a": 1}
     assert [line["round"] for line in found.rounds] == [1, 2, 3]
     assert found.end is None
+
+
+def test_a_folder_names_its_own_run_or_those_below_it_oldest_first(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no run, and no folder in it does"):
+        find_runs(tmp_path)
+    for place, name in enumerate(("later", "first", "middle")):
+        write(tmp_path / name, 1)
+        os.utime(tmp_path / name / RECORD, (1000, [3000, 1000, 2000][place]))
+    assert [folder.name for folder in find_runs(tmp_path)] == ["first", "middle", "later"]
+    assert find_runs(tmp_path / "later") == [tmp_path / "later"]
 
 
 def test_a_killed_run_leaves_a_readable_record(tmp_path: Path) -> None:

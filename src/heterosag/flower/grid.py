@@ -95,14 +95,17 @@ class SecureGrid(Grid):
             trips instead of four (three instead of five with identities).
         timeouts: Seconds for each stage, by its name, or one number.
         options: Anything else that `Plan.build` takes.
-        record: A folder for the run's record, which `heterosag report` reads; `recorded` puts your evaluation into it,
-            and `close` ends it.
+        record: A folder of records, in which this run's is made, named by Flower's number of the run;
+            `heterosag report` reads it. `recorded` puts your evaluation into it, and `close` ends it.
+        wire_bytes: Whether to count all that Flower carries, in `Round.wire_sent` and `wire_received` (default: for a
+            run with a record).
         hide_sets_below: End rounds that, with those before in the same epoch, would show the sum of fewer users than
             this.
         stop_after: Failed rounds of training in a row that stop the run with a `StoppedRunError`; 0 for never. A round
             that failed because of nodes who are then left out does not count.
 
-    `rounds` is a `Round` for each round of training so far, `evaluations` one for each secure evaluation.
+    `rounds` is a `Round` for each round of training so far, `evaluations` one for each secure evaluation;
+    `record_folder` is where this run's record is, None before the first round that has a plan.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class SecureGrid(Grid):
         timeouts: float | Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
         record: str | Path | None = None,
+        wire_bytes: bool | None = None,
         hide_sets_below: int = 0,
         stop_after: int = 3,
     ) -> None:
@@ -177,7 +181,7 @@ class SecureGrid(Grid):
         )
         mean, signs = rule == "mean", directory is not None
         self._budget = None if privacy is None else GridBudget(privacy, mean=mean, identities=signs)
-        self._trips = Trips(grid, timeouts, counted=record is not None)
+        self._trips = Trips(grid, timeouts, counted=record is not None if wire_bytes is None else wire_bytes)
         self._exchange = Exchange(
             self._trips,
             self._epochs,
@@ -196,7 +200,7 @@ class SecureGrid(Grid):
         self._grid = grid
         self._class_count = None if plan is not None or len(levels) == 1 else len(levels)
         self._rule = find_rule(rule)
-        self._recorder = None if record is None else Recorder(Path(record), rule, weighted_by)
+        self._recorder = None if record is None else Recorder(record, _run_name(grid), rule, weighted_by)
         self._weighted_by = weighted_by
         self._weight_unit = weight_unit
         self._failures = Failures(stop_after)
@@ -206,6 +210,7 @@ class SecureGrid(Grid):
         self._refusal_logged = self._no_metrics_logged = self._left_out_logged = False
         self._exclude, self._tied = tuple(exclude), dict(tied or {})
         self._no_evaluation = ""
+        self.record_folder: Path | None = None
         self.rounds: list[Round] = []
         self.evaluations: list[Round] = []
 
@@ -332,7 +337,7 @@ class SecureGrid(Grid):
         """End the record; the grid stays open, and rounds after this are not recorded."""
         if self._recorder is not None:
             self._recorder.close(len(self.rounds))
-            self._recorder, self._trips.counted = None, False
+            self._recorder = None
 
     def _keep(self, done: Round) -> None:
         self.rounds.append(done)
@@ -340,10 +345,11 @@ class SecureGrid(Grid):
             known = None if self._class_count is None else self._epochs.classes
             try:
                 self._recorder.note_round(done, known, self._class_count)
+                self.record_folder = self._recorder.folder
             except OSError as error:  # a full disk must not cost a round that went well
                 log(WARNING, "the record ends here: %s", error)
                 self._recorder.stop()
-                self._recorder, self._trips.counted = None, False
+                self._recorder = None
 
     # --- a run that goes on in another program --------------------------------------------------------------------
 
@@ -519,6 +525,12 @@ class SecureGrid(Grid):
         if self._recorder is not None:
             self._recorder.note_evaluation(len(self.rounds), dict(metrics))
         return Message(RecordDict({"metrics": metrics}), reply_to=messages[0])
+
+
+def _run_name(grid: Grid) -> str:
+    """What this run's record is called: by Flower's number of it, which `flwr run` and `flwr list` print."""
+    number = getattr(getattr(grid, "run", None), "run_id", None)
+    return "run" if number is None else f"run-{number}"
 
 
 def _reason(work: Work, error: HeteroSagError) -> str:

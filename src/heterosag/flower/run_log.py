@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from logging import WARNING
+from itertools import count
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from heterosag.flower.rounds import TOO_LATE, Round
 from heterosag.plan import Plan, User
 from heterosag.plan.summary import summarise
 from heterosag.protocol.transitions import Phase
-from heterosag.storage.run_log import FAILED, FORMAT, RECORD, RunWriter, describe_round
+from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_round
 
 __all__ = ["Recorder"]
 
@@ -30,14 +31,27 @@ class Recorder:
 
     The run's own line holds the plan, so the record begins with the first round that has one; rounds that failed before
     wait for it, and without it there is no record.
+
+    Args:
+        runs: The folder in which the run gets one of its own. A relative one begins where this program runs, which
+            under `flwr run` is where the SuperLink was started.
+        run: What the run's folder is called; where that is taken, a number comes after it.
+        rule: How block means are combined.
+        weighted_by: The metric that weights what nodes say of the model.
+
+    Raises:
+        UsageError: There is something else than a folder at that place.
     """
 
-    def __init__(self, folder: Path, rule: str, weighted_by: str) -> None:
-        if (folder / RECORD).exists():
-            raise UsageError(f"{folder} holds a run already: choose another folder for this one")
-        self._folder = folder
+    def __init__(self, runs: str | Path, run: str, rule: str, weighted_by: str) -> None:
+        asked = Path(runs).expanduser()
+        self._runs, self._relative = asked.absolute(), not asked.is_absolute()
+        if self._runs.exists() and not self._runs.is_dir():
+            raise UsageError(f"record is a folder for records, and {self._runs} is something else")
+        self._run = run
         self._rule = rule
         self.weighted_by = weighted_by
+        self.folder: Path | None = None
         self._writer: RunWriter | None = None
         self._waiting: list[tuple[str, dict[str, Any]]] = []
         self._start = time.perf_counter()
@@ -72,10 +86,11 @@ class Recorder:
     def close(self, rounds: int) -> None:
         """Write the end."""
         if self._writer is None:
-            log(WARNING, "no round had a plan, so there is no record in %s", self._folder)
+            log(WARNING, "no round had a plan, so there is no record in %s", self._runs)
             return
         self._write("end", {"rounds": rounds, "seconds": time.perf_counter() - self._start})
         self._writer.close()
+        log(INFO, "the run's record: heterosag report %s", self.folder)
 
     def stop(self) -> None:
         """Write nothing more; the record stays as it is."""
@@ -97,11 +112,26 @@ class Recorder:
             "attackers": 0,
             "secure": True,
         }
-        self._writer = RunWriter(self._folder)
+        self.folder = self._make_folder()
+        self._writer = RunWriter(self.folder)
         self._writer.write("run", {"format": FORMAT, "config": config, "plan": summarise(plan)})
         for kind, values in self._waiting:
             self._writer.write(kind, values)
         self._waiting.clear()
+
+    def _make_folder(self) -> Path:
+        """A folder for this run that no other has, also if two begin at once."""
+        self._runs.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            folder = self._runs / (self._run if number == 1 else f"{self._run}-{number}")
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                continue
+        why = " (a relative path, which begins where the SuperLink was started)" if self._relative else ""
+        log(INFO, "\trecord: %s%s", folder, why)
+        return folder
 
     def _write(self, kind: str, values: dict[str, Any]) -> None:
         if self._writer is None:

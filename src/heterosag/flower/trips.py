@@ -25,13 +25,13 @@ class Trips:
     Args:
         grid: The grid that Flower gave.
         timeouts: Seconds for each stage, by its name, or one number, or what the strategy says.
-        counted: Whether to count all that Flower carries, which takes time.
+        counted: Whether to count all that Flower carries.
     """
 
     def __init__(self, grid: Grid, timeouts: float | Mapping[str, float] | None, *, counted: bool) -> None:
         self._grid = grid
         self._timeouts = timeouts
-        self.counted = counted
+        self._counted = counted
 
     def carry(
         self,
@@ -60,7 +60,7 @@ class Trips:
             for node, record in fields.items()
             if node not in work.gone
         }
-        if self.counted:
+        if self._counted:
             work.wire_sent[stage] = {node: wire_size(message) for node, message in sent.items()}
         log(INFO, "\t%s: asking %d nodes", stage, len(sent))
         began = time.perf_counter()
@@ -78,7 +78,7 @@ class Trips:
                 work.lose(node_id, stage, _why(stage, reply.error))
                 continue
             found[node_id] = reply
-            if self.counted:
+            if self._counted:
                 work.wire_received.setdefault(stage, {})[node_id] = wire_size(reply)
             work.note_seconds(stage, node_id, record_of(reply), elapsed)
         for node in sent.keys() - found.keys() - work.lost.keys():

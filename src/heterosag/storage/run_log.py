@@ -20,7 +20,7 @@ from heterosag.aggregation.combine import Combined
 from heterosag.errors import UsageError
 from heterosag.plan import Plan, User
 
-__all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "read_run"]
+__all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "find_runs", "read_run"]
 
 RECORD = "record.jsonl"
 """The record's file in a run's folder."""
@@ -169,6 +169,26 @@ def describe_round(
 def _mean(values: list[int]) -> float | None:
     """None where nobody sent anything: a class may have no survivors."""
     return sum(values) / len(values) if values else None
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs that a folder names: itself where it holds one, or else those directly below it, oldest first.
+
+    Args:
+        folder: The folder of a run, or one of runs.
+
+    Returns:
+        The folders of runs.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if (folder / RECORD).exists():
+        return [folder]
+    below = sorted(folder.glob(f"*/{RECORD}"), key=lambda record: (record.stat().st_mtime_ns, record))
+    if not below:
+        raise UsageError(f"{folder} holds no run, and no folder in it does")
+    return [record.parent for record in below]
 
 
 def read_run(folder: Path) -> RunRecord:
