@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("plan", "optimize", "round", "report", "studio", "identity", "train")
+COMMANDS = ("plan", "optimize", "round", "report", "studio", "identity", "directory", "train")
 PROGRAM = str(Path(sys.executable).with_name("heterosag"))
 
 uses_typer = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # the pinned typer's, not ours

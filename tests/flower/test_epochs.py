@@ -16,7 +16,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from heterosag import Plan
 from heterosag.errors import PlanError
 from heterosag.flower import SecureGrid, mod
+from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.protocol import Policy
+from heterosag.storage.run_log import read_run
 
 pytest.importorskip("flwr")
 
@@ -42,6 +44,21 @@ def test_nodes_draw_their_assignment_and_check_the_plan(tmp_path: Path) -> None:
         assert isinstance(plan.assignment_seed, bytes)
         plans.append(plan)
     assert plans[0].assignment_seed != plans[1].assignment_seed
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_that_identities_are_missing_is_said_only_where_they_are(
+    signed: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes, directory = signed_nodes(6, tmp_path) if signed else (make_nodes(6, tmp_path, train), None)
+    grid, _ = grid_of(nodes, directory=directory, options={"design": "secagg", "subgroup_size": 6}, record=tmp_path)
+    assert not one_round(grid, nodes).has_error()
+    grid.close()
+    assert grid.record_folder is not None
+    run = read_run(grid.record_folder)
+    assert run.config["identities"] == signed
+    assert (WITHOUT_IDENTITIES in run.plan["notes"]) != signed
+    assert (WITHOUT_IDENTITIES in caplog.text) != signed
 
 
 def test_a_server_that_assigns_nodes_by_itself_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ from paper_plan import PAPER
 
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
+from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.plan.summary import summarise
 
 
@@ -18,5 +19,7 @@ def test_the_summary_is_json_and_complete() -> None:
     assert summary["segments"][0] == [[0, 1], [2, 4], [3]]
     assert summary["levels"][0] == [2, 8, 10]
     assert summary["bits"][0] == [4, 7, 6]
+    without = summarise(Plan.build(**PAPER), identities=True)["notes"]
+    assert [note for note in summary["notes"] if note not in without] == [WITHOUT_IDENTITIES]
     with pytest.raises(UsageError, match="dropout rate"):
         summarise(Plan.build(**PAPER), dropout=1.5)

@@ -26,7 +26,8 @@ PUBLIC = (
     "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "plan.summary", "planner", "planner.private",
     "privacy", "privacy.accounting", "privacy.mechanism", "privacy.statement", "protocol", "protocol.budget",
     "protocol.enrolment", "protocol.guard", "protocol.pipeline", "protocol.update", "report.figures", "report.page",
-    "report.runs", "simulation.engine", "simulation.session", "storage.budget", "storage.identities",
+    "report.runs", "simulation.engine", "simulation.session", "storage.budget", "storage.directories",
+    "storage.identities",
     "storage.release_log", "storage.run_log", "training.config", "training.data", "training.models", "training.runs",
     "vector.arrays",
 )  # fmt: skip
@@ -90,7 +91,10 @@ def test_every_setting_is_on_the_page(pages: types.ModuleType) -> None:
     from heterosag.training.config import TrainConfig
 
     page = text_of("configuration.md")
-    for table in (pages.train_reference, pages.plan_reference, pages.grid_reference, pages.mod_reference):
+    tables = (
+        pages.train_reference, pages.plan_reference, pages.grid_reference, pages.mod_reference, pages.policy_reference,
+    )  # fmt: skip
+    for table in tables:
         assert table() in page, f"run `make docs-data`: the table of {table.__name__} differs"
     training = page.partition("## A training run")[2].partition("\n## ")[0]
     assert all(f"| `{one.name}` |" in training for one in dataclasses.fields(TrainConfig))
@@ -105,6 +109,7 @@ def test_the_tables_are_those_of_the_signatures(pages: types.ModuleType) -> None
     import inspect
 
     pytest.importorskip("flwr")
+    from heterosag import Policy
     from heterosag.flower import SecureGrid, mod
     from heterosag.plan import Plan
 
@@ -112,6 +117,7 @@ def test_the_tables_are_those_of_the_signatures(pages: types.ModuleType) -> None
         (pages.plan_reference, Plan.build),
         (pages.grid_reference, SecureGrid),
         (pages.mod_reference, mod),
+        (pages.policy_reference, Policy),
     ):
         assert re.findall(r"^\| `(\w+)` \|", table(), re.MULTILINE) == list(inspect.signature(function).parameters)
 

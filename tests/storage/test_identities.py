@@ -67,6 +67,8 @@ def test_what_is_no_key_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_directories_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
+    with pytest.raises(UsageError, match="cannot read"):
+        load_directory(path)
     path.write_text(json.dumps({"7": "ab" * 32}))
     assert load_directory(path) == {"7": b"\xab" * 32}
     for text, words in (
@@ -77,6 +79,8 @@ def test_directories_are_checked(tmp_path: Path) -> None:
         ('{"7": "abcd"}', "has 32 bytes, not 2"),
         ('{"7": "' + "ab" * 32 + '", "7": "' + "cd" * 32 + '"}', "each once"),
         ('{"7": "' + "00" * 32 + '"}', "small order"),
+        ('{"7": "' + "ab " * 32 + '"}', "not a JSON object"),
+        ('{"7": "' + "ab" * 32 + '", "8": "' + "AB" * 32 + '"}', "'7' and '8' have one key"),
         ("[" * 100_000, "not a JSON object"),
     ):
         path.write_text(text)

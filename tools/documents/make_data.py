@@ -595,6 +595,7 @@ REGIONS = {
     "plan_reference": reference("plan_reference"),
     "grid_reference": reference("grid_reference"),
     "mod_reference": reference("mod_reference"),
+    "policy_reference": reference("policy_reference"),
     **{f"bench_{name}": benchmark(name) for name in BENCHMARKS},
 }
 

@@ -109,6 +109,11 @@ JSON: dict[str, dict[str, str]] = {
         "`epsilon_model` against whoever sees the models only, and the `statement`; null without noise",
     },
     "identity": {"public": "the public key, in hex"},
+    "directory": {
+        "users": "how many users it has",
+        "digest": "the digest of all of it, which is the same for the same users and keys",
+        "keys": "public keys in hex, by user",
+    },
 }
 
 
@@ -219,6 +224,11 @@ def mod_reference() -> str:
     return _python_arguments("flower/node.py", None, "mod")
 
 
+def policy_reference() -> str:
+    """Every field of `Policy`."""
+    return _argument_table(_fields("protocol/policy.py", "Policy"))
+
+
 def node_config_keys() -> set[str]:
     """The keys that a node reads from its node config."""
     return set(re.findall(r'"(heterosag-[a-z]+)"', (SOURCE / "flower" / "node.py").read_text(encoding="utf-8")))
@@ -230,15 +240,43 @@ def environment_variables() -> set[str]:
     return {name for text in texts for name in re.findall(r'environ\b.*"(HETEROSAG_\w+)"', text)}
 
 
+Argument = tuple[str, str, str | None, str]
+"""Name, annotation, default and meaning."""
+
+
 def _python_arguments(file: str, owner: str | None, function: str) -> str:
+    return _argument_table(_arguments(file, owner, function))
+
+
+def _argument_table(arguments: list[Argument]) -> str:
     rows = [
         (name, f"`{kind}`".replace("|", "\\|"), f"`{default}`" if default is not None else "", words)
-        for name, kind, default, words in _arguments(file, owner, function)
+        for name, kind, default, words in arguments
     ]
     return "\n".join(_table(("argument", "type", "default", "meaning"), rows))
 
 
-def _arguments(file: str, owner: str | None, function: str) -> list[tuple[str, str, str | None, str]]:
+def _fields(file: str, owner: str) -> list[Argument]:
+    """The same of a dataclass's fields."""
+    tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner)
+    meanings = _meanings(ast.get_docstring(found))
+    return [
+        (f"`{name}`", ast.unparse(one.annotation), ast.unparse(one.value) if one.value else None, meanings[name])
+        for one in found.body
+        if isinstance(one, ast.AnnAssign) and (name := ast.unparse(one.target))
+    ]
+
+
+def _meanings(docstring: str | None) -> dict[str, str]:
+    """The Args of a docstring."""
+    items = re.findall(
+        r"^    (\w+): (.*?)(?=^    \w|^\S|^$|\Z)", (docstring or "") + "\n", flags=re.MULTILINE | re.DOTALL
+    )
+    return {name: " ".join(words.split()).removesuffix(".") for name, words in items}
+
+
+def _arguments(file: str, owner: str | None, function: str) -> list[Argument]:
     """Name, annotation, default and meaning of each argument, read from the source: no framework is imported for it.
 
     Meanings are the Args of the docstring (of the class, for `__init__`). An argument without one is an error.
@@ -246,9 +284,7 @@ def _arguments(file: str, owner: str | None, function: str) -> list[tuple[str, s
     tree: Any = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
     for name in filter(None, (owner, function)):
         outer, tree = tree, next(node for node in tree.body if getattr(node, "name", None) == name)
-    documented = ast.get_docstring(outer if function == "__init__" else tree) or ""
-    items = re.findall(r"^    (\w+): (.*?)(?=^    \w|^\S|^$|\Z)", documented + "\n", flags=re.MULTILINE | re.DOTALL)
-    meanings = {name: " ".join(words.split()) for name, words in items}
+    meanings = _meanings(ast.get_docstring(outer if function == "__init__" else tree))
     given: ast.arguments = tree.args
     places = [one for one in given.args if one.arg not in ("self", "cls")]
     defaults: list[ast.expr | None] = [None] * (len(places) - len(given.defaults))
@@ -261,7 +297,7 @@ def _arguments(file: str, owner: str | None, function: str) -> list[tuple[str, s
             f"`{one.arg}`",
             ast.unparse(one.annotation) if one.annotation is not None else "",
             ast.unparse(default) if default is not None else None,
-            meanings[one.arg].removesuffix("."),
+            meanings[one.arg],
         )
         for one, default in pairs
     ]

@@ -26,6 +26,7 @@ from heterosag.flower.resuming import KeptPlan
 from heterosag.flower.rounds import Work
 from heterosag.plan import Plan, User
 from heterosag.plan.build import MOST_USERS_WITH_METRICS
+from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.planner.private import fit_plan
 from heterosag.protocol.enrolment import Charter, Enrolment
 from heterosag.protocol.transitions import Phase
@@ -156,7 +157,8 @@ class Epochs:
             if self._enrols and (plan.has_several_blocks or not plan.sharing.complete):
                 plan = self._enrol(work, plan, carry)
             for note in plan.notes:
-                log(INFO, "\tplan: %s", note)
+                if self._directory is None or note != WITHOUT_IDENTITIES:
+                    log(INFO, "\tplan: %s", note)
             self._plans[users, arrays] = plan
             if len(self._plans) > _MOST_PLANS:
                 oldest = self._plans.pop(next(iter(self._plans)))

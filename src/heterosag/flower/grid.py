@@ -200,7 +200,9 @@ class SecureGrid(Grid):
         self._grid = grid
         self._class_count = None if plan is not None or len(levels) == 1 else len(levels)
         self._rule = find_rule(rule)
-        self._recorder = None if record is None else Recorder(record, _run_name(grid), rule, weighted_by)
+        self._recorder = (
+            None if record is None else Recorder(record, _run_name(grid), rule, weighted_by, identities=signs)
+        )
         self._weighted_by = weighted_by
         self._weight_unit = weight_unit
         self._failures = Failures(stop_after)

@@ -38,18 +38,20 @@ class Recorder:
         run: What the run's folder is called; where that is taken, a number comes after it.
         rule: How block means are combined.
         weighted_by: The metric that weights what nodes say of the model.
+        identities: Whether nodes sign.
 
     Raises:
         UsageError: There is something else than a folder at that place.
     """
 
-    def __init__(self, runs: str | Path, run: str, rule: str, weighted_by: str) -> None:
+    def __init__(self, runs: str | Path, run: str, rule: str, weighted_by: str, *, identities: bool) -> None:
         asked = Path(runs).expanduser()
         self._runs, self._relative = asked.absolute(), not asked.is_absolute()
         if self._runs.exists() and not self._runs.is_dir():
             raise UsageError(f"record is a folder for records, and {self._runs} is something else")
         self._run = run
         self._rule = rule
+        self._identities = identities
         self.weighted_by = weighted_by
         self.folder: Path | None = None
         self._writer: RunWriter | None = None
@@ -111,10 +113,13 @@ class Recorder:
             "attack": "unknown",
             "attackers": 0,
             "secure": True,
+            "identities": self._identities,
         }
         self.folder = self._make_folder()
         self._writer = RunWriter(self.folder)
-        self._writer.write("run", {"format": FORMAT, "config": config, "plan": summarise(plan)})
+        self._writer.write(
+            "run", {"format": FORMAT, "config": config, "plan": summarise(plan, identities=self._identities)}
+        )
         for kind, values in self._waiting:
             self._writer.write(kind, values)
         self._waiting.clear()

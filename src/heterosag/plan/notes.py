@@ -12,7 +12,12 @@ from heterosag.plan.build import LEAST_CORRUPT
 if TYPE_CHECKING:
     from heterosag.plan.plan import Plan
 
-__all__ = ["notes_of"]
+__all__ = ["WITHOUT_IDENTITIES", "notes_of"]
+
+WITHOUT_IDENTITIES = (
+    "without identities there is no protection against a malicious server (split views, substituted keys, Sybils)"
+)
+"""The note that does not hold where identities are in use, which is not the plan's to know."""
 
 
 def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Iterator[str]:
@@ -51,10 +56,8 @@ def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Ite
                 f"the rings have bits to spare: levels up to {','.join(map(str, raised))} cost the same bits "
                 "(fill_levels raises each block's)"
             )
-    yield (
-        "without identities there is no protection against a malicious server (split views, substituted keys, Sybils); "
-        "hiding is computational: it rests on X25519, AES and SHA-256"
-    )
+    yield WITHOUT_IDENTITIES
+    yield "hiding is computational: it rests on X25519, AES and SHA-256"
 
 
 def _noise_notes(plan: Plan, weighted: bool) -> Iterator[str]:

@@ -7,17 +7,19 @@ from typing import Any
 from heterosag.plan import costs
 from heterosag.plan.cohorts import CohortPlan
 from heterosag.plan.layout import PlannedBlock
+from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.plan.plan import Plan
 
 __all__ = ["summarise", "summarise_cohorts"]
 
 
-def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
+def summarise(plan: Plan, dropout: float | None = None, *, identities: bool = False) -> dict[str, Any]:
     """Everything a script wants to know of a plan, in JSON types.
 
     Args:
         plan: The plan.
         dropout: Replaces the plan's expected dropout rate.
+        identities: Whether users sign, so that the notes need not say what is missing without.
 
     Returns:
         What `heterosag plan --json` prints; the keys are on the page of the command line.
@@ -75,7 +77,7 @@ def summarise(plan: Plan, dropout: float | None = None) -> dict[str, Any]:
         "upload_bits": list(bits.per_class()),
         "auxiliary_bits": bits.auxiliary_bits,
         "expansion": {"plaintext": list(bits.expansion()), "secagg": list(bits.against_secagg())},
-        "notes": list(plan.notes),
+        "notes": [note for note in plan.notes if not (identities and note == WITHOUT_IDENTITIES)],
     }
 
 

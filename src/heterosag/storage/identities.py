@@ -76,11 +76,13 @@ def load_directory(path: Path) -> dict[User, bytes]:
         Public keys by user.
 
     Raises:
-        LocalFileError: The file cannot be read or is not one of these; the message says where.
+        LocalFileError: The file cannot be read or is not one of these, or two users have one key; the message says
+            where.
     """
     path = path.expanduser()
+    data = _read(path, _MOST_DIRECTORY)
     try:
-        keys: dict[User, bytes] = json.loads(_read(path, _MOST_DIRECTORY), object_pairs_hook=_once)
+        keys: dict[User, bytes] = json.loads(data, object_pairs_hook=_once)
         if not isinstance(keys, dict):
             raise TypeError
     except (ValueError, TypeError, RecursionError):
@@ -90,13 +92,17 @@ def load_directory(path: Path) -> dict[User, bytes]:
             check_identity(key)
         except UsageError as error:
             raise LocalFileError(f"{path}: user {user!r}: {error}") from None
+    owners: dict[bytes, User] = {}
+    for user, key in keys.items():
+        if owners.setdefault(key, user) != user:
+            raise LocalFileError(f"{path}: users {owners[key]!r} and {user!r} have one key, so they are one user twice")
     return keys
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, bytes]:
     """An object's keys as bytes; a name that comes twice would let one key hide another."""
     found = {user: bytes.fromhex(key) for user, key in pairs}
-    if len(found) != len(pairs):
+    if len(found) != len(pairs) or any(found[user].hex() != key.lower() for user, key in pairs):  # spaces, for instance
         raise ValueError
     return found
 

@@ -156,7 +156,8 @@ class Run:
             self._state = self._load()
         self._writer = RunWriter(folder, keep_rounds=self._state.round if resume else None)
         if not resume:
-            self._writer.write("run", {"format": FORMAT, "config": config.to_dict(), "plan": summarise(self.plan)})
+            summary = summarise(self.plan, identities=config.identities)
+            self._writer.write("run", {"format": FORMAT, "config": config.to_dict(), "plan": summary})
             (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
 
     @classmethod
