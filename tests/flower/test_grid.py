@@ -103,6 +103,16 @@ def test_strategies_that_need_each_reply_are_refused(strategy: Any, tmp_path: Pa
     assert inside.log == []
 
 
+def test_integers_stay_out_where_a_strategy_makes_floats_of_them(tmp_path: Path) -> None:
+    """FedAdam's arrays are all floats after a round: a counter that joined then would be another plan, and range."""
+    nodes = make_nodes(6, tmp_path, train, secure=lambda _: mod(trust_server=True, release_log=tmp_path))
+    grid, _ = grid_of(nodes, options=None, adapt_range=True)
+    result = grid.start(FedAdam(fraction_evaluate=0.0), record(arrays()), num_rounds=3)
+    assert result.arrays["steps"].numpy().dtype.kind == "f"
+    assert [done.error for done in grid.rounds] == ["", "", ""]
+    assert [done.trips for done in grid.rounds] == [4, 2, 2]
+
+
 def test_the_rule_on_the_grid_tolerates_a_malicious_node(tmp_path: Path) -> None:
     malicious_user = FIRST_NODE
 

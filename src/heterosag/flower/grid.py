@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import escape
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -421,6 +422,7 @@ class SecureGrid(Grid):
 
     def _train(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined]:
         name, arrays = _one_model(work.messages.values())
+        self._leave_out_integers(arrays)
         selection = Selection(model=arrays, exclude=self._exclude, tied=self._tied)
         if selection.left_out and not self._left_out_logged:
             log(INFO, "\tarrays that are not aggregated, and stay as they are: %s", selection.left_out)
@@ -451,6 +453,13 @@ class SecureGrid(Grid):
         weight = min(_sound_weight(segment) for segment in combined.blocks)
         model = to_record(selection.restore(vector))
         return RecordDict({name: model, "metrics": self._metrics_of(work, plan, weight, combined)}), combined
+
+    def _leave_out_integers(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """What was an array of integers once is left out for good: FedAdam and its like make floats of all arrays."""
+        integers = [escape(name) for name, array in arrays.items() if array.dtype.kind in "iub"]
+        if not set(integers) <= set(self._exclude):
+            self._exclude = tuple(dict.fromkeys([*self._exclude, *integers]))
+            self._exchange.terms["exclude"] = list(self._exclude)
 
     def _leave_out(self, work: Work, decoded: Decoded) -> None:
         """No plan after this one has who dealt false shares."""
