@@ -108,8 +108,8 @@ class LocalGrid(Grid):
 
 
 def trainer(update: Callable[[int, dict[str, Any]], dict[str, Any]], secure: Any, **metrics: float) -> ClientApp:
-    """An app whose train function adds what `update` says for its node."""
-    app = ClientApp(mods=[secure] if secure is not None else [])
+    """An app whose train function adds what `update` says for its node; `secure` is its mod, or its list of them."""
+    app = ClientApp(mods=secure if isinstance(secure, list) else [secure] if secure is not None else [])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

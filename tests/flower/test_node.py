@@ -24,7 +24,8 @@ from flower_nodes import (
     train,
 )
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
-from flwr.clientapp.mod import arrays_size_mod, message_size_mod
+from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, fixedclipping_mod, message_size_mod
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
 
 from heterosag.flower import mod
 from heterosag.storage.identities import load_identity, make_identity
@@ -286,15 +287,49 @@ def test_a_damaged_ledger_is_named_at_home_only(tmp_path: Path) -> None:
     assert "LocalFileError" in grid.rounds[1].lost[nodes[0].context.node_id]
 
 
+# --- other mods -------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("first", [message_size_mod, arrays_size_mod])
 def test_mods_that_count_bytes_may_come_before_ours(first: Any, tmp_path: Path) -> None:
     own = mod(policy=LOOSE, trust_server=True, release_log=tmp_path)
-    nodes = make_nodes(
-        6, tmp_path, train, secure=lambda _: lambda message, context, call_next: first(
-            message, context, lambda to, state: own(to, state, call_next)
-        ),
-    )  # fmt: skip
+    nodes = make_nodes(6, tmp_path, train, secure=lambda _: [first, own])
     grid, _ = grid_of(nodes)
     for seed in range(2):
         (reply,) = grid.send_and_receive(messages(nodes, arrays(seed)))
         result_of(reply)
+
+
+def moved(node: int, before: dict[str, Any]) -> dict[str, Any]:
+    return {name: array + np.float32(0.1) for name, array in before.items()}
+
+
+def test_a_mod_that_changes_what_was_trained_comes_after_ours(tmp_path: Path) -> None:
+    """Before ours it finds no arrays, and the server is told what to do; after ours what it made is aggregated."""
+    own = mod(policy=LOOSE, trust_server=True, release_log=tmp_path)
+    clip = LocalDpMod(clipping_norm=1e-3, sensitivity=0.0, epsilon=1.0, delta=1e-5)  # clips, and adds no noise
+    model = {"w": np.zeros(100, dtype=np.float32)}
+    found = []
+    for listed in ([own], [own, clip], [clip, own]):
+        nodes = make_nodes(6, tmp_path, moved, secure=lambda _, listed=listed: listed)
+        grid, _ = grid_of(nodes, value_range=0.1)
+        (reply,) = grid.send_and_receive(messages(nodes, model))
+        found.append((reply, grid.rounds[0]))
+    (plain, _), (clipped, _), (refused, done) = found
+    assert np.allclose(result_of(plain)["w"], 0.1, atol=0.02)
+    assert float(np.linalg.norm(result_of(clipped)["w"])) < 0.2 < float(np.linalg.norm(result_of(plain)["w"]))
+    assert refused.has_error()
+    assert all("the heterosag mod comes before it" in why for why in done.lost.values())
+    assert len(done.lost) == 6
+
+
+def test_flowers_clipping_on_the_nodes_works_after_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own = mod(policy=LOOSE, trust_server=True, release_log=tmp_path)
+    nodes = make_nodes(6, tmp_path, moved, secure=lambda _: [own, fixedclipping_mod])
+    grid, _ = grid_of(nodes)
+    strategy = DifferentialPrivacyClientSideFixedClipping(
+        FedAvg(fraction_evaluate=0.0), noise_multiplier=0.0, clipping_norm=1.0, num_sampled_clients=6
+    )
+    grid.start(strategy, record({"w": np.zeros(100, dtype=np.float32)}), num_rounds=2)
+    assert [len(done.survivors) for done in grid.rounds] == [6, 6]
+    assert "parameters are clipped by value: 1.0000" in caplog.text

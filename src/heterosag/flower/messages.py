@@ -26,6 +26,7 @@ __all__ = [
     "HELLO",
     "RECORD",
     "REVEAL",
+    "SAYS_MORE",
     "TERMS",
     "arrays_of",
     "carried",
@@ -48,6 +49,9 @@ HELLO = "hello"
 
 COMMIT, REVEAL = "commit", "reveal"
 """The trips of an enrolment; what everybody revealed comes with the first advertise."""
+
+SAYS_MORE = "; the node's own log says more"
+"""How everything ends that the mod tells the server of an error."""
 
 TERMS = ("weighted-by", "weight-unit", "classes", "metrics", "exclude", "tied")
 """What the server says of its rounds beside plan and content; bound into their contexts with them."""

@@ -44,6 +44,7 @@ from heterosag.flower.messages import (
     HELLO,
     RECORD,
     REVEAL,
+    SAYS_MORE,
     TERMS,
     arrays_of,
     carried,
@@ -175,7 +176,7 @@ def _tell(error: HeteroSagError) -> str:
     """The fixed text of an error for the server; what it says itself is this node's own business, and in its log."""
     log(ERROR, "%s: %s", type(error).__name__, error)
     kind = next((kind for kind in _TOLD if isinstance(error, kind)), HeteroSagError)
-    return f"{kind.__name__}: {_TOLD.get(kind, 'an error')}; the node's own log says more"
+    return f"{kind.__name__}: {_TOLD.get(kind, 'an error')}{SAYS_MORE}"
 
 
 def _erase(context: Context) -> None:

@@ -12,7 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from heterosag.flower.messages import RECORD, carried, record_of
+from heterosag.flower.messages import RECORD, SAYS_MORE, carried, record_of
 from heterosag.flower.rounds import TOO_LATE, Work, wire_size
 from heterosag.protocol.transitions import Phase
 
@@ -102,8 +102,14 @@ class Trips:
 
 
 def _why(stage: str, error: Error) -> str:
-    """Why a node was lost. An app's own function runs in one stage only: where it fails in others, there is no mod."""
+    """Why a node was lost.
+
+    An app's own function runs in one stage only: where it fails in others, there is no mod. What our mod or a mod after
+    it refuses is told in our words, so other words are those of a mod before it.
+    """
     said = error.reason or "an error without a reason"
+    if error.code == ErrorCode.MOD_FAILED_PRECONDITION and not said.endswith(SAYS_MORE):
+        return f"{said} (another mod says so: in the list of its ClientApp the heterosag mod comes before it)"
     if error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION and stage != Phase.MASK.value:
         return f"{said.strip()} (does its ClientApp have the heterosag mod?)"
     return said
