@@ -343,7 +343,7 @@ def test_8_a_new_session_is_no_new_evaluation(tmp_path: Path, caplog: pytest.Log
         (reply,) = grid.send_and_receive(asked)
         answered.append(not reply.has_error())
         assert grid._exchange._pipeline.number == 1
-        grid._no_evaluation = ""
+        grid._evaluations._none = ""
     assert answered == [True, False, False]
     assert "asked to evaluate again" in caplog.text
 

@@ -252,16 +252,9 @@ def test_misuse_of_the_grid_is_named(tmp_path: Path) -> None:
         SecureGrid(inside, options={"dance": 1})
     grid, _ = grid_of(nodes)
     sent = messages(nodes, arrays())
-    with pytest.raises(UsageError, match="use send_and_receive"):
-        grid.push_messages(sent)
     other = Message(RecordDict(), dst_node_id=FIRST_NODE, message_type=MessageType.QUERY)
     with pytest.raises(UsageError, match="cannot be mixed"):
         grid.send_and_receive([*sent, other])
-    assert list(grid.push_messages([other])) == ["query"]
-    assert list(grid.pull_messages(["x"])) == []
-    assert list(grid.get_node_ids()) == [node.context.node_id for node in nodes]
-    grid.set_run("run")
-    assert grid.run == "run"
     different = messages(nodes[:3], arrays()) + messages(nodes[3:], arrays(seed=1))
     (reply,) = grid.send_and_receive(different)
     assert "one model and one configuration" in str(reply.error.reason)

@@ -7,7 +7,6 @@ begins, and none where nothing is drawn, in one block of everybody with everybod
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from logging import INFO, WARNING
 from secrets import token_bytes
@@ -23,15 +22,16 @@ from heterosag.flower.plans import choose
 from heterosag.flower.privacy import Privacy
 from heterosag.flower.reports import SLOTS
 from heterosag.flower.resuming import KeptPlan
-from heterosag.flower.rounds import Work
+from heterosag.flower.rounds import Work, commonest
 from heterosag.plan import Plan, User
 from heterosag.plan.build import MOST_USERS_WITH_METRICS
 from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.planner.private import fit_plan
+from heterosag.protocol import Decoded
 from heterosag.protocol.enrolment import Charter, Enrolment
 from heterosag.protocol.transitions import Phase
 
-__all__ = ["Epochs", "commonest"]
+__all__ = ["Epochs"]
 
 _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range", "arrays", "scales"}
 _SHAPE = ("classes", "levels", "dimension", "users", "design", "subgroup_size")
@@ -198,6 +198,13 @@ class Epochs:
         """What everybody revealed in the enrolment that this plan comes from."""
         return self._reveals.get(plan.frame)
 
+    def leave_out(self, work: Work, decoded: Decoded) -> None:
+        """No plan after this one has who dealt false shares."""
+        work.faulty = tuple(int(user) for user in decoded.faulty)
+        self.faulty |= set(work.faulty)
+        for node in work.faulty:
+            log(WARNING, "\t> node %d dealt false shares: it is left out of the rounds after this one", node)
+
     def _check_given(self, given: Plan, work: Work, dimension: int) -> Plan:
         if {str(node) for node in work.messages} != set(map(str, given.users)):
             raise PlanError("users", "the plan given is for other nodes than those of the train messages")
@@ -313,12 +320,4 @@ def _explain_few(count: int, error: PlanError) -> PlanError:
         f"{count} nodes are too few for what is asked ({error}). Add nodes, or change all of this: "
         f"SecureGrid(options={options!r}) on the server, and on every node mod(policy=Policy(min_survivors=2, "
         f"min_colluders=0)). Then {lost}, and whoever knows one update of a sum over two knows the other",
-    )
-
-
-def commonest(lost: Mapping[int, str]) -> str:
-    """The reason most nodes were lost for; where none is known they may not have the mod."""
-    found = Counter(lost.values()).most_common(1)
-    return (
-        found[0][0] if found else "no node named its class (heterosag-class in the node config): do they have the mod?"
     )

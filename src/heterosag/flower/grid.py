@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
-from flwr.app import ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -25,8 +25,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from heterosag.aggregation.combine import BlockSum, Combined, combine
 from heterosag.aggregation.rules import find_rule
 from heterosag.choices import AssignmentName, RuleName
-from heterosag.errors import FaultyBlockError, HeteroSagError, PlanError, UsageError
-from heterosag.flower.epochs import Epochs, commonest
+from heterosag.errors import HeteroSagError, PlanError, UsageError
+from heterosag.flower.epochs import Epochs
+from heterosag.flower.evaluation import Evaluations
 from heterosag.flower.exchange import Exchange
 from heterosag.flower.failures import Failures
 from heterosag.flower.messages import (
@@ -38,17 +39,17 @@ from heterosag.flower.messages import (
     to_record,
 )
 from heterosag.flower.options import check_options
+from heterosag.flower.passing import PassingGrid
 from heterosag.flower.privacy import GridBudget, Privacy
 from heterosag.flower.ranges import Ranges
 from heterosag.flower.reports import common_names
 from heterosag.flower.resuming import GridState
-from heterosag.flower.rounds import TOO_LATE, Round, Work
+from heterosag.flower.rounds import Round, Work
 from heterosag.flower.run_log import Recorder
 from heterosag.flower.selection import Selection
 from heterosag.flower.strategies import check_strategy, weight_of
 from heterosag.flower.trips import Trips
 from heterosag.plan import Plan, User
-from heterosag.protocol import Decoded
 from heterosag.protocol.transitions import Phase
 from heterosag.vector.quantize import ValueRange
 
@@ -62,7 +63,7 @@ _UNWEIGHTED = (
 )
 
 
-class SecureGrid(Grid):
+class SecureGrid(PassingGrid):
     """A Grid whose train messages are aggregated securely.
 
     Args:
@@ -198,7 +199,7 @@ class SecureGrid(Grid):
             hide_sets_below=hide_sets_below,
             prepare=prepare,
         )
-        self._grid = grid
+        super().__init__(grid)
         self._class_count = None if plan is not None or len(levels) == 1 else len(levels)
         self._rule = find_rule(rule)
         self._recorder = (
@@ -207,49 +208,22 @@ class SecureGrid(Grid):
         self._weighted_by = weighted_by
         self._weight_unit = weight_unit
         self._failures = Failures(stop_after)
-        self._plan: Plan | None = None
-        self._train_type = MessageType.TRAIN
+        self._evaluations = Evaluations(
+            grid,
+            self._exchange,
+            self._epochs,
+            rule=self._rule,
+            metrics=self._metrics_of,
+            private=privacy is not None,
+        )
         self._checked = False
-        self._refusal_logged = self._no_metrics_logged = self._left_out_logged = False
+        self._no_metrics_logged = self._left_out_logged = False
         self._exclude, self._tied = tuple(exclude), dict(tied or {})
-        self._no_evaluation = ""
         self.record_folder: Path | None = None
         self.rounds: list[Round] = []
-        self.evaluations: list[Round] = []
+        self.evaluations = self._evaluations.done
 
-    # --- what passes through ------------------------------------------------------------------------------------
-
-    def set_run(self, run: Any) -> None:
-        """Set the run, on the grid inside."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        """The run of the grid inside."""
-        return self._grid.run
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        """A message of the grid inside."""
-        return self._grid.create_message(*args, **kwargs)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """The nodes of the grid inside."""
-        return self._grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[Any]:
-        """The nodes of the grid inside."""
-        return self._grid.get_nodes()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push messages that need no secure round; train messages are refused."""
-        listed = list(messages)
-        if any(is_train(message) or is_evaluate(message) for message in listed):
-            raise UsageError("train and evaluate messages need a secure round: use send_and_receive on the SecureGrid")
-        return self._grid.push_messages(listed)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pull replies from the grid inside."""
-        return self._grid.pull_messages(message_ids)
+    # --- what a strategy sends ------------------------------------------------------------------------------------
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """A secure round for train messages and for evaluate messages, one reply for all of them.
@@ -394,7 +368,7 @@ class SecureGrid(Grid):
         self._epochs.withheld = {int(node) for node in found.withheld}
         self._exchange.ledgers = found.ledgers
 
-    # --- a round ------------------------------------------------------------------------------------------------
+    # --- rounds ------------------------------------------------------------------------------------------------
 
     def _secure(self, messages: list[Message], timeout: float | None) -> Message:
         """A round of training: one reply that holds the aggregate, or an error reply that says why there is none."""
@@ -404,7 +378,7 @@ class SecureGrid(Grid):
         try:
             content, combined = self._train(work, timeout)
         except HeteroSagError as error:
-            reason = _reason(work, error)
+            reason = work.reason(error)
             log(WARNING, "secure round %d failed: %s", number, reason)
             for node, why in work.lost.items():
                 log(WARNING, "\t> node %d was lost: %s", node, why)
@@ -443,10 +417,10 @@ class SecureGrid(Grid):
         if self._budget is not None:
             work.privacy = self._budget.charge(plan)
         self._exchange.prepare_for(work.messages)
-        self._plan, self._train_type = plan, work.message_type
+        self._evaluations.plan, self._evaluations.train_type = plan, work.message_type
         decoded = self._exchange.run(work, plan, timeout)
         began = time.perf_counter()
-        self._leave_out(work, decoded)
+        self._epochs.leave_out(work, decoded)
         combined = combine(plan, decoded, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
         vector = self._ranges.follow(plan, combined, before)
@@ -461,12 +435,14 @@ class SecureGrid(Grid):
             self._exclude = tuple(dict.fromkeys([*self._exclude, *integers]))
             self._exchange.terms["exclude"] = list(self._exclude)
 
-    def _leave_out(self, work: Work, decoded: Decoded) -> None:
-        """No plan after this one has who dealt false shares."""
-        work.faulty = tuple(int(user) for user in decoded.faulty)
-        self._epochs.faulty |= set(work.faulty)
-        for node in work.faulty:
-            log(WARNING, "\t> node %d dealt false shares: it is left out of the rounds after this one", node)
+    def _evaluate(self, messages: list[Message], timeout: float | None) -> list[Message]:
+        """Evaluate messages: summed securely, or as the nodes say that they answer them."""
+        replies, secure = self._evaluations.answer(messages, timeout)
+        if self._recorder is not None:
+            self._recorder.note_replies(len(self.rounds), replies)
+            if secure is not None and not secure.has_error():
+                self._recorder.note_evaluation(len(self.rounds), dict(secure.content.metric_records["metrics"]))
+        return replies if secure is None else [*replies, secure]
 
     def _metrics_of(self, work: Work, plan: Plan, weight: int, combined: Combined) -> MetricRecord:
         """What the strategy learns beside the model: the sum of weights, and the means of metrics."""
@@ -474,85 +450,11 @@ class SecureGrid(Grid):
         unit = self._weight_unit if plan.max_weight > 1 else 1
         return MetricRecord({**common_names(plan, said, combined.metrics), self._weighted_by: weight * unit})
 
-    # --- an evaluation --------------------------------------------------------------------------------------------
-
-    def _evaluate(self, messages: list[Message], timeout: float | None) -> list[Message]:
-        """Evaluate messages: summed securely, or as the nodes say that they answer them."""
-        by_mode: dict[str, list[Message]] = {"secure": [], "off": [], "plaintext": []}
-        for message in messages:
-            by_mode[self._exchange.evaluates.get(message.metadata.dst_node_id, "secure")].append(message)
-        plain, refused, secure = by_mode["plaintext"], by_mode["off"], by_mode["secure"]
-        replies = list(self._grid.send_and_receive(plain, timeout=timeout)) if plain else []
-        if self._recorder is not None:
-            self._recorder.note_replies(len(self.rounds), replies)
-        if refused and not self._refusal_logged:
-            log(INFO, "evaluation is off on %d of %d nodes: they are not asked", len(refused), len(messages))
-            self._refusal_logged = True
-        replies += [_error("evaluation is off on this node", message) for message in refused]
-        return [*replies, self._evaluate_securely(secure, timeout)] if secure else replies
-
-    def _evaluate_securely(self, messages: list[Message], timeout: float | None) -> Message:
-        """One reply with the means of the metrics over everybody in the plan of the round before."""
-        if self._budget is not None and not self._no_evaluation:
-            self._no_evaluation = "under privacy there is no secure evaluation, whose sums would be exact"
-            log(INFO, self._no_evaluation)
-        if self._no_evaluation:
-            return _error(self._no_evaluation, messages[0])
-        began = time.perf_counter()
-        users = [] if self._plan is None else [int(user) for user in self._plan.users]
-        metadata = messages[0].metadata
-        everybody = {
-            node: Message(
-                messages[0].content, dst_node_id=node, message_type=metadata.message_type, group_id=metadata.group_id
-            )
-            for node in users
-        }
-        number = len(self.evaluations) + 1
-        work = Work(number=number, messages=everybody, message_type=self._train_type)
-        try:
-            if self._plan is None:
-                raise UsageError("nothing was trained yet: nodes evaluate together after a round of training")
-            if len({round_digest(message, {}, b"") for message in messages}) != 1:
-                raise UsageError("a secure evaluation needs one model and one configuration for all nodes")
-            decoded = self._exchange.run(work, self._plan, timeout, metrics_only=True)
-            self._leave_out(work, decoded)
-            combined = combine(self._plan.only_metrics(), decoded, self._rule)
-            if decoded.metrics is None or not combined.metrics:
-                everybody_in = tuple(range(len(self._plan.subgroups)))
-                problem = "the sum of metrics is one that honest nodes cannot have made"
-                raise FaultyBlockError([(len(self._plan.segments), everybody_in)], problem)
-        except HeteroSagError as error:
-            reason = _reason(work, error)
-            log(WARNING, "secure evaluation %d failed: %s", number, reason)
-            self.evaluations.append(work.finish(time.perf_counter() - began, error=reason))
-            if users and set(users) == set(work.lost) and not any(why.endswith(TOO_LATE) for why in work.lost.values()):
-                self._no_evaluation = f"no node could evaluate, so the others are not asked to: {reason}"
-            return _error(reason, messages[0])
-        metrics = self._metrics_of(work, self._plan, decoded.metrics.weight, combined)
-        seconds = time.perf_counter() - began
-        self.evaluations.append(work.finish(seconds, survivors=combined.survivors, combined=combined))
-        alive, trips = len(combined.survivors), work.trips
-        log(INFO, "secure evaluation %d: %d of %d nodes, %d trips", number, alive, len(users), trips)
-        if self._recorder is not None:
-            self._recorder.note_evaluation(len(self.rounds), dict(metrics))
-        return Message(RecordDict({"metrics": metrics}), reply_to=messages[0])
-
 
 def _run_name(grid: Grid) -> str:
     """What this run's record is called: by Flower's number of it, which `flwr run` and `flwr list` print."""
     number = getattr(getattr(grid, "run", None), "run_id", None)
     return "run" if number is None else f"run-{number}"
-
-
-def _reason(work: Work, error: HeteroSagError) -> str:
-    reason = f"{type(error).__name__}: {error}"
-    if work.lost and len(work.lost) == len(work.messages):
-        reason += f" (all nodes were lost, most {commonest(work.lost)})"
-    return reason
-
-
-def _error(reason: str, message: Message) -> Message:
-    return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=message)
 
 
 def _one_model(messages: Iterable[Message]) -> tuple[str, dict[str, npt.NDArray[Any]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from heterosag.aggregation.combine import Combined
+from heterosag.errors import HeteroSagError
 from heterosag.ledger import Ledger
 from heterosag.plan import Plan
 
-__all__ = ["TOO_LATE", "Round", "Work", "wire_size"]
+__all__ = ["TOO_LATE", "Round", "Work", "commonest", "wire_size"]
 
 TOO_LATE = "no reply in time"
 
@@ -95,6 +97,13 @@ class Work:
         self.lost.setdefault(node, f"at {stage}: {said}")
         self.lost_at.setdefault(node, stage)
 
+    def reason(self, error: HeteroSagError) -> str:
+        """Why the round failed, with what most nodes were lost for where all of them were."""
+        reason = f"{type(error).__name__}: {error}"
+        if self.lost and len(self.lost) == len(self.messages):
+            reason += f" (all nodes were lost, most {commonest(self.lost)})"
+        return reason
+
     def note_seconds(self, stage: str, node: int, record: ConfigRecord | None, most: float) -> None:
         """Keep what a node says it spent on a stage, if it is a duration; at most what the stage took."""
         said = None if record is None else record.get("seconds")
@@ -152,3 +161,11 @@ def _emptied(value: Any) -> tuple[Any, int]:
 
 def _deflated_size(item: Any) -> int:
     return len(item.deflate()) + sum(_deflated_size(child) for child in (item.children or {}).values())
+
+
+def commonest(lost: Mapping[int, str]) -> str:
+    """The reason most nodes were lost for; where none is known they may not have the mod."""
+    found = Counter(lost.values()).most_common(1)
+    return (
+        found[0][0] if found else "no node named its class (heterosag-class in the node config): do they have the mod?"
+    )

@@ -1,0 +1,126 @@
+"""Evaluate messages: metrics summed over everybody in a round of their own, or as each node says that it answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from logging import INFO, WARNING
+from typing import Any
+
+from flwr.app import Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from heterosag.aggregation.combine import Combined, combine
+from heterosag.aggregation.rules import Rule
+from heterosag.errors import FaultyBlockError, HeteroSagError, UsageError
+from heterosag.flower.epochs import Epochs
+from heterosag.flower.exchange import Exchange
+from heterosag.flower.messages import round_digest
+from heterosag.flower.rounds import TOO_LATE, Round, Work
+from heterosag.plan import Plan
+
+__all__ = ["Evaluations"]
+
+Metrics = Callable[[Work, Plan, int, Combined], MetricRecord]
+"""What a strategy learns of a round: from the round, its plan, its sum of weights and what was decoded."""
+
+
+class Evaluations:
+    """Answers a strategy's evaluate messages.
+
+    Args:
+        grid: What carries messages to nodes that answer in plaintext.
+        exchange: What runs secure rounds.
+        epochs: Where nodes that deal false shares are left out.
+        rule: How block means are combined.
+        metrics: What a strategy learns of a round.
+        private: Whether there is noise in the sums, beside which exact ones may not be shown.
+
+    `done` is a `Round` for each secure evaluation so far. `plan` and `train_type` are those of the last round of
+    training; None before the first.
+    """
+
+    def __init__(
+        self, grid: Grid, exchange: Exchange, epochs: Epochs, *, rule: Rule, metrics: Metrics, private: bool
+    ) -> None:
+        self._grid, self._exchange, self._epochs = grid, exchange, epochs
+        self._rule, self._metrics, self._private = rule, metrics, private
+        self._refusal_logged = False
+        self._none = ""
+        self.done: list[Round] = []
+        self.plan: Plan | None = None
+        self.train_type = ""
+
+    def answer(self, messages: list[Message], timeout: float | None) -> tuple[list[Message], Message | None]:
+        """Send evaluate messages as the nodes say that they answer them.
+
+        Args:
+            messages: The strategy's messages.
+            timeout: Seconds that the strategy gives it.
+
+        Returns:
+            The nodes' own replies, in plaintext or refused; and the one with the means of the others, None where all
+            have said otherwise.
+        """
+        by_mode: dict[str, list[Message]] = {"secure": [], "off": [], "plaintext": []}
+        for message in messages:
+            by_mode[self._exchange.evaluates.get(message.metadata.dst_node_id, "secure")].append(message)
+        plain, refused, secure = by_mode["plaintext"], by_mode["off"], by_mode["secure"]
+        replies = list(self._grid.send_and_receive(plain, timeout=timeout)) if plain else []
+        if refused and not self._refusal_logged:
+            log(INFO, "evaluation is off on %d of %d nodes: they are not asked", len(refused), len(messages))
+            self._refusal_logged = True
+        replies += [_error("evaluation is off on this node", message) for message in refused]
+        return replies, self._answer_securely(secure, timeout) if secure else None
+
+    def _answer_securely(self, messages: list[Message], timeout: float | None) -> Message:
+        """One reply with the means of the metrics over everybody in the plan of the round before."""
+        if self._private and not self._none:
+            self._none = "under privacy there is no secure evaluation, whose sums would be exact"
+            log(INFO, self._none)
+        if self._none:
+            return _error(self._none, messages[0])
+        began, number = time.perf_counter(), len(self.done) + 1
+        work = self._begin(messages[0], number)
+        try:
+            plan, weight, combined = self._run(work, messages, timeout)
+        except HeteroSagError as error:
+            reason = work.reason(error)
+            log(WARNING, "secure evaluation %d failed: %s", number, reason)
+            self.done.append(work.finish(time.perf_counter() - began, error=reason))
+            asked, lost = set(work.messages), work.lost
+            if asked and asked == set(lost) and not any(why.endswith(TOO_LATE) for why in lost.values()):
+                self._none = f"no node could evaluate, so the others are not asked to: {reason}"
+            return _error(reason, messages[0])
+        metrics = self._metrics(work, plan, weight, combined)
+        self.done.append(work.finish(time.perf_counter() - began, survivors=combined.survivors, combined=combined))
+        alive, asked_nodes, trips = len(combined.survivors), len(work.messages), work.trips
+        log(INFO, "secure evaluation %d: %d of %d nodes, %d trips", number, alive, asked_nodes, trips)
+        return Message(RecordDict({"metrics": metrics}), reply_to=messages[0])
+
+    def _begin(self, message: Message, number: int) -> Work:
+        """An evaluation of everybody in the plan, whomever the strategy asked."""
+        users = [] if self.plan is None else [int(user) for user in self.plan.users]
+        about: dict[str, Any] = {"message_type": message.metadata.message_type, "group_id": message.metadata.group_id}
+        everybody = {node: Message(message.content, dst_node_id=node, **about) for node in users}
+        return Work(number=number, messages=everybody, message_type=self.train_type)
+
+    def _run(self, work: Work, messages: list[Message], timeout: float | None) -> tuple[Plan, int, Combined]:
+        if self.plan is None:
+            raise UsageError("nothing was trained yet: nodes evaluate together after a round of training")
+        if len({round_digest(message, {}, b"") for message in messages}) != 1:
+            raise UsageError("a secure evaluation needs one model and one configuration for all nodes")
+        decoded = self._exchange.run(work, self.plan, timeout, metrics_only=True)
+        self._epochs.leave_out(work, decoded)
+        combined = combine(self.plan.only_metrics(), decoded, self._rule)
+        if decoded.metrics is None or not combined.metrics:
+            everybody_in = tuple(range(len(self.plan.subgroups)))
+            problem = "the sum of metrics is one that honest nodes cannot have made"
+            raise FaultyBlockError([(len(self.plan.segments), everybody_in)], problem)
+        return self.plan, decoded.metrics.weight, combined
+
+
+def _error(reason: str, message: Message) -> Message:
+    return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=message)
