@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flower_nodes import Node, grid_of, make_nodes, messages
 
+from heterosag import Simulation, aggregate
 from heterosag.aggregation.clipping import AdaptiveRange
 from heterosag.errors import PlanError
 from heterosag.flower import SecureGrid
@@ -108,6 +109,46 @@ def test_an_adaptive_range_starts_with_a_plan_given_or_a_half_width() -> None:
     assert settled.half_widths == pytest.approx((0.5, 1.0))
     settled = Ranges((-0.1, 0.3), adapts=True, given=plan).settle(plan, np.ones(30))
     assert settled.half_widths == pytest.approx((0.3, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("level", "half", "adapts", "said"),
+    [
+        (16, 3.0, True, "range: 3 standard deviations are 3; 0."),
+        (16, 1.5, True, "too narrow, and the mean is biased towards zero; it follows the updates"),
+        (16, 1.5, False, "too narrow, and the mean is biased towards zero: give a larger value_range"),
+        (2, 3.0, True, "these levels are few, and the mean is biased"),
+    ],
+)
+def test_the_log_shows_range_and_clipped_share_and_warns_above_a_hundredth(
+    level: int, half: float, adapts: bool, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = Plan.build([12], [level], 4000, value_range=half, subgroup_size=3)
+    updates = np.random.default_rng(0).normal(size=(12, 4000))
+    found = aggregate(plan, updates, simulate=Simulation(rounding_seed=0, secure=False)).combined
+    with caplog.at_level("INFO", logger="flwr"):
+        Ranges(half, adapts=adapts).describe(plan, found)
+    (line,) = caplog.records
+    assert said in line.getMessage()
+    assert line.levelname == ("WARNING" if "biased" in said else "INFO")
+    assert ("are best" in line.getMessage()) == adapts
+
+
+def test_every_round_says_its_range_unless_there_is_noise(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = make_nodes(12, tmp_path, learn)
+    grid, _ = grid_of(nodes, levels=[16], value_range=None, adapt_range=True, options=OPTIONS)
+    with caplog.at_level("INFO", logger="flwr"):
+        run(grid, nodes, 2)
+    assert caplog.text.count(" by array; ") == caplog.text.count("of elements were clipped") == 2
+    caplog.clear()
+    noisy = Plan.build(
+        [40], [2], 1000, design="secagg", subgroup_size=40, min_block_survivors=32, clipping_norm=1.0,
+        noise_multiplier=4.0,
+    )  # fmt: skip
+    combined = grid.rounds[0].combined
+    assert combined is not None
+    Ranges(1.0, adapts=False).describe(noisy, combined)
+    assert caplog.text == ""
 
 
 def test_misuse_is_named() -> None:

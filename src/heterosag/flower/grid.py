@@ -423,6 +423,7 @@ class SecureGrid(PassingGrid):
         self._epochs.leave_out(work, decoded)
         combined = combine(plan, decoded, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
+        self._ranges.describe(plan, combined)
         vector = self._ranges.follow(plan, combined, before)
         weight = min(_sound_weight(segment) for segment in combined.blocks)
         model = to_record(selection.restore(vector))

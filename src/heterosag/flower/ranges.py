@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from flwr.common.logger import log
 
-from heterosag.aggregation.clipping import AdaptiveRange
+from heterosag.aggregation.clipping import AdaptiveRange, measure_clipping
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan
+from heterosag.plan.ranges import clipped_fraction
 from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["Ranges"]
+
+MOST_CLIPPED = 0.01
+"""Of all elements: above it the mean is visibly biased towards zero, and the log warns."""
 
 
 class Ranges:
@@ -53,6 +57,25 @@ class Ranges:
                 half_widths = list(self._given.half_widths)
             self.adaptive = AdaptiveRange.start(model, plan.arrays, half_widths=half_widths)
         return self.adaptive.settle(plan)
+
+    def describe(self, plan: Plan, combined: Combined) -> None:
+        """Log the range of a round that ended well, and what was clipped to it; a warning where that is much."""
+        if plan.noise_multiplier:  # whole updates are clipped to their norm, and nobody counts them
+            return
+        clipped, halves = measure_clipping(plan, combined), plan.half_widths
+        expected = float(
+            np.mean([clipped_fraction(block.width) for segment in plan.segments for block in segment.blocks])
+        )
+        ends = f"{min(halves):.3g}" if len(set(halves)) == 1 else f"{min(halves):.3g} to {max(halves):.3g} by array"
+        line = f"range: 3 standard deviations are {ends}; {clipped:.2%} of elements were clipped"
+        if self._adapts:
+            line += f", {expected:.2%} are best"
+        if clipped <= MOST_CLIPPED:
+            log(INFO, "\t%s", line)
+            return
+        why = "these levels are few" if expected > MOST_CLIPPED else "the range is too narrow"
+        then = "; it follows the updates from round to round" if self._adapts else ": give a larger value_range"
+        log(WARNING, "\t%s: %s, and the mean is biased towards zero%s", line, why, then)
 
     def follow(self, plan: Plan, combined: Combined, model: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Learn from a round; the model after it."""
