@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterosag import Plan, Simulation, aggregate
-from heterosag.aggregation.clipping import AdaptiveRange, follow, measure_clipping, with_deviations
+from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm, measure_clipping, with_deviations
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import UsageError
 
@@ -221,3 +221,26 @@ def test_the_rule_of_a_quantile_has_a_largest_width() -> None:
         half = follow(half, 1.0, 0.999)
     assert half == 1000.0
     assert follow(1.0, 0.0, 0.999) == pytest.approx(math.exp(-0.1))
+
+
+# --- the clipping norm --------------------------------------------------------------------------------------------
+
+
+def test_a_clipping_norm_finds_the_median_of_the_norms_and_moves_by_a_tenth_at_most() -> None:
+    noise: dict[str, Any] = {"clipping_norm": 5.0, "noise_multiplier": 3.0, "min_block_survivors": 50}
+    plan = Plan.build([64], [64], 40, subgroup_size=64, design="secagg", adaptive_clip=True, **noise)
+    updates = np.random.default_rng(1).normal(size=(64, 40))
+    updates *= (np.linspace(0.5, 1.5, 64) / np.linalg.norm(updates, axis=1))[:, None]
+    norms, norm = [], 5.0
+    for number in range(40):
+        settled = plan.with_value_range(norm)
+        result = aggregate(settled, updates, simulate=Simulation(secure=number == 0, rounding_seed=number))
+        assert result.within_norm is not None
+        norms.append(norm := follow_norm(norm, result.within_norm))
+    assert norms[0] == pytest.approx(5.0 * math.exp(-0.1), rel=0.03)
+    assert np.median(norms[-10:]) == pytest.approx(1.0, abs=0.15)
+    assert [follow_norm(2.0, within) for within in (-9.0, 0.0, 9.0)] == [
+        2.0 * math.exp(0.1),
+        2.0 * math.exp(0.1),
+        2.0 * math.exp(-0.1),
+    ]

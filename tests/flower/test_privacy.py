@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from pathlib import Path
@@ -16,6 +17,7 @@ from flower_nodes import LocalGrid, grid_of, make_nodes, messages, record, signe
 from flwr.app import Message, MessageType
 from flwr.serverapp.strategy import FedAvg
 
+from heterosag.aggregation.clipping import follow_norm
 from heterosag.errors import BudgetError, PlanError, UsageError
 from heterosag.flower import Privacy, SecureGrid, mod
 from heterosag.flower.privacy import GridBudget
@@ -153,3 +155,27 @@ def test_with_identities_and_blocks_that_the_nodes_drew(tmp_path: Path) -> None:
     assert (len(plan.subgroups), plan.min_block_survivors, plan.honest) == (4, 8, 7)
     assert "malicious or curious" in str(grid.rounds[0].privacy)
     assert FileBudget(tmp_path / str(nodes[0].context.node_id)).rounds == 1
+
+
+def test_the_clipping_norm_follows_the_nodes_from_round_to_round_and_from_grid_to_grid(tmp_path: Path) -> None:
+    asked = dataclasses.replace(ASKED, adaptive_clip=True)
+    nodes = make_nodes(8, tmp_path, train)
+    grid = private_grid(nodes, privacy=asked)
+    grid.start(FedAvg(min_available_nodes=8, fraction_evaluate=0.0), initial_arrays=record(MODEL), num_rounds=2)
+    first, second = (done.plan for done in grid.rounds)
+    assert first is not None
+    assert second is not None
+    assert first.adaptive_clip
+    assert (first.clipping_norm, first.frame) == (0.5, second.frame)
+    combined = grid.rounds[0].combined
+    assert combined is not None
+    assert combined.within_norm is not None
+    assert second.clipping_norm == pytest.approx(follow_norm(0.5, combined.within_norm))
+    again = private_grid(make_nodes(8, tmp_path / "again", train), privacy=asked)
+    again.load_state_dict(grid.state_dict())
+    again.start(FedAvg(min_available_nodes=8, fraction_evaluate=0.0), initial_arrays=record(MODEL), num_rounds=1)
+    plan, last = again.rounds[-1].plan, grid.rounds[1].combined
+    assert plan is not None
+    assert last is not None
+    assert last.within_norm is not None
+    assert plan.clipping_norm == pytest.approx(follow_norm(second.value_range[1], last.within_norm))

@@ -132,6 +132,12 @@ def test_the_error_is_that_of_the_noise_of_all_users() -> None:
         ({"design": "multigroup", "subgroup_size": 20, "min_block_survivors": 16}, "design", "`perfect` or `secagg`"),
         ({"noise_multiplier": 0.5}, "levels", "take at least 17"),
         ({"levels": [1 << 17]}, "levels", "more than the 65536"),
+        ({"adaptive_clip": 1}, "adaptive_clip", "true or false"),
+        (
+            {"noise_multiplier": 0.0, "clipping_norm": None, "value_range": 1.0, "adaptive_clip": True},
+            "adaptive_clip",
+            "give a noise_multiplier too",
+        ),
     ],
 )
 def test_a_plan_whose_noise_makes_no_sense_names_the_value_to_change(
@@ -188,3 +194,16 @@ def test_toml_needs_the_norm_with_noise_and_the_range_without() -> None:
         lines = [line for line in text.splitlines() if not line.startswith((gone, "digest"))]
         with pytest.raises(PlanError, match=rf"missing keys \['{missing}'\]"):
             Plan.from_toml("\n".join(lines))
+
+
+def test_an_adaptive_clip_is_one_more_element_of_everybody() -> None:
+    plain = Plan.build(**GOOD | {"levels": [4]})
+    plan = Plan.build(**GOOD | {"levels": [4]}, adaptive_clip=True)
+    *segments, bit = plan.cells(0)
+    assert segments == list(plain.cells(0))
+    assert (bit.segment, bit.start, bit.size, bit.lanes) == (1, 2000, 1, ("count",))
+    assert (bit.block.level, bit.block.users, bit.bits) == (17, 40, 10)
+    assert plan.vector_sizes()[0] == plain.vector_sizes()[0] + 2 + 8
+    assert plan.frame != plain.frame
+    assert Plan.decode(plan.encode()) == plan == Plan.from_toml(plan.to_toml())
+    assert dataclasses.replace(plan, noise_multiplier=4.0).adaptive_clip

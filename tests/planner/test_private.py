@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from heterosag.planner.private import (
     USELESS,
     PrivacyRequirements,
     best_private,
+    error_at,
     fit_noise,
     least_block_survivors,
 )
@@ -130,3 +132,13 @@ def test_a_plan_given_otherwise_gets_the_noise_of_its_target() -> None:
     found = epsilon(NoisyRound.of(model, survivors=40), rounds=20, delta=1e-5, view="model")
     assert found == pytest.approx(8.0, rel=0.01)
     assert Plan.decode(server.encode()) == server
+
+
+def test_the_error_at_another_epsilon_is_that_of_planning_for_it_to_a_few_hundredths() -> None:
+    asked = asking()
+    found = best_private(asked)
+    for other in (7.0, 10.0):
+        assert error_at(asked, found.blocks, other) == pytest.approx(
+            best_private(replace(asked, epsilon=other)).error, rel=0.03
+        )
+    assert error_at(asked, found.blocks, 1e-9) is None

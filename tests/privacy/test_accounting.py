@@ -20,6 +20,7 @@ from heterosag.privacy.accounting import (
     cheapest_order,
     divergence,
     epsilon,
+    gaussian_noise_multiplier_for,
     noise_multiplier_for,
     overhead,
     rho,
@@ -96,8 +97,21 @@ def test_the_model_hides_in_everybody() -> None:
 
 
 def test_a_clip_bit_costs_what_its_coordinate_does() -> None:
-    extra = divergence(noisy(clip_bit=30), 4.0) - divergence(noisy(), 4.0)
-    assert extra == pytest.approx(float(rho(30, 16, 0.125, [4.0])[0]) / 64)
+    """Trial by trial, which is a little more than all of them at once."""
+    extra = divergence(noisy(clip_bit=12), 4.0) - divergence(noisy(), 4.0)
+    at_once = float(rho(12, 16, 0.125, [4.0])[0]) / 64
+    assert at_once <= extra < 1.03 * at_once
+
+
+def test_the_noise_of_a_trusted_server_is_that_of_its_conversion() -> None:
+    """And a little less than the mechanism needs."""
+    found = gaussian_noise_multiplier_for(target_epsilon=4.753, target_delta=DELTA, rounds=1)
+    assert found == pytest.approx(1.0, rel=1e-3)
+    target: dict[str, Any] = {"target_epsilon": 8.0, "target_delta": DELTA, "rounds": 20}
+    ours = noise_multiplier_for(noisy(), **target)
+    assert 0.95 * ours < gaussian_noise_multiplier_for(**target) < ours
+    with pytest.raises(UsageError, match="no noise keeps"):
+        gaussian_noise_multiplier_for(target_epsilon=1e-9, target_delta=DELTA, rounds=1)
 
 
 @each(
@@ -230,6 +244,21 @@ def test_survivors_help_the_model_where_all_blocks_count_alike() -> None:
     more = plan_of(levels=[4, 4], colluders=2)
     assert {len(segment.blocks) for segment in more.segments} == {3}
     assert {one.everywhere for one in NoisyRound.of(more, survivors=40).segments} == {31}
+
+
+def test_an_adaptive_clip_is_charged_among_everybody() -> None:
+    """What does not follow the mechanism in a block may be in all of them."""
+    for change, others in (({"colluders": 3}, 3), ({"levels": [4, 4], "colluders": 2}, 9)):
+        plain, adaptive = (NoisyRound.of(plan_of(**change, adaptive_clip=bit), survivors=40) for bit in (False, True))
+        assert (plain.clip_bit, adaptive.clip_bit) == (0, 40 - others)
+        assert replace(adaptive, clip_bit=0) == plain
+        assert divergence(adaptive, 8.0) > divergence(plain, 8.0)
+    few = NoisyRound.of(plan_of(adaptive_clip=True, levels=[4, 4], colluders=2), survivors=12)
+    assert few.clip_bit == few.honest == 9
+    target = {"target_epsilon": 8.0, "target_delta": DELTA, "rounds": 20}
+    plain, adaptive = (noise_multiplier_for(plan_of(adaptive_clip=bit), **target) for bit in (False, True))
+    among = NoisyRound.of(plan_of(adaptive_clip=True)).clip_bit
+    assert adaptive == pytest.approx(plain / math.sqrt(1 - plain**2 / among), rel=0.05)  # were both Gaussian
 
 
 def test_a_sparse_sharing_graph_may_fail() -> None:

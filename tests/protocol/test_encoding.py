@@ -10,7 +10,7 @@ from heterosag.plan import Plan
 from heterosag.plan.noise import noise_range
 from heterosag.privacy.mechanism import norm_factor, thresholds, word_starts
 from heterosag.protocol import encoding
-from heterosag.protocol.encoding import decode, decode_metric, fill_cells
+from heterosag.protocol.encoding import decode, decode_clip_bit, decode_metric, fill_cells
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.update import Update
 from heterosag.vector import ring
@@ -170,6 +170,33 @@ def test_an_update_that_is_not_finite_sends_fair_coins_under_noise(bad: float) -
         assert np.array_equal(one.elements, other.elements)
     with pytest.raises(UsageError, match="NaN or infinite"):
         Update.of(plan_of(), np.full(1003, bad))
+
+
+def test_the_clip_bit_is_a_coordinate_of_its_own_with_words_of_its_own() -> None:
+    """A trial's probability is 5/8 within the norm, 3/8 beyond it and one half where the update is not finite."""
+    plan, rounding = noisy_plan(adaptive_clip=True), Rounding.from_seed(7, 1)
+    plain = noisy_plan()
+    cells = plan.cells(3)
+    start = word_starts([cell.size for cell in cells], [cell.block.level - 1 for cell in cells])[-1]
+    words = rounding.words(start, 16)
+    for value, limit in ((0.4, 5), (0.6, 3), (np.nan, 4)):
+        vector = np.zeros(plan.dimension)
+        vector[0] = value
+        *segments, bit = fill_cells(plan, 3, Update.of(plan, vector), rounding)
+        assert bit.elements.tolist() == [np.count_nonzero(words < limit * 2**29)]
+        assert bit.auxiliary.tolist() == [1]
+        for one, other in zip(segments, fill_cells(plain, 3, Update.of(plain, vector), rounding), strict=True):
+            assert np.array_equal(one.elements, other.elements)
+    unclipped = fill_cells(plan, 3, Update.of(plan, np.full(plan.dimension, 9.0)), rounding, clip=False)
+    assert unclipped[-1].elements.tolist() == [np.count_nonzero(words < 3 * 2**29)]
+
+
+def test_clip_bits_decode_to_the_fraction_within_the_norm() -> None:
+    plan, total, users = noisy_plan(adaptive_clip=True), np.zeros(1, dtype=np.uint32), 400
+    for user in range(users):
+        vector = np.full(plan.dimension, 0.0 if user % 4 else 1.0)
+        total += fill_cells(plan, 0, Update.of(plan, vector), Rounding.from_seed(5, user))[-1].elements
+    assert decode_clip_bit(total, users) == pytest.approx(0.75, abs=5 * 0.5 / np.sqrt(users))
 
 
 def test_a_huge_update_under_noise_is_scaled_before_it_is_rotated() -> None:

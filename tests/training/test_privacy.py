@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,18 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
+from heterosag.aggregation.clipping import follow_norm
 from heterosag.errors import BudgetError, UsageError
 from heterosag.plan import Plan
 from heterosag.privacy import NoisyRound, epsilon
 from heterosag.protocol.rounding import Rounding
 from heterosag.report.page import make_page
 from heterosag.report.runs import summarise_run, summary_rows
+from heterosag.storage.budget import FileBudget
 from heterosag.storage.run_log import read_run
 from heterosag.training.config import TrainConfig
 from heterosag.training.privacy import RunBudget
-from heterosag.training.runs import Run, build_plan
+from heterosag.training.runs import Run, build_plan, draw_members
 
 
 def config_of(**change: Any) -> TrainConfig:
@@ -103,14 +107,14 @@ def test_the_view_of_the_model_needs_less_noise_and_is_kept_too(tmp_path: Path) 
     assert 7.5 < epsilon(NoisyRound.of(model), rounds=20, delta=1e-5, view="model") <= 8.0
     budget = RunBudget(config_of(view="model", rounds=20), tmp_path)
     for _ in range(20):
-        spent = budget.charge(model)
+        spent = budget.charge(model, range(48))
     assert spent["epsilon_model"] <= 8.0 < spent["epsilon_server"]
     with pytest.raises(BudgetError):
-        budget.charge(model)
+        budget.charge(model, range(48))
 
 
 def test_a_rule_other_than_the_mean_has_no_epsilon_of_the_model(tmp_path: Path) -> None:
-    spent = RunBudget(config_of(rule="median"), tmp_path).charge(build_plan(config_of(), [650]))
+    spent = RunBudget(config_of(rule="median"), tmp_path).charge(build_plan(config_of(), [650]), range(12))
     assert spent["epsilon_model"] is None
 
 
@@ -145,13 +149,13 @@ def test_an_update_that_is_not_finite_takes_part_as_noise(tmp_path: Path, monkey
     [
         ({"range_rule": "minmax"}, "range follows from the noise"),
         ({"value_range": 0.1}, "range follows from the noise"),
-        ({"participation": 0.5}, "every user takes part"),
         ({"view": "model", "rule": "median"}, "about the mean"),
         ({"epsilon": 0.0}, "epsilon is above 0"),
         ({"delta": 0.0}, "delta is a probability"),
         ({"clip": 0.0}, "clip above 0"),
         ({"epsilon": None, "view": "model"}, "give epsilon too"),
         ({"epsilon": None, "min_block_survivors": 9}, "give epsilon too"),
+        ({"epsilon": None, "adaptive_clip": True}, "give epsilon too"),
     ],
 )
 def test_settings_that_do_not_go_with_a_budget(change: dict[str, Any], says: str) -> None:
@@ -165,3 +169,63 @@ def test_the_plan_goes_on_without_faulty_users(tmp_path: Path) -> None:
     run.close()
     assert isinstance(run.plan, Plan)
     assert (len(run.plan.users), run.plan.noise_multiplier > 0, run.plan.honest) == (11, True, 8)
+
+
+def test_the_clipping_norm_follows_and_its_bit_is_paid_for(tmp_path: Path) -> None:
+    config = config_of(adaptive_clip=True, clip=20.0, secure=False)
+    plain, plan = (build_plan(config_of(adaptive_clip=bit, levels=(6,)), [650]) for bit in (False, True))
+    assert plan.adaptive_clip
+    assert plain.noise_multiplier < plan.noise_multiplier < 1.3 * plain.noise_multiplier
+    assert 7.0 < epsilon(plan, rounds=3, delta=1e-5) <= 8.0
+    Run(config, tmp_path / "run").train()
+    lines = [line["privacy"] for line in read_run(tmp_path / "run").rounds]
+    assert lines[0]["clipping_norm"] == 20.0 > lines[1]["clipping_norm"] > lines[2]["clipping_norm"]
+    for before, after in pairwise(lines):
+        moved = follow_norm(before["clipping_norm"], before["within_norm"])
+        assert after["clipping_norm"] == pytest.approx(moved)
+        assert after["noise_multiplier"] == before["noise_multiplier"]
+
+
+def test_a_run_that_goes_on_has_the_clipping_norm_it_had(tmp_path: Path) -> None:
+    run = Run(config_of(adaptive_clip=True, clip=20.0, secure=False), tmp_path / "run")
+    line, after = run._round(1)
+    run._writer.write("round", line)
+    run._go_on(after)
+    run._save()
+    run.close()
+    again = Run.resume(tmp_path / "run")
+    again.close()
+    assert again._state.half_width == after.half_width < 20.0
+
+
+def test_with_partial_participation_a_user_is_charged_for_its_own_rounds(tmp_path: Path) -> None:
+    flipped: dict[str, Any] = {"attack": "sign-flip", "attackers": 2, "rounds": 6, "seed": 1}
+    config = config_of(classes=(24,), participation=0.5, **flipped)
+    drawn = [draw_members(config, number)[0] for number in range(1, 7)]
+    counts = Counter(user for members in drawn for user in members)
+    most = max(counts.values())
+    assert most < 6
+    run = Run(config, tmp_path / "run")
+    assert len(run.plan.users) == 12
+    assert run.plan.noise_multiplier < build_plan(config_of(**flipped), [650]).noise_multiplier
+    run.train()
+    record = read_run(tmp_path / "run")
+    assert len(record.rounds) == 6
+    spent = [line["privacy"] for line in record.rounds]
+    for number, one in enumerate(spent, 1):
+        rounds = max(Counter(user for members in drawn[:number] for user in members).values())
+        assert one["epsilon_server"] == pytest.approx(epsilon(run.plan, rounds=rounds, delta=1e-5))
+    assert f"over {most} rounds" in spent[-1]["statement"]
+    kept = [FileBudget(tmp_path / "run" / "privacy" / f"user-{user}").rounds for user in range(24)]
+    assert kept == [counts[user] for user in range(24)]
+    with pytest.raises(BudgetError):
+        RunBudget(config, tmp_path / "run").charge(run.plan, [*range(24)])
+    assert kept == [FileBudget(tmp_path / "run" / "privacy" / f"user-{user}").rounds for user in range(24)]
+
+
+def test_attackers_are_among_all_users_of_a_run_with_partial_participation(tmp_path: Path) -> None:
+    run = Run(config_of(classes=(24,), participation=0.5, attack="sign-flip", attackers=4), tmp_path / "run")
+    run.close()
+    assert len(run.plan.users) == 12 <= max(run.attackers)
+    run._go_on(dataclasses.replace(run._state, faulty=(3,)))
+    assert len(run.plan.users) == 12

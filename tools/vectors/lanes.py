@@ -219,6 +219,8 @@ def counted() -> Document:
         ("an update of zero norm", values, 0.0, 3, 2.0, 0.125),
         ("an update that is not finite", values, None, 3, 2.0, 0.125),
         ("nothing", [], 1.0, 3, 2.0, 0.125),
+        ("a clip bit, within and beyond the norm", [1.0, -1.0], 1.0, 16, 4.0, 0.125),
+        ("a clip bit of an update that is not finite", [-1.0], None, 16, 4.0, 0.125),
     ]
     cases = [_count_case(place, *shape) for place, shape in enumerate(shapes)]
     sizes, trials = [10, 20, 0, 5], [15, 1, 7, 3]

@@ -12,6 +12,7 @@ from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import Plan
 from heterosag.plan import assignment as seating
 from heterosag.plan.build import seed_bytes
+from heterosag.plan.codec import ARGUMENTS
 from heterosag.protocol import RoundId
 from heterosag.protocol import messages as wire
 from heterosag.protocol.context import roster_context, sharers_context
@@ -132,6 +133,17 @@ RECIPES: dict[str, Document] = {
         "min_block_survivors": 6,
         "honest": 4,
         "subgroup_size": 4,
+    },
+    "noise with an adaptive clip": {
+        "classes": [40],
+        "levels": [4],
+        "dimension": 3000,
+        "design": "secagg",
+        "clipping_norm": 2.0,
+        "noise_multiplier": 3.0,
+        "min_block_survivors": 30,
+        "adaptive_clip": True,
+        "subgroup_size": 40,
     },
 }
 
@@ -287,7 +299,8 @@ def _bad_plans() -> list[Document]:
     wrong_quorum = [version, recipe, [*structure[:-1], structure[-1] - 1]]
     noisy = msgspec.msgpack.decode(plan_of("noise").encode())
 
-    def noisily(place: int, value: Any) -> bytes:
+    def noisily(name: str, value: Any) -> bytes:
+        place = (*ARGUMENTS, "noise_multiplier", "honest", "adaptive_clip").index(name)
         return msgspec.msgpack.encode([version, [*noisy[1][:place], value, *noisy[1][place + 1 :]], noisy[2]])
 
     found = {
@@ -305,13 +318,14 @@ def _bad_plans() -> list[Document]:
         "an unknown design": changed(3, "unheard of"),
         "levels that fall": changed(1, [16, 3]),
         "sharing not resolved": changed(13, "auto"),
-        "noise that is none": noisily(18, 0.0),
-        "noise in a range that is not symmetric": noisily(4, [-1.0, 0.5]),
-        "noise without rotation": noisily(17, False),
-        "noise beside weights": noisily(8, 3),
-        "noise beside exact metrics": noisily(16, ["loss"]),
-        "more honest users than survivors less colluders": noisily(19, 6),
-        "too little noise for two levels": noisily(18, 0.5),
+        "noise that is none": noisily("noise_multiplier", 0.0),
+        "noise in a range that is not symmetric": noisily("value_range", [-1.0, 0.5]),
+        "noise without rotation": noisily("rotate", False),
+        "noise beside weights": noisily("max_weight", 3),
+        "noise beside exact metrics": noisily("metrics", ["loss"]),
+        "more honest users than survivors less colluders": noisily("honest", 6),
+        "an adaptive clip that is neither true nor false": noisily("adaptive_clip", 1),
+        "too little noise for two levels": noisily("noise_multiplier", 0.5),
     }
     return [{"name": name, "bytes": data.hex()} for name, data in found.items()]
 

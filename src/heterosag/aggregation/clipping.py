@@ -31,7 +31,7 @@ from heterosag.errors import UsageError
 from heterosag.plan import Plan, PlannedBlock
 from heterosag.plan.ranges import THREE_DEVIATIONS, deviations, rounding_noise
 
-__all__ = ["AdaptiveRange", "follow", "measure_clipping", "with_deviations"]
+__all__ = ["AdaptiveRange", "follow", "follow_norm", "measure_clipping", "with_deviations"]
 
 LARGEST = 1000.0
 """The greatest half width, times the scale of any array, that an adaptive range takes by itself."""
@@ -44,6 +44,7 @@ _NOISE_LEFT = 0.05  # the least mean square of an array, in parts of the noise: 
 _FIRST_PART = 0.3  # of the model's own size that a first update is believed to have
 _LEAST_PART = 0.1  # of the whole model's root mean square that an array is taken for at least
 _KEPT = 0.25  # of an element of a positive array that a round leaves at least
+_NORM_RATE = 0.2  # of a clipping norm's logarithm, for a fraction of users
 _THREE = deviations(THREE_DEVIATIONS)
 
 Vector = npt.NDArray[np.floating[Any]]
@@ -353,3 +354,21 @@ def follow(half_width: float, clipped: float, quantile: float, *, largest: float
     target = 1 - quantile
     step = 0.25 * math.log((clipped + 0.1 * target) / target)
     return min(largest, half_width * math.exp(min(_STEP, max(-0.1, step))))
+
+
+def follow_norm(clipping_norm: float, within: float) -> float:
+    """The next clipping norm: it moves towards the median of the users' norms (Andrew et al. 2021).
+
+    Args:
+        clipping_norm: That of the round [c].
+        within: The fraction of users whose norm was within it, with noise: `Combined.within_norm`.
+
+    Returns:
+        c exp(-0.2 (within - 1/2)): a tenth more or less at most, whatever the sum of the bits was.
+
+    Example:
+        >>> from heterosag.aggregation.clipping import follow_norm
+        >>> round(follow_norm(1.0, 1.0), 3), follow_norm(1.0, 0.5)
+        (0.905, 1.0)
+    """
+    return clipping_norm * math.exp(-_NORM_RATE * (min(1.0, max(0.0, within)) - 0.5))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.aggregation.combine import BlockSum, check_blocks, decode_segment, mean_metrics
+from heterosag.aggregation.combine import BlockSum, check_blocks, decode_segment, mean_metrics, within_norm
 from heterosag.aggregation.rules import Rule
 from heterosag.errors import FailedCohortsError, FaultyBlockError, HeteroSagError, PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
@@ -56,6 +56,7 @@ class CombinedCohorts:
         metrics: Means of the plan's metrics.
         inference_robustness: The least of the cohorts', each with its survivors.
         byzantine_tolerance: How many faulty users the blocks of all these cohorts tolerate.
+        within_norm: The noisy fraction of survivors within the clipping norm; None where the plan does not ask for it.
     """
 
     vector: npt.NDArray[np.float64]
@@ -65,6 +66,7 @@ class CombinedCohorts:
     metrics: dict[str, float]
     inference_robustness: float
     byzantine_tolerance: int
+    within_norm: float | None = None
 
 
 def combine_cohorts(plan: CohortPlan, found: Sequence[Decoded | HeteroSagError], rule: Rule) -> CombinedCohorts:
@@ -108,6 +110,7 @@ def combine_cohorts(plan: CohortPlan, found: Sequence[Decoded | HeteroSagError],
         cohorts=tuple(sums.values()),
         failed=failed,
         metrics=_metrics(plan, decoded),
+        within_norm=_within_norm(plan, decoded),
         inference_robustness=min(plan.plans[index].inference_robustness(one.survivors) for index, one in sums.items()),
         byzantine_tolerance=plan.byzantine_tolerance(survivors),
     )
@@ -166,6 +169,14 @@ def _combine(plan: CohortPlan, sums: dict[int, CohortSums], rule: Rule) -> npt.N
             raise FaultyBlockError(named, f"no sound block of any cohort is left at element {start}", users=users)
         vector[start:stop] = rule.combine(means, weights)
     return vector
+
+
+def _within_norm(plan: CohortPlan, decoded: dict[int, Decoded]) -> float | None:
+    """The noisy fraction of all cohorts' survivors whose norm was within the clipping norm."""
+    found = [(within_norm(plan.plans[index], one.metrics), len(one.survivors)) for index, one in decoded.items()]
+    known = [(within, survivors) for within, survivors in found if within is not None]
+    total = sum(survivors for _, survivors in known)
+    return math.fsum(within * survivors for within, survivors in known) / total if known else None
 
 
 def _metrics(plan: CohortPlan, decoded: dict[int, Decoded]) -> dict[str, float]:

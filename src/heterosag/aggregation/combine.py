@@ -14,11 +14,11 @@ import numpy.typing as npt
 from heterosag.aggregation.rules import Rule
 from heterosag.errors import FaultyBlockError
 from heterosag.plan import Plan, User
-from heterosag.protocol.encoding import decode_blocks, decode_metric
+from heterosag.protocol.encoding import decode_blocks, decode_clip_bit, decode_metric
 from heterosag.protocol.server import Decoded, DecodedBlock
 from heterosag.vector.ring import Lanes
 
-__all__ = ["BlockSum", "Combined", "check_blocks", "combine", "decode_segment", "mean_metrics"]
+__all__ = ["BlockSum", "Combined", "check_blocks", "combine", "decode_segment", "mean_metrics", "within_norm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,8 @@ class Combined:
         inference_robustness: That of the survivors.
         byzantine_tolerance: How many faulty users the survivors' blocks tolerate.
         faulty_users: They dealt false shares: leave them out of the next rounds.
+        within_norm: The fraction of survivors whose norm was within the clipping norm, with noise; None where the plan
+            does not ask for it.
     """
 
     vector: npt.NDArray[np.float64]
@@ -67,6 +69,7 @@ class Combined:
     inference_robustness: float
     byzantine_tolerance: int
     faulty_users: tuple[User, ...] = ()
+    within_norm: float | None = None
 
 
 def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
@@ -100,6 +103,7 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
         inference_robustness=plan.inference_robustness(decoded.survivors),
         byzantine_tolerance=plan.byzantine_tolerance(decoded.survivors),
         faulty_users=decoded.faulty,
+        within_norm=within_norm(plan, decoded.metrics),
     )
 
 
@@ -190,3 +194,19 @@ def mean_metrics(plan: Plan, block: DecodedBlock | None) -> dict[str, float]:
         return {}
     means = {name: decode_metric(plan, block.auxiliary[name], block.weight) for name in plan.metrics}
     return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def within_norm(plan: Plan, block: DecodedBlock | None) -> float | None:
+    """The fraction of survivors whose norm was within the clipping norm, with noise.
+
+    Args:
+        plan: The plan of the round.
+        block: The block of everybody, if there is one.
+
+    Returns:
+        A number about 0 to 1, which noise may carry beyond; None where the plan does not ask for it, or the block is
+        faulty.
+    """
+    if not plan.adaptive_clip or block is None or block.fault is not None:
+        return None
+    return decode_clip_bit(block.elements, block.survivors)

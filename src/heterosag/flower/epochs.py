@@ -229,7 +229,7 @@ class Epochs:
             return choice.plan
         arguments = choice.plan.arguments()
         return fit_plan(
-            options | {name: arguments[name] for name in _SHAPE},
+            options | {name: arguments[name] for name in _SHAPE} | {"adaptive_clip": self._privacy.adaptive_clip},
             clipping_norm=self._privacy.clipping_norm,
             target_epsilon=self._privacy.target_epsilon,
             target_delta=self._privacy.target_delta,

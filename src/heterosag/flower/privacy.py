@@ -27,6 +27,8 @@ class Privacy:
         target_epsilon: Largest epsilon of all rounds, against whoever sees all sums.
         target_delta: Delta of that epsilon.
         rounds: Rounds that must be possible within it.
+        adaptive_clip: Let the clipping norm follow the median norm of the updates, by a noisy bit of every node, which
+            is charged too.
 
     Raises:
         UsageError: A number that has no meaning.
@@ -36,6 +38,7 @@ class Privacy:
     target_epsilon: float
     rounds: int
     target_delta: float = 1e-5
+    adaptive_clip: bool = False
 
     def __post_init__(self) -> None:
         Accountant.filter(max_epsilon=self.target_epsilon, target_delta=self.target_delta)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.common.logger import log
 
-from heterosag.aggregation.clipping import AdaptiveRange, measure_clipping
+from heterosag.aggregation.clipping import AdaptiveRange, follow_norm, measure_clipping
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan
@@ -30,6 +30,7 @@ class Ranges:
         self.adaptive: AdaptiveRange | None = None
         self._adapts = adapts
         self._given = given
+        self._norm: float | None = None
         self._first: ValueRange | None = None
         if first is not None:
             try:
@@ -41,16 +42,22 @@ class Ranges:
 
     def state_dict(self) -> dict[str, Any] | None:
         """What a grid that goes on later needs; None where nothing has adapted yet."""
+        if self._norm is not None:
+            return {"clipping_norm": self._norm}
         return None if self.adaptive is None else self.adaptive.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         """Go on with the range of another grid."""
+        if state is not None and "clipping_norm" in state:
+            self._norm = check_range(state["clipping_norm"])[1]
+            return
         self.adaptive = None if state is None else AdaptiveRange.from_state_dict(state)
 
     def settle(self, plan: Plan, model: npt.NDArray[np.float64]) -> Plan:
         """The plan with the range and the scales of this round, which starts from a model."""
         if not self._adapts or plan.noise_multiplier:  # noise is that of the plan's own clipping norm
-            return plan if self._first is None else plan.with_value_range(self._first)
+            settled = self._norm or self._first
+            return plan if settled is None else plan.with_value_range(settled)
         if self.adaptive is None or self.adaptive.arrays != plan.arrays:
             half_widths = self._first and [max(map(abs, self._first))] * max(len(plan.arrays), 1)
             if self._first is None and self._given is not None:
@@ -80,6 +87,8 @@ class Ranges:
     def follow(self, plan: Plan, combined: Combined, model: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Learn from a round; the model after it."""
         after: npt.NDArray[np.float64] = model + combined.vector
+        if combined.within_norm is not None:
+            self._norm = follow_norm(plan.value_range[1], combined.within_norm)
         if self.adaptive is not None:
             self.adaptive.follow(plan, combined)
             held = self.adaptive.hold_positive(model, after)

@@ -48,7 +48,7 @@ ARGUMENTS = (
     "scales",
 )
 
-_NOISE = ("noise_multiplier", "honest")
+_NOISE = ("noise_multiplier", "honest", "adaptive_clip")
 """What the arguments of a plan with noise have besides; its value range is -c to c for the clipping norm c."""
 
 _Structure = tuple[
@@ -100,6 +100,7 @@ def _noise_of(plan: Plan) -> dict[str, Any]:
         "clipping_norm": plan.clipping_norm,
         "noise_multiplier": plan.noise_multiplier,
         "honest": plan.honest,
+        "adaptive_clip": plan.adaptive_clip,
     }
 
 

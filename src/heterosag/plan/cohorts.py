@@ -34,6 +34,7 @@ _VERSION = 1
 _ALIKE = (
     "levels", "dimension", "value_range", "ranges", "arrays", "scales", "subgroup_size", "min_survivors",
     "min_block_survivors", "max_weight", "dropout", "fill_levels", "metrics", "rotate", "noise_multiplier",
+    "adaptive_clip",
 )  # fmt: skip
 """What all cohorts have in common, beside the design's name; the rest follows from a cohort's own users."""
 

@@ -60,7 +60,8 @@ class PlannedSegment:
 class Cell:
     """What one subgroup sends of one segment: elements start..stop-1 in its block's ring, then auxiliary lanes.
 
-    The metrics of a plan are one more cell behind the last segment: no elements, a block of everybody.
+    The metrics of a plan are one more cell behind the last segment: no elements, a block of everybody. So is the clip
+    bit of a plan with noise, as one element.
 
     Args:
         segment: The segment's index.

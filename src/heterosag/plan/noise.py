@@ -17,9 +17,12 @@ from heterosag.plan.design import Design
 from heterosag.plan.layout import PlannedSegment
 
 __all__ = [
+    "CLIP_RANGE",
+    "CLIP_TRIALS",
     "MAX_THETA",
     "MAX_TRIALS",
     "NoiseRange",
+    "check_adaptive_clip",
     "check_blocks",
     "check_honest",
     "check_multiplier",
@@ -37,6 +40,9 @@ MAX_THETA = 0.125
 MAX_TRIALS = (1 << 16) - 1
 """Most trials of an element: each takes a word of randomness."""
 
+CLIP_TRIALS = 16
+"""Trials of a user's clip bit, which is 1 where its norm is within the clipping norm and -1 where it is not."""
+
 _LEAST_RANGE = 1e-200
 
 
@@ -47,6 +53,10 @@ class NoiseRange:
     block_range: float
     coordinate_limit: float
     theta: float
+
+
+CLIP_RANGE = NoiseRange(block_range=4.0, coordinate_limit=1.0, theta=MAX_THETA)
+"""What a clip bit is counted in: whichever it is, it moves the probability of a trial by 1/8 from one half."""
 
 
 def coordinate_limit(size: int) -> float:
@@ -166,6 +176,15 @@ def check_honest(noise_multiplier: float, honest: Any, least: int, colluders: in
             f"not {honest!r}: raise min_block_survivors to count on more",
         )
     return honest
+
+
+def check_adaptive_clip(noise_multiplier: float, wanted: Any) -> bool:
+    """Whether users send a noisy bit that says if their norm was within the clipping norm."""
+    if not isinstance(wanted, bool):
+        raise PlanError("adaptive_clip", f"must be true or false, not {wanted!r}")
+    if wanted and not noise_multiplier:
+        raise PlanError("adaptive_clip", "is about the clipping norm: give a noise_multiplier too, or leave it out")
+    return wanted
 
 
 def check_blocks(

@@ -43,7 +43,9 @@ from heterosag.plan.design import Design, Robustness
 from heterosag.plan.dropout import LeakProbability
 from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width, cut
 from heterosag.plan.noise import (
+    CLIP_TRIALS,
     NoiseRange,
+    check_adaptive_clip,
     check_blocks,
     check_honest,
     check_multiplier,
@@ -56,6 +58,7 @@ from heterosag.plan.ranges import THREE_DEVIATIONS, block_range, clip_bias, devi
 from heterosag.plan.sharing import SharingGraph, majority
 from heterosag.vector.quantize import ValueRange, step
 from heterosag.vector.ring import packed_size
+from heterosag.vector.ring import width as ring_width
 
 __all__ = ["Plan"]
 
@@ -72,8 +75,8 @@ class Plan:
     - `users`: names in roster order, class by class; `assignment`: each one's subgroup, by roster index.
     - `classes`, `levels`, `subgroup_size`, `dimension`, `value_range`, `ranges`, `arrays`, `scales`, `max_weight`,
       `fill_levels`, `min_survivors`, `min_block_survivors`, `min_robustness`, `colluders`, `dropout`,
-      `assignment_seed`, `metrics`, `rotate`, `noise_multiplier`, `honest`: as `build` took them, or chose them. With
-      noise the value range is -c .. c for the clipping norm c.
+      `assignment_seed`, `metrics`, `rotate`, `noise_multiplier`, `honest`, `adaptive_clip`: as `build` took them, or
+      chose them. With noise the value range is -c .. c for the clipping norm c.
     - `subgroups`: who is assigned to each; `design`: which of them code each segment together; `segments`: slices of
       the vector with their blocks, levels and rings.
     - `sharing`: who holds whose shares; `agree_quorum`: signatures on a survivor set before anything is released.
@@ -103,6 +106,7 @@ class Plan:
     rotate: bool
     noise_multiplier: float
     honest: int
+    adaptive_clip: bool
     subgroups: tuple[Subgroup, ...] = field(init=False)
     segments: tuple[PlannedSegment, ...] = field(init=False)
     agree_quorum: int = field(init=False)
@@ -146,6 +150,7 @@ class Plan:
         clipping_norm: float | None = None,
         noise_multiplier: float = 0.0,
         honest: int | None = None,
+        adaptive_clip: bool = False,
     ) -> Plan:
         """Plan the rounds of an epoch.
 
@@ -185,6 +190,8 @@ class Plan:
                 0: none. With noise there are no weights and no scales, and rotation is on.
             honest: Fewest honest survivors of a block, whom the noise is counted on (default: `min_block_survivors` -
                 `colluders`).
+            adaptive_clip: Under noise, sum one more noisy coordinate over everybody: whether a user's norm is within
+                the clipping norm, by which the next round's follows (`heterosag.aggregation.clipping.follow_norm`).
 
         Returns:
             The plan, which says what it costs and guarantees.
@@ -223,6 +230,7 @@ class Plan:
             clipping_norm=clipping_norm,
             noise_multiplier=noise_multiplier,
             honest=honest,
+            adaptive_clip=adaptive_clip,
         )
 
     def __init__(self, **given: Any) -> None:
@@ -255,6 +263,7 @@ class Plan:
         least = check_survivors(subgroups, segments, min_survivors, given["min_block_survivors"])
         honest = check_honest(noise, given["honest"], least, colluders)
         metrics = check_metrics(given["metrics"], len(roster))
+        adaptive_clip = check_adaptive_clip(noise, given["adaptive_clip"])
         if noise:
             check_blocks(noise, norm_of(value_range), honest, chosen, segments, metrics)
         graph = choose_graph(len(roster), colluders, dropout, sharing, public_seed)
@@ -284,6 +293,7 @@ class Plan:
             "rotate": bool(given["rotate"]) or noise > 0.0,
             "noise_multiplier": noise,
             "honest": honest,
+            "adaptive_clip": adaptive_clip,
             "subgroups": subgroups,
             "segments": segments,
             "agree_quorum": quorum,
@@ -452,7 +462,7 @@ class Plan:
         )
 
     def cells(self, subgroup: int) -> tuple[Cell, ...]:
-        """What a user of this subgroup sends, in order: a cell a segment, and one more for metrics.
+        """What a user of this subgroup sends, in order: a cell a segment, and one more for metrics or the clip bit.
 
         Args:
             subgroup: An index into `subgroups`.
@@ -465,9 +475,13 @@ class Plan:
                 Cell(segment=at, start=segment.start, stop=segment.stop, block=block, lanes=self.lanes)
                 for at, (segment, block) in enumerate(zip(self.segments, self.blocks_of(subgroup), strict=True))
             ]
+            everyone, count = tuple(range(len(self.subgroups))), len(self.users)
+            if self.adaptive_clip:
+                level, end = CLIP_TRIALS + 1, self.dimension
+                block = PlannedBlock(subgroups=everyone, users=count, level=level, bits=ring_width(count, level))
+                cells.append(Cell(segment=len(self.segments), start=end, stop=end + 1, block=block, lanes=self.lanes))
             if self.metrics:
-                everyone = tuple(range(len(self.subgroups)))
-                block = PlannedBlock(subgroups=everyone, users=len(self.users), level=2, bits=1)
+                block = PlannedBlock(subgroups=everyone, users=count, level=2, bits=1)
                 end, lanes = self.dimension, (*self.lanes[:-1], *self.metrics)  # counts and weights, as of a segment
                 cells.append(Cell(segment=len(self.segments), start=end, stop=end, block=block, lanes=lanes))
             self._cells[subgroup] = tuple(cells)

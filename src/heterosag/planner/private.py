@@ -25,7 +25,7 @@ from heterosag.plan.design import Design, has_perfect, make
 from heterosag.plan.noise import MAX_TRIALS, coordinate_limit, least_level
 from heterosag.plan.sharing import majority
 from heterosag.privacy import NoisyRound, NoisySegment, epsilon, noise_multiplier_for, noise_within_budget
-from heterosag.privacy.accounting import View
+from heterosag.privacy.accounting import View, gaussian_noise_multiplier_for
 
 __all__ = [
     "USELESS",
@@ -33,6 +33,7 @@ __all__ = [
     "PrivacyRequirements",
     "PrivateProposal",
     "best_private",
+    "error_at",
     "fit_noise",
     "fit_plan",
     "least_block_survivors",
@@ -244,6 +245,36 @@ def _fit(requirements: PrivacyRequirements, honest: int, size: int) -> tuple[int
         level = min(MAX_TRIALS + 1, max(level + 1, least_level(ideal, honest, size)))
 
 
+def error_at(requirements: PrivacyRequirements, blocks: Blocks, epsilon: float) -> float | None:
+    """The error of the mean with the same blocks at another epsilon, to a few hundredths.
+
+    Quick, for a curve: noise is taken to grow as that of Gaussian noise does.
+
+    Args:
+        requirements: What the blocks were found for.
+        blocks: Of a `PrivateProposal`.
+        epsilon: The budget instead of theirs.
+
+    Returns:
+        The error in units of the clipping norm; None where no noise keeps so small a budget.
+
+    Example:
+        >>> from heterosag.planner.private import PrivacyRequirements, best_private, error_at
+        >>> asked = PrivacyRequirements(users=96, dimension=5000, epsilon=8.0, rounds=20)
+        >>> found = best_private(asked)
+        >>> error_at(asked, found.blocks, 8.0) == found.error < error_at(asked, found.blocks, 4.0)
+        True
+    """
+    target: dict[str, Any] = {"target_delta": requirements.delta, "rounds": requirements.rounds}
+    try:
+        own, other = (
+            gaussian_noise_multiplier_for(target_epsilon=one, **target) for one in (requirements.epsilon, epsilon)
+        )
+    except UsageError:
+        return None
+    return blocks.error * other / own
+
+
 def _ideal(requirements: PrivacyRequirements) -> float:
     """The square of the noise multiplier of one round's part of the budget, were the noise Gaussian."""
     loss = -math.log(requirements.delta)
@@ -421,7 +452,7 @@ def fit_plan(
         UsageError: No noise meets the target.
     """
     arguments = {name: value for name, value in arguments.items() if name != "value_range"}
-    shape = Plan.build(**arguments, value_range=1.0)
+    shape = Plan.build(**{**arguments, "adaptive_clip": False}, value_range=1.0)
     colluders = max(shape.colluders, others)
     least = arguments.get("min_block_survivors") or least_block_survivors(
         shape.design,

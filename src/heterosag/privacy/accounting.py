@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
-from heterosag.plan.noise import MAX_THETA, check_noise, coordinate_limit, noise_range
+from heterosag.plan.noise import CLIP_RANGE, CLIP_TRIALS, MAX_THETA, check_noise, coordinate_limit, noise_range
 from heterosag.plan.sharing import PRIVACY_BITS
 from heterosag.privacy import bound, cache
 
@@ -39,6 +39,7 @@ __all__ = [
     "check_delta",
     "divergence",
     "epsilon",
+    "gaussian_noise_multiplier_for",
     "noise_multiplier_for",
     "overhead",
     "rho",
@@ -56,7 +57,6 @@ ORDERS: tuple[float, ...] = (
 _STEPS = 1024  # of theta to one: the grid that it is rounded up to
 _LEAST_STEPS = 16  # below, a smaller theta gains a thousandth at most
 _ROUNDING = 1e-12  # relative, for the arithmetic behind the bounds
-_CLIP_TRIALS, _CLIP_THETA = 16, 0.125  # of the bit that says whether a norm was within the clipping norm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +121,18 @@ class NoisyRound:
         if isinstance(fewest, bool) or not isinstance(fewest, int) or not 1 <= fewest <= len(plan.users):
             raise UsageError(f"survivors of this plan are 1 to {len(plan.users)}, not {survivors!r}")
         others = plan.min_block_survivors - plan.honest  # who may not follow the mechanism in a block
-        found = set()
+        found, everybody = set(), fewest
         for segment in plan.segments:
             levels = {block.level for block in segment.blocks}
             in_all = plan.colluders if others <= plan.colluders else others * len(segment.blocks)
+            everybody = max(plan.honest, min(everybody, fewest - in_all))
             everywhere = max(plan.honest, fewest - in_all if len(levels) == 1 else 0)
             found |= {NoisySegment(size=segment.size, trials=level - 1, everywhere=everywhere) for level in levels}
         return cls(
             noise_multiplier=plan.noise_multiplier,
             honest=plan.honest,
             segments=tuple(sorted(found, key=lambda one: (one.size, one.trials, one.everywhere))),
+            clip_bit=everybody if plan.adaptive_clip else 0,
             failure_probability=0.0 if plan.sharing.complete else 2.0**-PRIVACY_BITS,
         )
 
@@ -225,7 +227,8 @@ def _unit_cost(noisy: NoisyRound, order: float, view: View) -> float:
 def _clip_cost(noisy: NoisyRound, order: float) -> float:
     if not noisy.clip_bit:
         return 0.0
-    return float(rho(noisy.clip_bit, _CLIP_TRIALS, _CLIP_THETA, [order])[0]) * _CLIP_THETA**2
+    one = float(rho(noisy.clip_bit, 1, CLIP_RANGE.theta, [order])[0])  # trial by trial: far quicker, and hardly more
+    return CLIP_TRIALS * one * CLIP_RANGE.theta**2
 
 
 # --- epsilon ------------------------------------------------------------------------------------------------------
@@ -392,6 +395,33 @@ def noise_multiplier_for(
     if not math.isfinite(found):
         raise UsageError(f"no noise keeps {rounds} rounds within epsilon {target_epsilon:g} at delta {target_delta:g}")
     return max(found, least)
+
+
+def gaussian_noise_multiplier_for(*, target_epsilon: float, target_delta: float, rounds: int) -> float:
+    """The least noise multiplier of Gaussian noise on a sum, by the same orders: what a trusted server would add.
+
+    Args:
+        target_epsilon: Largest epsilon.
+        target_delta: Delta of that epsilon.
+        rounds: How many rounds there are.
+
+    Returns:
+        The standard deviation of the noise, in units of the clipping norm.
+
+    Raises:
+        UsageError: A target that no noise meets, or a number that has no meaning.
+
+    Example:
+        >>> round(gaussian_noise_multiplier_for(target_epsilon=8.0, target_delta=1e-5, rounds=20), 2)
+        2.85
+    """
+    _check_rounds(rounds)
+    check_delta(target_delta)
+    budgets = [(target_epsilon - overhead(order, target_delta), order) for order in ORDERS]
+    found = [math.sqrt(rounds * order / (2.0 * budget)) for budget, order in budgets if budget > 0.0]
+    if not found:
+        raise UsageError(f"no noise keeps {rounds} rounds within epsilon {target_epsilon:g} at delta {target_delta:g}")
+    return min(found)
 
 
 def _hidden(noisy: NoisyRound, view: View) -> float:

@@ -83,8 +83,8 @@ def join_blocks(
 ) -> tuple[tuple[tuple[DecodedBlock, ...], ...], DecodedBlock | None]:
     """Add up the subgroups of every block with survivors, in place of the first one's accumulator.
 
-    `missing` says of users why their secrets could not be rebuilt: masks are left in the blocks of their subgroups, and
-    in the metrics.
+    The block of everybody is apart: the metrics, or the clip bits. `missing` says of users why their secrets could not
+    be rebuilt: masks are left in the blocks of their subgroups, and in that of everybody.
     """
     spoiled = {plan.assignment[user]: why for user, why in (missing or {}).items()}
     alive = dict.fromkeys(sums, 0)
@@ -105,7 +105,7 @@ def join_blocks(
         fault = next((spoiled[subgroup] for subgroup in block.subgroups if subgroup in spoiled), None)
         if fault is not None:
             pass  # what is left of masks decides nothing
-        elif place < len(plan.segments):
+        elif place < len(plan.segments) or plan.adaptive_clip:
             fault = find_fault(plan, block, survived, elements, auxiliary)
         else:
             fault = find_metric_fault(plan, survived, auxiliary)
@@ -115,8 +115,8 @@ def join_blocks(
         tuple(found for block in segment.blocks if (found := join(place, block, plan.lanes)) is not None)
         for place, segment in enumerate(plan.segments)
     )
-    metrics = None
-    if plan.metrics:
+    everybody = None
+    if plan.metrics or plan.adaptive_clip:
         last = plan.cells(0)[-1]
-        metrics = join(len(plan.segments), last.block, last.lanes)
-    return segments, metrics
+        everybody = join(len(plan.segments), last.block, last.lanes)
+    return segments, everybody

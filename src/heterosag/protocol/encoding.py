@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.plan import Cell, Plan, PlannedBlock
-from heterosag.privacy.mechanism import norm_factor, word_starts
+from heterosag.plan.noise import CLIP_RANGE, CLIP_TRIALS
+from heterosag.privacy.mechanism import decode_mean, norm_factor, word_starts
 from heterosag.protocol.cells import PIECE_SIZE, CellLanes, ParallelMap
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.update import METRIC_LIMIT, Update
@@ -24,7 +25,7 @@ from heterosag.vector.quantize import ValueRange, check_finite, count_outside, d
 from heterosag.vector.ring import Lanes
 from heterosag.vector.rotation import rotate_rows, unrotate_rows
 
-__all__ = ["decode", "decode_blocks", "decode_metric", "fill_cells"]
+__all__ = ["decode", "decode_blocks", "decode_clip_bit", "decode_metric", "fill_cells"]
 
 _METRIC_SCALE = 2.0**24
 
@@ -51,12 +52,16 @@ def fill_cells(
     `clip=False` elements wrap in the ring instead, as those of a malicious user may.
     """
     rounding = rounding or Rounding.from_system()
-    noise = _Noise.of(plan, subgroup, update) if plan.noise_multiplier and clip else None
+    noise = _Noise.of(plan, subgroup, update) if plan.noise_multiplier else None
     filled = []
     for _, run in groupby(
         plan.cells(subgroup), key=lambda cell: (cell.block.level, cell.bits, cell.segment == len(plan.segments))
     ):
-        filled += _fill_run(plan, list(run), update, rounding, clip, parallel_map, noise)
+        cells = list(run)
+        if noise is not None and cells[0].segment == len(plan.segments):
+            filled.append(noise.count_clip_bit(cells[0], rounding))
+        else:
+            filled += _fill_run(plan, cells, update, rounding, clip, parallel_map, noise if clip else None)
     return filled
 
 
@@ -92,6 +97,20 @@ class _Noise:
             out=out,
             size=size,
         )
+
+    def count_clip_bit(self, cell: Cell, rounding: Rounding) -> CellLanes:
+        """The noisy bit of everybody's block: 1 within the norm, -1 beyond it, a fair coin where it is not finite."""
+        out = np.empty(1, dtype=ring.lane_dtype(cell.bits))
+        rounding.count_trials(
+            np.array([1.0 if self.factor == 1.0 else -1.0]),
+            None if self.factor is None else 1.0,
+            CLIP_RANGE,
+            CLIP_TRIALS,
+            first_word=self.starts[cell.segment],
+            out=out,
+            size=1,
+        )
+        return CellLanes(out, np.ones(len(cell.lanes), dtype=np.uint64))
 
 
 def _span(plan: Plan, segment: int, block: PlannedBlock) -> ValueRange:
@@ -234,3 +253,9 @@ def decode_metric(plan: Plan, total: int, weight: int) -> float | None:
     """The weighted mean of a metric from its 64-bit lane; None if users of this weight cannot have made it."""
     mean = (total - 2**64 if total >= 2**63 else total) / _METRIC_SCALE * plan.max_weight / weight
     return mean if abs(mean) <= METRIC_LIMIT + 1 else None  # each user's part was rounded
+
+
+def decode_clip_bit(sums: Lanes, survivors: int) -> float:
+    """The fraction of survivors whose norm was within the clipping norm, with noise: it may be below 0 or above 1."""
+    [mean] = decode_mean(sums, survivors, CLIP_TRIALS, CLIP_RANGE.block_range)
+    return float((1.0 + mean) / 2.0)

@@ -76,7 +76,7 @@ class Decoded:
     Args:
         survivors: Whose vectors are in the sums.
         segments: The decoded blocks of each segment.
-        metrics: The sums of the metrics, None where the plan has none.
+        metrics: The block of everybody: the sums of the metrics, or of the clip bits; None where the plan has neither.
         faulty: Users who dealt false shares: leave them out of the next rounds. Their subgroups' blocks say so where
             their secrets could not be rebuilt.
     """

@@ -133,6 +133,11 @@ class Result:
         """The mean of each metric over the survivors, weighted as their updates are."""
         return self.combined.metrics
 
+    @property
+    def within_norm(self) -> float | None:
+        """The noisy fraction of survivors within the clipping norm; None where the plan does not ask for it."""
+        return self.combined.within_norm
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:

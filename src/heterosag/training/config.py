@@ -113,6 +113,9 @@ class TrainConfig:
     epsilon: float | None = _privacy(None, "privacy budget of every user over all rounds (default: no noise)")
     delta: float = _privacy(1e-5, "delta of that epsilon")
     clip: float = _privacy(1.0, "largest norm of an update under a privacy budget")
+    adaptive_clip: bool = _privacy(
+        False, "let the clipping norm follow the median norm of the updates, which takes some of the budget"
+    )
     view: View = _privacy("server", "whom epsilon is against: whoever sees all sums, or the released models only")
     min_block_survivors: int | None = _privacy(
         None, "least survivors of a block, whose noise counts (default: as many as fail in a hundredth of the rounds)"
@@ -182,13 +185,13 @@ class TrainConfig:
         if not (0 < self.delta < 1 and self.clip > 0):
             raise UsageError(f"delta is a probability and clip above 0, not {self.delta!r} and {self.clip!r}")
         if self.epsilon is None:
-            if self.min_block_survivors is not None or self.view == "model":
-                raise UsageError("min_block_survivors and view are about a privacy budget: give epsilon too")
+            if self.min_block_survivors is not None or self.view == "model" or self.adaptive_clip:
+                raise UsageError(
+                    "min_block_survivors, view and adaptive_clip are about a privacy budget: give epsilon too"
+                )
             return
         if self.range_rule != "adaptive" or self.value_range is not None:
             raise UsageError("with epsilon the range follows from the noise: leave range_rule and value_range out")
-        if self.participation != 1:
-            raise UsageError("with epsilon every user takes part in every round: leave participation out")
         if self.view == "model" and self.rule != "mean":
             raise UsageError(f"view model is about the mean; what the rule {self.rule!r} releases is not bounded by it")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from heterosag.aggregation.clipping import AdaptiveRange, follow
+from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm
 from heterosag.choices import PhaseName
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
@@ -38,7 +39,7 @@ from heterosag.training.config import TrainConfig
 from heterosag.training.local import LocalTraining
 from heterosag.training.privacy import RunBudget, private_plan
 
-__all__ = ["CHECKPOINT", "Run", "build_plan", "split"]
+__all__ = ["CHECKPOINT", "Run", "build_plan", "draw_members", "split"]
 
 CHECKPOINT = "checkpoint.safetensors"
 """The file of a run's folder that `--resume` goes on from."""
@@ -48,7 +49,7 @@ _FLOAT_SIZE = 4
 
 
 def build_plan(config: TrainConfig, arrays: Sequence[int]) -> Plan:
-    """The plan of all users.
+    """The plan of all users; with a privacy budget and partial participation, of as many as take part in a round.
 
     Args:
         config: The run's settings.
@@ -72,9 +73,37 @@ def build_plan(config: TrainConfig, arrays: Sequence[int]) -> Plan:
         "sharing": config.sharing,
     }
     if config.epsilon is not None:
-        return private_plan(config, arguments)
+        drawn = [draw_members(config, number) for number in range(1, config.rounds + 1)]
+        sizes = [len(group) for group in drawn[0]]
+        return private_plan(config, arguments | {"classes": sizes}, rounds=_most_rounds(drawn))
     scaled = arrays if config.range_rule == "adaptive" and config.scale_arrays else ()
     return Plan.build(**arguments, value_range=config.first_range, ranges=config.ranges, arrays=scaled)
+
+
+def draw_members(config: TrainConfig, number: int) -> list[list[int]]:
+    """Who takes part in a round, class by class: everybody, or as many of each as the settings say.
+
+    Args:
+        config: The run's settings.
+        number: The round's number, from 1.
+
+    Returns:
+        The users of each class, in order.
+    """
+    classes = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
+    if config.participation == 1:
+        return [list(group) for group in classes]
+    rng = _generator(config, "participation", number)
+    members = []
+    for group in classes:
+        count = max(1, round(config.participation * len(group)))
+        members.append(sorted(int(group[index]) for index in rng.choice(len(group), count, replace=False)))
+    return members
+
+
+def _most_rounds(drawn: Sequence[Sequence[Sequence[int]]]) -> int:
+    """The rounds of whoever takes part most often."""
+    return max(Counter(user for groups in drawn for group in groups for user in group).values())
 
 
 def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, list[npt.NDArray[np.int64]]]:
@@ -139,7 +168,7 @@ class Run:
         self._members = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
         self._class_of = {user: index for index, group in enumerate(self._members) for user in group}
         count = config.attackers if config.attack != "none" else 0
-        self.attackers = attacks.choose_attackers(self.plan, count, config.placement, self._rng("attackers"))
+        self.attackers = attacks.choose_attackers(self._everybody(), count, config.placement, self._rng("attackers"))
         spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
         self._ledger = Ledger(self.plan, sets_below=config.hide_sets_below or 0)
         self._rate_factor = np.ones(config.users) if spread is None else np.exp(spread)
@@ -148,7 +177,7 @@ class Run:
             self._identities = {user: Identity.generate() for user in range(config.users)}
         self._session = digest("run", config.to_toml().encode())[:16]
         self._budget = None if config.epsilon is None else RunBudget(config, folder)
-        half_width = max(map(abs, config.first_range))
+        half_width = max(map(abs, config.first_range)) if config.epsilon is None else config.clip
         known = None if config.value_range is None else [half_width] * max(len(self.plan.arrays), 1)
         first = AdaptiveRange.start(vector, self.plan.arrays, half_widths=known)
         self._state = _State(round=0, vector=vector, half_width=half_width, range=first)
@@ -225,7 +254,7 @@ class Run:
 
     def _go_on(self, after: _State) -> None:
         """Take over a round's state; if it proved users faulty, the next rounds are an epoch without them."""
-        if after.faulty != self._state.faulty:
+        if after.faulty != self._state.faulty and self.config.participation == 1:
             self.plan = self._replan([sorted({*group} - {*after.faulty}) for group in self._members])
             self._ledger = Ledger(self.plan, sets_below=self.config.hide_sets_below or 0)
         self._state = after
@@ -241,6 +270,13 @@ class Run:
         }
         return Plan.build(**arguments)
 
+    def _everybody(self) -> Plan:
+        """A plan of all users, who is in which subgroup."""
+        if len(self.plan.users) == self.config.users:
+            return self.plan
+        plain = replace(self.config, epsilon=None, min_block_survivors=None, view="server", adaptive_clip=False)
+        return build_plan(plain, [parameter.numel() for parameter in self.model.parameters()])
+
     # --- one round ----------------------------------------------------------------------------------------------
 
     def _round(self, number: int) -> tuple[dict[str, Any], _State]:
@@ -252,9 +288,8 @@ class Run:
         finite = [place for place, row in enumerate(updates) if np.isfinite(row).all()]
         whole = finite if self._budget is None else list(range(len(members)))  # noise stands for what is not a number
         diverged = [user for place, user in enumerate(members) if place not in set(whole)]
-        spent = None if self._budget is None else self._budget.charge(plan)
-        if spent is None:
-            plan = self._settle(plan, updates[whole], [members[place] for place in whole])
+        plan = self._settle(plan, updates[whole], [members[place] for place in whole])
+        spent = None if self._budget is None else self._budget.charge(plan, members)
         dropped, missed = self._dropouts(number, plan, members)
         dropped |= dict.fromkeys(diverged, Phase.MASK.value)  # a client refuses to send what is not a number
         line: dict[str, Any] = {
@@ -321,12 +356,8 @@ class Run:
         """The plan and users of a round; with partial participation a cohort is drawn, with a plan of its own."""
         if self.config.participation == 1:
             return self.plan, [int(user) for user in self.plan.users]
-        rng = self._rng("participation", number)
-        members = []
-        for group in self._members:
-            count = max(1, round(self.config.participation * len(group)))
-            drawn = (int(group[index]) for index in rng.choice(len(group), count, replace=False))
-            members.append(sorted(user for user in drawn if user not in set(self._state.faulty)))
+        drawn = draw_members(self.config, number)
+        members = [[user for user in group if user not in set(self._state.faulty)] for group in drawn]
         return self._replan(members), [user for group in members for user in group]
 
     def _updates(self, number: int, members: list[int]) -> npt.NDArray[np.float32]:
@@ -355,6 +386,8 @@ class Run:
 
     def _settle(self, plan: Plan, updates: npt.NDArray[np.float32], members: list[int]) -> Plan:
         """The plan with a round's range: the state's, or for `minmax` that of the honest updates, seen in plaintext."""
+        if plan.noise_multiplier:
+            return plan.with_value_range(self._state.half_width)
         if self.config.range_rule == "adaptive":
             return self._state.range.settle(plan)
         if self.config.range_rule == "minmax":
@@ -371,6 +404,9 @@ class Run:
         vector = (self._state.vector + result.vector).astype(np.float32)
         half_width, follows = self._state.half_width, self._state.range
         line["held_positive"] = 0
+        if result.within_norm is not None:
+            half_width = follow_norm(half_width, result.within_norm)
+            line["privacy"]["within_norm"] = result.within_norm
         if self.config.range_rule == "quantile" and not plan.noise_multiplier:
             half_width = follow(half_width, line["clipped_fraction"], self.config.quantile)
         elif self.config.range_rule == "adaptive" and not plan.noise_multiplier:
