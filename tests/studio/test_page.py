@@ -209,6 +209,39 @@ def test_every_control_changes_the_numbers(studio: Studio, browser: Browser) -> 
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
+def test_every_control_of_a_privacy_budget_changes_the_numbers(
+    studio: Studio, browser: Browser, tmp_path: Path
+) -> None:
+    browser.open(f"{studio.base}/#plan")
+    browser.wait(SHOWN)
+    assert browser.run("document.querySelector('#row-epsilon').hidden")
+    browser.set("#f-privacy", "budget")
+    browser.wait("document.querySelector('#problem').textContent.includes('off by')")
+    assert not browser.run("document.querySelector('#row-epsilon').hidden")
+    browser.set("#f-attackers", "0")
+    browser.set("#f-dimension", "5000")
+    title = "document.querySelector('#curve-title').textContent === 'Error against epsilon'"
+    browser.wait(f"{title} && document.querySelectorAll('#curve path.line').length === 3")
+    kept = Path(os.environ.get("HETEROSAG_SCREENSHOTS", tmp_path))
+    browser.screenshot(kept / "studio-privacy.png", whole=True)
+    curve = "document.querySelector('#curve').innerHTML"
+    for name, value in {"epsilon": "6", "delta": "1e-6", "rounds": "10", "users": "120", "dropout": "0.05"}.items():
+        before = browser.run(curve)
+        _, figures = change(browser, f"#f-{name}", value)
+        browser.wait(f"document.querySelector('#curve .point') && {curve} !== {json.dumps(before)}")
+        assert "Epsilon, all sums" in figures
+    change(browser, "#f-clip", "0.5")
+    assert "clipping_norm = 0.5" in browser.run("document.querySelector('#export').textContent")
+    assert "against fair coins" in browser.run("document.querySelector('#binding').textContent")
+    slider = "document.querySelector('[aria-label=\"Epsilon, slider\"]')"
+    before = browser.run(FIGURES)
+    browser.run(f"{slider}.value = 900; {slider}.dispatchEvent(new Event('input'))")
+    browser.wait(f"{SHOWN} && ({FIGURES}) !== {json.dumps(before)}")
+    browser.set("#f-privacy", "off")
+    browser.wait("document.querySelector('#curve-title').textContent === 'Error against deadline'")
+
+
 def test_a_wrong_value_is_pointed_at_and_the_last_plan_stays(studio: Studio, browser: Browser) -> None:
     browser.open(f"{studio.base}/#plan")
     browser.wait(SHOWN)

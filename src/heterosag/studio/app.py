@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit  # noqa: TID251 - takes an Origin header apart; asks nobody
@@ -82,17 +83,20 @@ class _Pages:
         return await self._answer(lambda: plans.describe(plans.choose(form)))
 
     async def trade_off(self, request: Request) -> Response:
-        """The curve of the Plan tab, point by point: the page may have gone on to another plan meanwhile."""
+        """The curves of the Plan tab, point by point: the page may have gone on to another plan meanwhile."""
         from starlette.responses import JSONResponse
 
         form = await _form(request)
         choice = await self._work(lambda: plans.choose(form))
-        curve: list[tuple[float, float | None]] = []
-        for deadline in plans.spread_deadlines(choice):
+        names = plans.name_curves(choice)
+        curves: list[list[tuple[float, float | None]]] = [[] for _ in names]
+        for number, at in product(range(len(names)), plans.spread_points(choice)):
             if await request.is_disconnected():
                 break
-            curve.append(await self._work(partial(plans.trace, choice, deadline)))
-        return JSONResponse({"curve": curve, "chosen": plans.choose_point(choice)})
+            curves[number].append(await self._work(partial(plans.trace, choice, number, at)))
+        return JSONResponse(
+            {"curve": curves[0], "curves": curves, "names": names, "chosen": plans.choose_point(choice)}
+        )
 
     async def attack(self, request: Request) -> Response:
         """The Attack tab: the form has the plan's own form beside the picks."""

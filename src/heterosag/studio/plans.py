@@ -18,6 +18,7 @@ from heterosag.plan.assignment import count_subgroups
 from heterosag.plan.design import paper
 from heterosag.plan.summary import summarise
 from heterosag.studio.forms import Form
+from heterosag.studio.private import EPSILONS, PrivateChoice, choose_private, describe_private, trace_epsilon
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -27,7 +28,8 @@ __all__ = [
     "choose",
     "choose_point",
     "describe",
-    "spread_deadlines",
+    "name_curves",
+    "spread_points",
     "trace",
 ]
 
@@ -46,6 +48,7 @@ class Choice:
     """A plan, the requirements it is judged by, and where the planner made it, its proposal.
 
     rates: Mb/s of the slowest user of each class. problem: why this is only the nearest plan to the requirements.
+    private: what is known of a plan with noise.
     """
 
     plan: Plan
@@ -53,6 +56,7 @@ class Choice:
     rates: tuple[float, ...]
     proposal: planner.Proposal | None
     problem: str | None = None
+    private: PrivateChoice | None = None
 
 
 def choose(form: Form) -> Choice:
@@ -72,6 +76,13 @@ def _choose(key: str) -> Choice:
 
 def _by_requirements(form: Form) -> Choice:
     requirements = _requirements(form, tuple(_rates(form)))
+    if form.choice("privacy", ("off", "budget")) == "budget":
+        private = choose_private(form, requirements)
+        plan, slowest = private.proposal.plan, (min(requirements.rates),)
+        problem = private.problem
+        return Choice(
+            plan=plan, requirements=requirements, rates=slowest, proposal=None, problem=problem, private=private
+        )
     problem = None
     try:
         proposal = planner.best(requirements)
@@ -177,6 +188,7 @@ def describe(choice: Choice) -> dict[str, Any]:
         "deadline": choice.requirements.deadline,
         "attackers": {"wanted": choice.requirements.attackers, "tolerated": summary["byzantine_tolerance"]},
         "problem": choice.problem,
+        "privacy": None if choice.private is None else describe_private(choice.private),
         "guarantees": list(_guarantees(plan, summary)),
         "warnings": list(_warnings(choice, summary)),
         "notes": summary["notes"],
@@ -187,7 +199,8 @@ def describe(choice: Choice) -> dict[str, Any]:
             "binding": proposal.binding,
             "relaxing": [{"what": one.what, "error": one.error} for one in proposal.relaxing],
         },
-        "exports": _exports(plan),
+        "exports": _exports(plan)
+        | ({} if choice.private is None else {"command": describe_private(choice.private)["command"]}),
     }
 
 
@@ -278,6 +291,23 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
         f"{summary['failure_probability']:.2g}",
         f"The price of least survivors: how often too few survive at {plan.dropout:.0%} dropout.",
     )
+    if plan.noise_multiplier:
+        yield _guarantee(
+            "Noise",
+            f"{summary['quantization_error']:.4g}",
+            "Expected squared distance between the mean that is released and that of the clipped updates, at most.",
+        )
+    else:
+        yield from _rounding(summary)
+    yield _guarantee(
+        "Shares that rebuild a secret",
+        str(plan.share_threshold),
+        f"Fewer than {plan.share_threshold} colluding holders learn nothing of a user's secrets; "
+        f"{plan.agree_quorum} users must agree on who survived.",
+    )
+
+
+def _rounding(summary: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield _guarantee(
         "Rounding noise",
         f"{summary['quantization_error']:.4g}",
@@ -290,12 +320,6 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
         f"{summary['clip_bias']:.4g}",
         "Squared distance between the mean of the clipped and of the true updates, at most, if three standard "
         "deviations of their elements fill the value range. Few levels want narrow ranges, which clip more.",
-    )
-    yield _guarantee(
-        "Shares that rebuild a secret",
-        str(plan.share_threshold),
-        f"Fewer than {plan.share_threshold} colluding holders learn nothing of a user's secrets; "
-        f"{plan.agree_quorum} users must agree on who survived.",
     )
 
 
@@ -345,19 +369,36 @@ def _named(classes: list[int]) -> str:
 # --- the trade-off ------------------------------------------------------------------------------------------------
 
 
-def spread_deadlines(choice: Choice) -> list[float]:
-    """Deadlines around the plan's own, for the curve."""
+def name_curves(choice: Choice) -> list[str]:
+    """The curves that are drawn: one of error against deadline, or of error against epsilon one for some blocks."""
+    if choice.private is None:
+        return [""]
+    named = {1: "one block"}
+    return [named.get(one.subgroups, f"{one.subgroups} subgroups") for one in choice.private.curves]
+
+
+def spread_points(choice: Choice) -> list[float]:
+    """Deadlines around the plan's own, for the curve; or epsilons."""
+    if choice.private is not None:
+        return list(EPSILONS)
     middle = choose_point(choice)[0]
     return [float(f"{middle * 0.4 * 12.5 ** (at / (_CURVE - 1)):.3g}") for at in range(_CURVE)]
 
 
-def trace(choice: Choice, deadline: float) -> tuple[float, float | None]:
-    """The planner's error bound at one deadline."""
-    return planner.trade_off(choice.requirements, [deadline])[0]
+def trace(choice: Choice, curve: int, at: float) -> tuple[float, float | None]:
+    """The planner's error bound at one deadline; or the error of the mean at one epsilon."""
+    if choice.private is not None:
+        return trace_epsilon(choice.private, choice.private.curves[curve], at)
+    return planner.trade_off(choice.requirements, [at])[0]
 
 
 def choose_point(choice: Choice) -> tuple[float, float]:
-    """Where the plan stands: the deadline it was made for, or the seconds that it takes, and its error bound."""
+    """Where the plan stands: the deadline it was made for, or the seconds that it takes, and its error bound.
+
+    Of a plan with noise its budget, and the error of the mean in clipping norms.
+    """
+    if choice.private is not None:
+        return choice.private.requirements.epsilon, choice.private.proposal.error
     met = choice.requirements.deadline if choice.proposal is not None and choice.problem is None else None
     return met or max(row["seconds"] for row in _classes(choice)), choice.plan.error_bound()
 

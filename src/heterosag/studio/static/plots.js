@@ -90,10 +90,11 @@ function sayNothing(place, words) {
   place.replaceChildren(line);
 }
 
-/** Lines over x. series: {label, colour, points: [[x, y|null]], step}; options: title, xLabel, yLabel, xLog, yLog, low, high, wholeX, mark. */
+/** Lines over x. series: {label, colour, points: [[x, y|null]], step}; options: title, xLabel, yLabel, xLog, yLog, low, high, wholeX, mark, guide: {value, label}. */
 export function drawLines(place, series, options) {
   const points = series.flatMap((one) => one.points).filter((point) => point[1] !== null);
   if (options.mark) points.push(options.mark.at);
+  if (options.guide && points.length) points.push([points[0][0], options.guide.value]);
   if (!points.length) return sayNothing(place, options.empty || "Nothing to show yet.");
   const xs = points.map((point) => point[0]), ys = points.map((point) => point[1]);
   const { svg, box } = frame(place, options, series);
@@ -106,6 +107,7 @@ export function drawLines(place, series, options) {
   const y = scaleOf(low, high, box.bottom, box.top, options.yLog);
   drawYAxis(svg, box, options.yLog ? logTicks(low, high) : niceTicks(low, high, 5, options.wholeY), y);
   drawXAxis(svg, box, options.xLog ? logTicks(left, right) : niceTicks(left, right, 7, options.wholeX), x);
+  if (options.guide) drawGuide(svg, box, y(options.guide.value), options.guide.label, "start");
   for (const one of series) drawOne(svg, one, x, y);
   if (options.mark) drawMark(svg, box, options.mark, x, y);
   return svg;
@@ -130,6 +132,11 @@ function drawOne(svg, one, x, y) {
   }
 }
 
+function drawGuide(svg, box, at, label, side = "end") {
+  svg.append(make("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "guide" }));
+  svg.append(make("text", { x: side === "end" ? box.right : box.left + 8, y: at - 5, "text-anchor": side }, label));
+}
+
 function drawMark(svg, box, mark, x, y) {
   const [cx, cy] = [x(mark.at[0]), y(mark.at[1])];
   svg.append(make("line", { x1: cx, x2: cx, y1: box.top, y2: box.bottom, class: "guide" }));
@@ -137,7 +144,7 @@ function drawMark(svg, box, mark, x, y) {
   dot.append(make("title", {}, mark.label));
   svg.append(dot);
   const before = cx > (box.left + box.right) / 2;
-  svg.append(make("text", { x: cx + (before ? -11 : 11), y: cy - 8, "text-anchor": before ? "end" : "start" }, mark.label));
+  svg.append(make("text", { x: cx + (before ? -11 : 11), y: cy + (mark.below ? 20 : -8), "text-anchor": before ? "end" : "start" }, mark.label));
 }
 
 /** Bars in groups. names: one a group; series: {label, colour, values}; options: title, xLabel, yLabel, guide: {value, label}. */
@@ -164,10 +171,6 @@ export function drawBars(place, names, series, options) {
     if (wide >= 16 || group % 2 === 0) svg.append(make("text", { x: middle, y: box.bottom + 16, "text-anchor": "middle", class: "tick" }, name));
   });
   svg.append(make("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "axis" }));
-  if (options.guide) {
-    const at = y(options.guide.value);
-    svg.append(make("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "guide" }));
-    svg.append(make("text", { x: box.right, y: at - 5, "text-anchor": "end" }, options.guide.label));
-  }
+  if (options.guide) drawGuide(svg, box, y(options.guide.value), options.guide.label);
   return svg;
 }

@@ -29,6 +29,7 @@ async function ask(path, form, signal) {
 // --- the form -------------------------------------------------------------------------------------------------------
 
 const required = (form) => form.mode === "requirements";
+const isPrivate = (form) => required(form) && form.privacy === "budget";
 const byHand = (form) => form.mode === "hand";
 const spread = (kind) => (form) => required(form) && (kind === "range" ? ["log-even", "even"].includes(form.rates_kind) : form.rates_kind === kind);
 
@@ -58,6 +59,12 @@ const FIELDS = [
   { group: "What may go wrong", name: "attackers", label: "Attackers to tolerate", value: 2, least: 0, most: 15, whole: true },
   { group: "What may go wrong", name: "colluders", label: "Colluders with the server", value: 1, least: 0, most: 50, whole: true, when: byHand },
   { group: "What may go wrong", name: "min_survivors", label: "Least survivors", unit: "survivors of a block", value: 3, least: 2, most: 50, whole: true },
+  { group: "Privacy", name: "privacy", label: "Noise inside the sums", kind: "select", value: "off", when: required,
+    options: { off: "none", budget: "within a privacy budget" } },
+  { group: "Privacy", name: "epsilon", label: "Epsilon", unit: "of all rounds", value: 8, least: 0.5, most: 16, log: true, when: isPrivate },
+  { group: "Privacy", name: "delta", label: "Delta", value: 1e-5, least: 1e-9, most: 1e-2, log: true, when: isPrivate },
+  { group: "Privacy", name: "rounds", label: "Rounds", value: 20, least: 1, most: 1000, log: true, whole: true, when: isPrivate },
+  { group: "Privacy", name: "clip", label: "Clipping norm", value: 1, least: 0.01, most: 100, log: true, when: isPrivate },
   { group: "More", name: "most_subgroups", label: "Subgroups, at most", value: 16, least: 2, most: 64, whole: true, when: required },
   { group: "More", name: "most_classes", label: "Classes, at most", value: 6, least: 1, most: 20, whole: true, when: required },
   { group: "More", name: "value_range", label: "Three standard deviations of a value", value: 1, least: 0.001, most: 100, log: true },
@@ -177,6 +184,11 @@ function showPlan() {
   const numbers = {
     Users: plan.users.toLocaleString("en"), Subgroups: plan.subgroups.length, Segments: plan.segments.length,
     "Largest upload": `${shorten(large / 1000)} kB`, "Slowest upload": `${shorten(slow)} s`, "Error bound": shorten(plan.error),
+    ...(plan.privacy === null ? {} : {
+      "Epsilon, all sums": shorten(plan.privacy.epsilon_server), "Epsilon, models only": shorten(plan.privacy.epsilon_model),
+      "Off by, clipping norms": shorten(plan.privacy.error), "Noise, clipping norms": shorten(plan.privacy.noise_multiplier),
+      "Honest survivors of a block": plan.privacy.honest,
+    }),
     Robustness: plan.guarantees[0].value, "Attackers tolerated": `${plan.attackers.tolerated} (want ${plan.attackers.wanted})`,
   };
   find("figures").replaceChildren(...Object.entries(numbers).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)))));
@@ -265,8 +277,24 @@ function showBars() {
     { title: "Seconds to upload by class", xLabel, yLabel: "seconds", unit: "s", guide });
 }
 
+function showPrivacyCurve() {
+  const { privacy } = plan;
+  find("curve-title").textContent = "Error against epsilon";
+  find("binding").textContent = `What is claimed: ${privacy.statement}. The mean of all users is off by ${shorten(privacy.error)} clipping norms; `
+    + `up to 1 costs some points of accuracy, beyond ${privacy.useless} much of it is lost.`;
+  if (curve === null) return;
+  drawLines(find("curve"), curve.curves.map((points, at) => ({ label: curve.names[at], colour: 2 * at, points })), {
+    title: "Error of the mean against epsilon", xLabel: `epsilon of ${privacy.rounds} rounds at delta ${shorten(privacy.delta)}`,
+    yLabel: "error, clipping norms", xLog: true, yLog: true, height: 260,
+    guide: { value: privacy.useless, label: "much accuracy is lost" },
+    mark: { at: curve.chosen, label: `this plan: ${shorten(curve.chosen[1])} at epsilon ${shorten(curve.chosen[0])}`, below: true },
+  });
+}
+
 function showCurve() {
+  if (plan.privacy !== null) return showPrivacyCurve();
   const { proposal } = plan;
+  find("curve-title").textContent = "Error against deadline";
   find("binding").textContent = proposal === null
     ? "The line is the best plan for these users at each deadline; the point is yours."
     : [`No plan of these subgroup sizes is below ${shorten(proposal.lower_bound)}.`,
