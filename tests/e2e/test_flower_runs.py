@@ -9,9 +9,12 @@ import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripts import load_script
+
+from heterosag.storage.run_log import find_runs, read_run
 
 pytest.importorskip("flwr")
 pytest.importorskip("ray")
@@ -45,13 +48,13 @@ def _living(home: Path) -> list[int]:
     return found
 
 
-@pytest.mark.slow
-def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None:
+def _simulate(app: Path, settings: str, nodes: int, home: Path, deploy: types.ModuleType) -> dict[str, Any]:
+    """What the app wrote to its `result` when it ended."""
     result = home / "result.json"
-    settings = f'rounds=2 nodes=10 rule="mean" result="{result}"'
     words = [
-        str(Path(sys.executable).parent / "flwr"), "run", str(EXAMPLE), "local", "--stream", "--run-config", settings,
-        "--federation-config", "num-supernodes=10 client-resources-num-cpus=1",
+        str(Path(sys.executable).parent / "flwr"), "run", str(app), "local", "--stream",
+        "--run-config", f'{settings} result="{result}"',
+        "--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1",
     ]  # fmt: skip
     # Ports of its own: on the fixed ones somebody else's SuperLink may listen, and end in the middle of the run.
     http, control = map(str, deploy.free_ports(2))
@@ -59,11 +62,29 @@ def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None
     environment = deploy.environment(home) | ports
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
     try:
-        found = deploy.wait_for(result, 120)
+        found: dict[str, Any] = deploy.wait_for(result, 120)
     except TimeoutError as error:
         pytest.fail(f"{error}: {done.stdout[-3000:]} {done.stderr[-3000:]}")
+    return found
+
+
+@pytest.mark.slow
+def test_the_example_in_simulation(home: Path, deploy: types.ModuleType) -> None:
+    found = _simulate(EXAMPLE, 'rounds=2 nodes=10 rule="mean"', 10, home, deploy)
     assert [entry["survivors"] for entry in found["rounds"]] == [10, 10]
     assert found["accuracy"][-1] > 0.7 > found["accuracy"][0]
+
+
+@pytest.mark.slow
+def test_the_clinics_in_simulation(home: Path, deploy: types.ModuleType) -> None:
+    """BatchNorm, FedAdam, weights and two classes of links; the record is where the run configuration says."""
+    found = _simulate(EXAMPLE / "clinics", f'rounds=3 record="{home / "runs"}"', 12, home, deploy)
+    assert found["survivors"] == [12, 12, 12]
+    assert found["trips"] == [5, 2, 2]
+    assert min(found["accuracy"][-1], found["accuracy_of_clinics"][-1]) > 0.7 > found["accuracy"][0]
+    (record,) = find_runs(home / "runs")
+    assert record.name.startswith("run-")
+    assert read_run(record).config["classes"] == [6, 6]
 
 
 @pytest.mark.slow
