@@ -30,6 +30,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 exclude_patterns = ["summaries/**"]
 myst_heading_anchors = 4  # headings can be linked to as on GitHub
+myst_enable_extensions = ["tasklist"]
 highlight_language = "none"
 smartquotes = False  # a flag's two dashes stay two dashes
 html_theme = "furo"

@@ -44,9 +44,17 @@ GENERATED = {
     "docs/walkthrough.md": "made by running it: tests/project/test_walkthrough.py",
 }
 
-_LONG = ("resume-a-run", "links-and-deadlines", "read-a-report", "privacy", "choose-a-plan", "robust-rules")
+_LONG = (
+    "resume-a-run",
+    "links-and-deadlines",
+    "read-a-report",
+    "privacy",
+    "choose-a-plan",
+    "robust-rules",
+    "identities",
+)
 TRAINING = {"docs/tutorial.md", "docs/plans.md", *(f"docs/how-to/{name}.md" for name in _LONG)}
-"""Pages that train models, or plan, for many seconds: run by `make test-all`."""
+"""Pages that train models, plan, or start many programs for many seconds: run by `make test-all`."""
 
 _NAMED = re.compile(r"(?:#|//) ([\w./-]+\.(?:py|toml|json))\n")
 
