@@ -219,6 +219,7 @@ class SecureGrid(PassingGrid):
         self._checked = False
         self._no_metrics_logged = self._left_out_logged = False
         self._exclude, self._tied = tuple(exclude), dict(tied or {})
+        self._integers: set[str] = set()
         self.record_folder: Path | None = None
         self.rounds: list[Round] = []
         self.evaluations = self._evaluations.done
@@ -396,8 +397,9 @@ class SecureGrid(PassingGrid):
 
     def _train(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined]:
         name, arrays = _one_model(work.messages.values())
-        self._leave_out_integers(arrays)
-        selection = Selection(model=arrays, exclude=self._exclude, tied=self._tied)
+        exclude = [*self._exclude, *self._integers_of(arrays)]
+        self._exchange.terms["exclude"] = exclude
+        selection = Selection(model=arrays, exclude=exclude, tied=self._tied)
         if selection.left_out and not self._left_out_logged:
             log(INFO, "\tarrays that are not aggregated, and stay as they are: %s", selection.left_out)
             self._left_out_logged = True
@@ -429,12 +431,10 @@ class SecureGrid(PassingGrid):
         model = to_record(selection.restore(vector))
         return RecordDict({name: model, "metrics": self._metrics_of(work, plan, weight, combined)}), combined
 
-    def _leave_out_integers(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """What was an array of integers once is left out for good: FedAdam and its like make floats of all arrays."""
-        integers = [escape(name) for name, array in arrays.items() if array.dtype.kind in "iub"]
-        if not set(integers) <= set(self._exclude):
-            self._exclude = tuple(dict.fromkeys([*self._exclude, *integers]))
-            self._exchange.terms["exclude"] = list(self._exclude)
+    def _integers_of(self, arrays: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+        """What has been an array of integers, as patterns: FedAdam and its like make floats of all arrays."""
+        self._integers |= {name for name, array in arrays.items() if array.dtype.kind in "iub"}
+        return [escape(name) for name in arrays if name in self._integers]
 
     def _evaluate(self, messages: list[Message], timeout: float | None) -> list[Message]:
         """Evaluate messages: summed securely, or as the nodes say that they answer them."""
