@@ -64,14 +64,18 @@ def norm_factor(vector: npt.NDArray[np.floating[Any]], clipping_norm: float) -> 
 
 
 def _sum_of_squares(vector: npt.NDArray[np.floating[Any]], unit: float) -> float:
-    """Of the elements in this unit, in float64, piece by piece."""
-    found = []
+    """Of the elements in this unit, in float64, piece by piece. A dot product's threads would cost more than it."""
+    found, squares = [], np.empty(min(vector.size, _PIECE))
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, vector.size, _PIECE):
-            piece = vector[start : start + _PIECE].astype(np.float64, copy=unit != 1.0)
-            if unit != 1.0:
-                piece /= unit
-            found.append(float(np.dot(piece, piece)))
+            piece = vector[start : start + _PIECE]
+            part = squares[: piece.size]
+            if unit == 1.0:
+                np.square(piece, out=part, dtype=np.float64)
+            else:
+                np.divide(piece, unit, out=part, dtype=np.float64)
+                np.square(part, out=part)
+            found.append(float(np.add.reduce(part)))
     return sum(found)
 
 
