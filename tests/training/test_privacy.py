@@ -65,9 +65,11 @@ def test_a_run_records_both_epsilons_and_draws_its_noise_from_the_system(
     assert "budget" not in record.end
     page = make_page([record])
     assert "Epsilon over rounds" in page
+    assert "Clipping norm over rounds" not in page
     assert spent[-1]["statement"] in page
     rows = dict(summary_rows([summarise_run(record)]))
     assert rows["epsilon: all sums, models only"][0].startswith(f"{spent[-1]['epsilon_server']:.2f}")
+    assert rows["honest survivors of a block, clipping norm, error in clipping norms"][0].startswith("11, 0.5, ")
 
 
 def test_rounds_that_are_done_again_are_charged_again_and_the_run_ends_at_its_budget(tmp_path: Path) -> None:
@@ -178,7 +180,9 @@ def test_the_clipping_norm_follows_and_its_bit_is_paid_for(tmp_path: Path) -> No
     assert plain.noise_multiplier < plan.noise_multiplier < 1.3 * plain.noise_multiplier
     assert 7.0 < epsilon(plan, rounds=3, delta=1e-5) <= 8.0
     Run(config, tmp_path / "run").train()
-    lines = [line["privacy"] for line in read_run(tmp_path / "run").rounds]
+    record = read_run(tmp_path / "run")
+    assert "Clipping norm over rounds" in make_page([record])
+    lines = [line["privacy"] for line in record.rounds]
     assert lines[0]["clipping_norm"] == 20.0 > lines[1]["clipping_norm"] > lines[2]["clipping_norm"]
     for before, after in pairwise(lines):
         moved = follow_norm(before["clipping_norm"], before["within_norm"])

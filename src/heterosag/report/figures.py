@@ -138,6 +138,10 @@ def draw_runs(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
     if private:
         caption = "What the rounds have cost every user: against whoever sees all sums, and the models only (dashed)."
         figures.append(_figure("Epsilon over rounds", caption, _epsilons(private)))
+    adaptive = [run for run in private if any("within_norm" in line.get("privacy", {}) for line in run.rounds)]
+    if adaptive:
+        caption = "Largest norm of an update, which follows the median norm by a noisy bit of every user."
+        figures.append(_figure("Clipping norm over rounds", caption, _norms(adaptive)))
     return figures
 
 
@@ -258,6 +262,20 @@ def _epsilons(runs: Sequence[RunRecord]) -> Figure:
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
     axes.set_ylabel("epsilon")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+    return figure
+
+
+def _norms(runs: Sequence[RunRecord]) -> Figure:
+    figure, axes = _axes()
+    for run, colour in _lines(runs):
+        lines = [line for line in run.rounds if "privacy" in line]
+        norms = [line["privacy"]["clipping_norm"] for line in lines]
+        axes.plot([line["round"] for line in lines], norms, color=colour, label=run.name)
+    axes.set_xlabel("round")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_ylabel("clipping norm")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure

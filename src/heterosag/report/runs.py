@@ -153,6 +153,7 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
     ]
     if any(summary["privacy"] for summary in summaries):
         rows.append(("epsilon: all sums, models only", _epsilons))
+        rows.append(("honest survivors of a block, clipping norm, error in clipping norms", _noise))
     return [(name, [cell(summary) for summary in summaries]) for name, cell in rows]
 
 
@@ -225,6 +226,14 @@ def _epsilons(summary: dict[str, Any]) -> str:
         return "simulated, no privacy"
     model = "-" if spent["epsilon_model"] is None else f"{spent['epsilon_model']:.2f}"
     return f"{spent['epsilon_server']:.2f}, {model} at delta {spent['delta']:g}"
+
+
+def _noise(summary: dict[str, Any]) -> str:
+    """What the noise of the last round was counted on, and how far it put the mean off."""
+    spent = summary["privacy"]
+    if spent is None:
+        return "no noise"
+    return f"{spent['honest']}, {spent['clipping_norm']:.3g}, {spent['error_in_clipping_norms']:.2g}"
 
 
 def _cryptography(summary: dict[str, Any]) -> str:
