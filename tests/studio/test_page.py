@@ -167,15 +167,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 SHOWN = "document.querySelector('#planned').getAttribute('aria-busy') === 'false'"
 
 
+PATIENCE = 60.0  # seconds for a plan with noise, whose bounds are computed
+
+
 FIGURES = "['#figures', '#warnings', '#export'].map((id) => document.querySelector(id).textContent).join('')"
 
 
-def change(browser: Browser, field: str, value: str) -> tuple[str, str]:
+def change(browser: Browser, field: str, value: str, seconds: float = 15) -> tuple[str, str]:
     """The figures and the export before and after a control is changed."""
-    browser.wait(SHOWN)
+    browser.wait(SHOWN, seconds)
     before = browser.run(FIGURES)
     browser.set(field, value)
-    browser.wait(f"{SHOWN} && ({FIGURES}) !== {json.dumps(before)}")
+    browser.wait(f"{SHOWN} && ({FIGURES}) !== {json.dumps(before)}", seconds)
     return before, browser.run(FIGURES)
 
 
@@ -217,29 +220,29 @@ def test_every_control_of_a_privacy_budget_changes_the_numbers(
     browser.wait(SHOWN)
     assert browser.run("document.querySelector('#row-epsilon').hidden")
     browser.set("#f-privacy", "budget")
-    browser.wait("document.querySelector('#problem').textContent.includes('off by')")
+    browser.wait("document.querySelector('#problem').textContent.includes('off by')", PATIENCE)
     assert not browser.run("document.querySelector('#row-epsilon').hidden")
     browser.set("#f-attackers", "0")
     browser.set("#f-dimension", "5000")
     title = "document.querySelector('#curve-title').textContent === 'Error against epsilon'"
-    browser.wait(f"{title} && document.querySelectorAll('#curve path.line').length === 3")
+    browser.wait(f"{title} && document.querySelectorAll('#curve path.line').length === 3", PATIENCE)
     kept = Path(os.environ.get("HETEROSAG_SCREENSHOTS", tmp_path))
     browser.screenshot(kept / "studio-privacy.png", whole=True)
     curve = "document.querySelector('#curve').innerHTML"
     for name, value in {"epsilon": "6", "delta": "1e-6", "rounds": "10", "users": "120", "dropout": "0.05"}.items():
         before = browser.run(curve)
-        _, figures = change(browser, f"#f-{name}", value)
-        browser.wait(f"document.querySelector('#curve .point') && {curve} !== {json.dumps(before)}")
+        _, figures = change(browser, f"#f-{name}", value, PATIENCE)
+        browser.wait(f"document.querySelector('#curve .point') && {curve} !== {json.dumps(before)}", PATIENCE)
         assert "Epsilon, all sums" in figures
-    change(browser, "#f-clip", "0.5")
+    change(browser, "#f-clip", "0.5", PATIENCE)
     assert "clipping_norm = 0.5" in browser.run("document.querySelector('#export').textContent")
     assert "against fair coins" in browser.run("document.querySelector('#binding').textContent")
     slider = "document.querySelector('[aria-label=\"Epsilon, slider\"]')"
     before = browser.run(FIGURES)
     browser.run(f"{slider}.value = 900; {slider}.dispatchEvent(new Event('input'))")
-    browser.wait(f"{SHOWN} && ({FIGURES}) !== {json.dumps(before)}")
+    browser.wait(f"{SHOWN} && ({FIGURES}) !== {json.dumps(before)}", PATIENCE)
     browser.set("#f-privacy", "off")
-    browser.wait("document.querySelector('#curve-title').textContent === 'Error against deadline'")
+    browser.wait("document.querySelector('#curve-title').textContent === 'Error against deadline'", PATIENCE)
 
 
 def test_a_wrong_value_is_pointed_at_and_the_last_plan_stays(studio: Studio, browser: Browser) -> None:
