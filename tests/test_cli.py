@@ -140,6 +140,17 @@ def test_a_round_of_cohorts_in_json() -> None:
     assert summary["failed_cohorts"] == {}
 
 
+def test_plans_of_cohorts_in_json() -> None:
+    split = json.loads(run("plan", "--classes", "12,12", "--levels", "2,4", "--cohort", "12", "--json").stdout)
+    assert [one["classes"] for one in split["cohorts"]] == [[6, 6], [6, 6]]
+    words = "optimize --rates 0.5x12,2x12 --dimension 2000 --deadline 0.1 --cohort 12"
+    found = json.loads(run(*words.split(), "--json").stdout)
+    assert [one["users"] for one in found["plan"]["cohorts"]] == [12, 12]
+    assert "24 users in 2 cohorts" in run(*words.split()).stdout
+    assert "--cohort goes with the plan of the flags" in run("plan", "--cohort", "9", "--save", "x", expect=2).stderr
+    assert "plan for the --users of one" in run("optimize", "--epsilon", "8", "--cohort", "9", expect=2).stderr
+
+
 def test_a_round_as_a_table() -> None:
     out = run(*ROUND.split(), "--drop", "mask=1").stdout
     assert "block sums against the plain integer sums: equal" in out

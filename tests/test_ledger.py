@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rounds import World, small_plan
 
-from heterosag import Plan, Simulation, aggregate
+from heterosag import CohortPlan, Plan, Simulation, aggregate
 from heterosag.errors import ExposedUsersError, UsageError
-from heterosag.ledger import LARGEST, History, Ledger, epoch_of
+from heterosag.ledger import LARGEST, History, Ledger, epoch_of, summarise_ledgers
 from heterosag.protocol import ClientPhase
 
 
@@ -270,3 +270,18 @@ def test_a_history_keeps_no_more_sums_than_users_and_learns_new_ones() -> None:
         History.from_dict({"users": [1], "ranges": [[0, 3, ["2"]]]}, sets_below=2)
     with pytest.raises(UsageError, match="sets_below"):
         History(sets_below=9)
+
+
+def test_ledgers_of_cohorts_add_up_and_one_is_itself() -> None:
+    whole = CohortPlan.build([24], [4], 30, cohort_size=12, value_range=1.0, subgroup_size=4)
+    first, second = (Ledger(plan) for plan in whole.plans)
+    assert summarise_ledgers([first]) == first.summary()
+    assert summarise_ledgers([first, second])["smallest_set_at_most"] is None
+    first.note(frozenset(range(12)))
+    first.note(frozenset(range(11)))
+    second.note(frozenset(range(12)))
+    found = summarise_ledgers([first, second])
+    assert found["cohorts"] == [first.summary(), second.summary()]
+    assert (found["rounds"], found["exposed_users"], found["smallest_set_at_most"]) == (2, 1, 1)
+    for name in ("sums", "segments", "exposed_segments"):
+        assert found[name] == first.summary()[name] + second.summary()[name]

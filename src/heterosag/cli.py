@@ -96,6 +96,12 @@ _Ranges = Annotated[
 _Rotate = Annotated[
     bool, typer.Option(help="Spread every segment by a random rotation before it is quantized.", rich_help_panel=_USERS)
 ]
+_Cohort = Annotated[
+    int | None,
+    typer.Option(
+        help="Split users into cohorts of at most so many, each with a plan of its own.", rich_help_panel=_GUARANTEES
+    ),
+]
 _PlanFile = Annotated[
     Path | None, typer.Option("--plan", help="Use the plan of this TOML file instead.", rich_help_panel=_FILES)
 ]
@@ -203,6 +209,7 @@ def plan(
     fill_levels: _FillLevels = False,
     ranges: _Ranges = "levels",
     rotate: _Rotate = True,
+    cohort: _Cohort = None,
     plan_file: _PlanFile = None,
     save: _Save = None,
     compare: Annotated[
@@ -215,6 +222,11 @@ def plan(
 ) -> None:
     """Build a plan and show what it costs and guarantees, before a single key exists."""
     settings = _settings(locals())
+    if cohort is not None:
+        if plan_file is not None or save is not None or compare:
+            raise UsageError("--cohort goes with the plan of the flags, not with --plan, --save or --compare")
+        _show_cohorts(settings | {"cohort_size": cohort}, dropout, as_json=as_json)
+        return
     if plan_file is not None:
         plans = [_load(plan_file, given=_given(context))]
     else:
@@ -266,6 +278,7 @@ def optimize(
     users: Annotated[
         int, typer.Option(help="Users, where no rates are given with --epsilon.", rich_help_panel=_PRIVACY)
     ] = 96,
+    cohort: _Cohort = None,
     save: _Save = None,
     as_json: _Json = False,
 ) -> None:
@@ -285,6 +298,10 @@ def optimize(
     }
     private = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "clip": clip, "users": users}
     named = set(_given(context))
+    if cohort is not None and (epsilon is not None or from_run is not None or save is not None):
+        raise UsageError(
+            "--cohort goes with --rates, not with --from or --save; with --epsilon plan for the --users of one cohort"
+        )
     if epsilon is not None or named & private.keys():
         if epsilon is None or named & {"deadline", "bits", "from_run", "value_range", "max_weight"}:
             raise UsageError(
@@ -301,7 +318,11 @@ def optimize(
         raise UsageError("optimize needs the users' upload rates: --rates 0.5x20,2x20 (Mb/s), or a CSV file")
     else:
         given = {"rates": read_rates(rates), "dimension": dimension, "value_range": _range(value_range)}
-        _optimize_links(given | {"ranges": ranges} | asked | limits, from_run=None, save=save, as_json=as_json)
+        asked |= given | {"ranges": ranges} | limits
+        if cohort is None:
+            _optimize_links(asked, from_run=None, save=save, as_json=as_json)
+        else:
+            _optimize_cohorts(asked, cohort, as_json=as_json)
 
 
 def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path | None, as_json: bool) -> None:
@@ -321,6 +342,15 @@ def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path 
     if save is not None:
         _write(save, proposal.plan.to_toml())
     _print(lambda: describe(proposal, before), lambda: show(proposal, before), as_json=as_json)
+
+
+def _optimize_cohorts(asked: dict[str, Any], cohort: int, *, as_json: bool) -> None:
+    from heterosag.planner import Requirements
+    from heterosag.planner.cohorts import best_cohorts
+    from heterosag.report.proposals import describe_cohorts, show_cohort_proposal
+
+    proposal = best_cohorts(Requirements(**asked), cohort_size=cohort)
+    _print(lambda: describe_cohorts(proposal), lambda: show_cohort_proposal(proposal), as_json=as_json)
 
 
 def _optimize_private(asked: dict[str, Any], *, save: Path | None, as_json: bool) -> None:
@@ -360,12 +390,7 @@ def run_round(
     seed: Annotated[int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.")] = 0,
     plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.")] = False,
     rounds: Annotated[int, typer.Option(help="Rounds in a row, each set up on the messages of the last.")] = 1,
-    cohort: Annotated[
-        int | None,
-        typer.Option(
-            help="Split users into cohorts of at most so many, which run on all cores.", rich_help_panel=_GUARANTEES
-        ),
-    ] = None,
+    cohort: _Cohort = None,
     as_json: _Json = False,
 ) -> None:
     """Run one round in memory with real keys, masks and bytes, and check its result against the plain sum."""
@@ -667,6 +692,20 @@ def _show_plans(plans: list[Plan], dropout: float | None, *, as_json: bool, side
         return compare_plans(plans, dropout) if side_by_side else show_plan(plans[0], dropout)
 
     _print(found, shown, as_json=as_json)
+
+
+def _show_cohorts(settings: dict[str, Any], dropout: float | None, *, as_json: bool) -> None:
+    from heterosag.plan import CohortPlan
+    from heterosag.plan.summary import summarise_cohorts
+
+    found = CohortPlan.build(**settings)
+
+    def shown() -> RenderableType:
+        from heterosag.report.plans import show_cohorts
+
+        return show_cohorts(found, dropout)
+
+    _print(lambda: summarise_cohorts(found, dropout), shown, as_json=as_json)
 
 
 def _print(found: Callable[[], Any], shown: Callable[[], RenderableType], *, as_json: bool) -> None:

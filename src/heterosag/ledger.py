@@ -30,7 +30,7 @@ from heterosag.crypto.hashing import digest
 from heterosag.errors import ExposedUsersError, UsageError
 from heterosag.plan import Plan, User
 
-__all__ = ["LARGEST", "Exposure", "History", "Ledger", "epoch_of"]
+__all__ = ["LARGEST", "Exposure", "History", "Ledger", "epoch_of", "summarise_ledgers"]
 
 LARGEST = 4
 """Sets of fewer users than this are searched exactly."""
@@ -177,7 +177,7 @@ class Ledger:
     def __init__(self, plan: Plan, *, sets_below: int = 0) -> None:
         if not 0 <= sets_below <= LARGEST:
             raise UsageError(f"sets_below is 0 to {LARGEST}, not {sets_below!r}")
-        self._plan = plan
+        self.plan = plan
         self._below = sets_below
         self._segments = len(plan.segments)
         segments: dict[tuple[int, ...], list[int]] = {}
@@ -208,7 +208,7 @@ class Ledger:
             exposed = [set_ for block in self._blocks for set_ in self._news(block, survivors)]
             if exposed:
                 smallest = min(exposed, key=lambda users: (len(users), sorted(users)))
-                raise ExposedUsersError([self._plan.users[user] for user in sorted(smallest)])
+                raise ExposedUsersError([self.plan.users[user] for user in sorted(smallest)])
 
     def note(self, survivors: frozenset[int]) -> None:
         """Count in that the server has learned, or could have, the sums over these survivors.
@@ -246,7 +246,7 @@ class Ledger:
             for users in block.exposed(below):
                 found.setdefault(users, []).extend(block.segments)
         return tuple(
-            Exposure(users=tuple(self._plan.users[user] for user in sorted(users)), segments=tuple(sorted(segments)))
+            Exposure(users=tuple(self.plan.users[user] for user in sorted(users)), segments=tuple(sorted(segments)))
             for users, segments in sorted(found.items(), key=lambda item: (len(item[0]), sorted(item[0])))
         )
 
@@ -289,6 +289,39 @@ class Ledger:
                 raise UsageError("a ledger's rounds are lists of roster indices of its plan")
             ledger.note(frozenset(survivors))
         return ledger
+
+
+def summarise_ledgers(ledgers: Sequence[Ledger]) -> dict[str, Any]:
+    """The ledgers of all cohorts as one, in JSON types: no sum is over users of two cohorts, so they add up.
+
+    Args:
+        ledgers: One for each cohort, or the only one.
+
+    Returns:
+        The keys of `Ledger.summary`: exposures, sums and segments of all cohorts, the most rounds of a cohort, the
+        smallest set of any; and of several cohorts each one's own under `cohorts`.
+
+    Example:
+        >>> from heterosag import CohortPlan, Ledger
+        >>> from heterosag.ledger import summarise_ledgers
+        >>> plan = CohortPlan.build([24], [4], 30, cohort_size=12, value_range=1.0, subgroup_size=4)
+        >>> ledgers = [Ledger(one) for one in plan.plans]
+        >>> ledgers[1].note(frozenset(range(12)))
+        >>> found = summarise_ledgers(ledgers)
+        >>> found["rounds"], found["segments"], [one["rounds"] for one in found["cohorts"]]
+        (1, 6, [0, 1])
+    """
+    each = [ledger.summary() for ledger in ledgers]
+    if len(each) == 1:
+        return each[0]
+    added = ("sums", "exposed_users", "exposed_pairs", "exposed_segments", "segments")
+    smallest = [one["smallest_set_at_most"] for one in each if one["smallest_set_at_most"] is not None]
+    return {
+        "rounds": max(one["rounds"] for one in each),
+        **{name: sum(one[name] for one in each) for name in added},
+        "smallest_set_at_most": min(smallest, default=None),
+        "cohorts": each,
+    }
 
 
 class History:

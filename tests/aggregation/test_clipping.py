@@ -12,10 +12,11 @@ from cases import each, examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterosag import Plan, Simulation, aggregate
+from heterosag import CohortPlan, Plan, Simulation, aggregate
 from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm, measure_clipping, with_deviations
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import UsageError
+from heterosag.plan import User
 
 SIZES = [3_000, 40, 900]
 
@@ -244,3 +245,52 @@ def test_a_clipping_norm_finds_the_median_of_the_norms_and_moves_by_a_tenth_at_m
         2.0 * math.exp(0.1),
         2.0 * math.exp(-0.1),
     ]
+
+
+# --- cohorts --------------------------------------------------------------------------------------------------------
+
+
+def cohorts_of(count: int) -> CohortPlan:
+    """So many cohorts of twelve users and one of eleven, which is cut into other segments."""
+    return CohortPlan.build(
+        [12 * count - 1], [16], sum(SIZES), cohort_size=12, value_range=1.0, subgroup_size=4, min_survivors=2,
+        arrays=SIZES, dropout=0.0, min_robustness=0.0,
+    )  # fmt: skip
+
+
+def test_one_cohort_moves_a_range_as_the_plan_alone_does() -> None:
+    plan = plan_of()
+    whole = CohortPlan(users=plan.users, cohort_size=12, assignment_seed=None, plans=(plan,))
+    follows, alone = starting_at(1.0, SIZES), starting_at(1.0, SIZES)
+    updates = np.random.default_rng(1).normal(0, 0.1, (12, sum(SIZES)))
+    for number in range(3):
+        simulate = Simulation(secure=False, rounding_seed=number)
+        settled, mine = follows.settle(whole), alone.settle(plan)
+        assert settled.plans == (mine,)
+        many, one = aggregate(settled, updates, simulate=simulate), aggregate(mine, updates, simulate=simulate)
+        assert measure_clipping(settled, many.combined) == measure_clipping(mine, one.combined)
+        follows.follow(settled, many.combined)
+        alone.follow(mine, one.combined)
+        assert follows.state_dict() == alone.state_dict()
+
+
+def test_cohorts_find_the_size_of_the_updates_without_those_that_failed() -> None:
+    whole = cohorts_of(3)
+    assert len({len(plan.segments) for plan in whole.plans}) > 1
+    follows = starting_at(4.0, SIZES)
+    rng = np.random.default_rng(2)
+    gone: dict[User, Any] = dict.fromkeys(whole.plans[1].users[:9], "mask")
+    for number in range(12):
+        settled = follows.settle(whole)
+        simulate = Simulation(secure=False, rounding_seed=number, dropped=gone if number % 3 == 0 else {})
+        result = aggregate(settled, rng.normal(0, 0.1, (35, sum(SIZES))), simulate=simulate)
+        assert list(result.failed) == ([1] if number % 3 == 0 else [])
+        follows.follow(settled, result.combined)
+    assert follows.settle(whole).plans[0].half_widths[0] == pytest.approx(0.3, rel=0.5)
+
+
+def test_a_result_of_cohorts_goes_with_their_plan() -> None:
+    whole = cohorts_of(2)
+    result = aggregate(whole, np.zeros((23, sum(SIZES))), simulate=Simulation(secure=False))
+    with pytest.raises(UsageError, match="goes with their CohortPlan"):
+        measure_clipping(whole.plans[0], result.combined)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan
-from heterosag.plan.cohorts import COHORT_SIZE, ranges_of
+from heterosag.plan.cohorts import COHORT_SIZE, plans_of
 from heterosag.plan.summary import summarise_cohorts
 
 SMALL: dict[str, Any] = {
@@ -92,6 +92,9 @@ def test_the_seed_draws_the_split_and_every_cohort_has_a_seed_of_its_own() -> No
 
 def test_users_are_found_in_their_cohort() -> None:
     whole = build()
+    assert all(user in whole.plan_of(user).users for user in whole.users)
+    assert plans_of(whole) == whole.plans
+    assert plans_of(whole.plans[0]) == whole.plans[:1]
     assert all(user in whole.plans[whole.cohort_of(user)].users for user in whole.users)
     assert whole.index(44) == 44
     with pytest.raises(UsageError, match="not one of the 45 users"):
@@ -157,23 +160,10 @@ def test_the_tolerance_counts_the_blocks_of_all_cohorts_range_by_range() -> None
         whole.byzantine_tolerance([])
 
 
-def test_ranges_are_those_between_neighbouring_cuts() -> None:
-    three = Plan.build([9], [4], 12, value_range=1.0, subgroup_size=3, min_survivors=2)
-    five = Plan.build([15], [4], 12, value_range=1.0, subgroup_size=3, min_survivors=2)
-    found = list(ranges_of([three, five]))
-    assert found[0] == (0, 3, (0, 0))
-    assert [stop for _, stop, _ in found] == sorted(
-        {segment.stop for plan in (three, five) for segment in plan.segments}
-    )
-    for start, stop, places in found:
-        for plan, at in zip((three, five), places, strict=True):
-            assert plan.segments[at].start <= start < stop <= plan.segments[at].stop
-
-
 def test_a_summary_has_sizes_costs_and_what_the_server_sees() -> None:
     whole = build()
     found = summarise_cohorts(whole, 0.2)
-    assert found["cohorts"] == [15, 15, 15]
+    assert [one["users"] for one in found["cohorts"]] == [15, 15, 15]
     assert found["digest"] == whole.digest.hex()
     assert found["block_sums"] == sum(len(s.blocks) for plan in whole.plans for s in plan.segments)
     assert len(found["upload_bits"]) == 2
@@ -190,6 +180,27 @@ def test_another_value_range_is_that_of_every_cohort() -> None:
     one, two, three = scaled.plans
     with pytest.raises(PlanError, match="scales: cohort 2 has another one"):
         replace(scaled, plans=(one, two, three.with_value_range(0.25, [1.0, 3.0])))
+
+
+def test_cohorts_have_levels_arrays_and_noise_in_common() -> None:
+    whole = build(arrays=[10, 30])
+    assert (whole.levels, whole.arrays, whole.scales) == (whole.plans[2].levels, (10, 30), ())
+    assert whole.noise_multiplier == 0
+    noisy: dict[str, Any] = {"clipping_norm": 1.0, "noise_multiplier": 4.0, "min_block_survivors": 14}
+    found = CohortPlan.build([45], [2], 900, cohort_size=15, design="secagg", subgroup_size=15, **noisy)
+    assert (found.noise_multiplier, found.honest) == (4.0, 13)
+    one, two, three = found.plans
+    other = Plan.build(**three.arguments() | {"honest": 12})
+    with pytest.raises(PlanError, match="honest: cohort 2 counts on other numbers"):
+        replace(found, plans=(one, two, other))
+
+
+def test_a_round_of_metrics_alone_has_no_segments() -> None:
+    only = build(metrics=["loss"]).only_metrics()
+    assert [len(plan.segments) for plan in only.plans] == [0, 0, 0]
+    assert only.byzantine_tolerance() == 0
+    with pytest.raises(UsageError, match="no metrics to sum"):
+        build().only_metrics()
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -234,6 +245,14 @@ def test_plans_that_are_not_those_of_the_split_are_refused() -> None:
         replace(whole, cohort_size=30)
     with pytest.raises(PlanError, match="not those whom the seed"):
         replace(whole, assignment_seed=8)
+
+
+def test_the_arguments_make_the_cohorts_again() -> None:
+    for whole in (build(), build(min_robustness=0.5), build(users=[f"u{i}" for i in range(45)], assignment_seed=None)):
+        assert CohortPlan.build(**whole.arguments()) == whole
+    unlike = CohortPlan.build([41], [6], 60, cohort_size=14, value_range=1.0, subgroup_size=2, min_survivors=2)
+    assert len({plan.min_robustness for plan in unlike.plans}) > 1
+    assert CohortPlan.build(**unlike.arguments()) == unlike
 
 
 # --- encoding -------------------------------------------------------------------------------------------------------

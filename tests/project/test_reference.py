@@ -22,7 +22,7 @@ REFERENCE = DOCS / "reference"
 PUBLIC = (
     "aggregation.clipping", "aggregation.cohorts", "simulation.cohorts",
     "aggregation.combine", "aggregation.rules", "errors", "flower", "ledger", "plan",
-    "plan.cohorts",
+    "plan.cohorts", "planner.cohorts",
     "plan.costs", "plan.design", "plan.dropout", "plan.sharing", "plan.summary", "planner", "planner.private",
     "privacy", "privacy.accounting", "privacy.mechanism", "privacy.statement", "protocol", "protocol.budget",
     "protocol.enrolment", "protocol.guard", "protocol.pipeline", "protocol.update", "report.figures", "report.page",
@@ -67,7 +67,9 @@ def test_the_page_has_every_command_and_flag_that_help_shows(pages: types.Module
 
 def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) -> None:
     from heterosag.plan import Plan
+    from heterosag.plan.summary import summarise_cohorts
     from heterosag.planner import Requirements, best
+    from heterosag.planner.cohorts import best_cohorts
     from heterosag.report import proposals, rounds
     from heterosag.report.runs import summarise_run
     from heterosag.storage.run_log import RunRecord
@@ -80,6 +82,11 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     assert list(pages.JSON["train"]) == ["run", *summarise_run(run)]
     found = best(Requirements(rates=(1.0,) * 12, dimension=100, deadline=1.0, min_survivors=2))
     assert list(pages.JSON["optimize"]) == list(proposals.describe(found, 1.0))
+    split = best_cohorts(Requirements(rates=(1.0,) * 24, dimension=100, deadline=1.0, min_survivors=2), cohort_size=12)
+    assert list(proposals.describe_cohorts(split)) == list(proposals.describe(found))
+    said = (DOCS / "plans.md").read_text(encoding="utf-8").partition("With `--cohort` it prints one object")[2]
+    whole = summarise_cohorts(split.plan)
+    assert [name for name in (*whole, *whole["cohorts"][0]) if f"`{name}`" not in said] == []
 
 
 # --- settings -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from browser import open_page
-from records import begin_run, write_round, write_run
+from records import begin_run, write_cohorts, write_round, write_run
 
 from heterosag.errors import UsageError
 from heterosag.report.page import make_page, write_page
@@ -41,6 +41,17 @@ def test_what_a_record_says_is_text_and_never_markup(tmp_path: Path) -> None:
     page = make_page([read_run(tmp_path / "one")])
     assert "round 2: AbortedError: &lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script" not in page
+
+
+def test_a_page_lists_cohorts_and_says_which_failed(tmp_path: Path) -> None:
+    page = make_page([write_cohorts(tmp_path / "one")])
+    rows = re.findall(r'<tr><th scope="row">(\d)</th>(.*?)</tr>', page)
+    assert [re.findall(r"<td>(.*?)</td>", row)[0] for _, row in rows] == ["12", "12", "12"]
+    assert [re.findall(r"<td>(.*?)</td>", row)[-1] for _, row in rows] == ["none", "2, 3", "3"]
+    assert [re.findall(r"<td>(.*?)</td>", row)[-2] for _, row in rows] == ["12.0", "0.0", "6.0"]
+    assert "round 3, cohort 2: TooFewSurvivorsError: too few &lt;b&gt;survivors" in page
+    assert "The design</h3>" not in page
+    assert "<h3>Cohorts</h3>" not in make_page([write_run(tmp_path / "two", 1)])
 
 
 def test_a_page_needs_rounds_and_a_place(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 import pytest
 from rich.console import Console, RenderableType
 
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.design import make
-from heterosag.report.plans import compare_plans, show_matrix, show_plan
+from heterosag.report.plans import compare_plans, show_cohorts, show_matrix, show_plan
 
 
 def printed(shown: RenderableType) -> str:
@@ -46,3 +46,13 @@ def test_a_matrix_has_a_row_a_segment_and_is_left_out_where_it_is_too_wide() -> 
     assert len(lines) == 2 + 5
     assert sum(line.count("*") for line in lines[2:]) == 5
     assert "not shown" in printed(show_matrix(make("multigroup", 33)))
+
+
+def test_cohorts_are_shown_one_by_one() -> None:
+    whole = CohortPlan.build([30, 31], [4, 16], 1000, cohort_size=21, value_range=1.0, subgroup_size=5)
+    text = printed(show_cohorts(whole, 0.2))
+    assert "perfect: 61 users in 3 cohorts of at most 21, 1,000 elements" in text
+    assert "a round fails, 20% dropout" in text
+    sizes = [line.split("│")[1].strip() for line in text.splitlines() if line.count("│") == 7][-3:]
+    assert sizes == ["21", "20", "20"]
+    assert "hidden among the 20 users of its own" in text

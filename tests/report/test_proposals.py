@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from heterosag.planner import Requirements, best
-from heterosag.report.proposals import describe, show
+from heterosag.planner.cohorts import best_cohorts
+from heterosag.report.proposals import describe, describe_cohorts, show, show_cohort_proposal
 
 
 def test_a_proposal_says_what_it_costs_and_what_would_help() -> None:
@@ -23,3 +24,17 @@ def test_a_proposal_says_what_it_costs_and_what_would_help() -> None:
     assert "the plan of the run: 7" in capture.get()
     assert f"what would help most: {proposal.binding}" in capture.get()
     assert all(f"  {one.what}: {one.error:.4g}" in capture.get() for one in proposal.relaxing)
+
+
+def test_a_proposal_of_cohorts_says_what_binds_in_a_cohort() -> None:
+    asked = Requirements(rates=(0.5,) * 24 + (2.0,) * 24, dimension=2000, deadline=0.1)
+    proposal = best_cohorts(asked, cohort_size=16)
+    found = json.loads(json.dumps(describe_cohorts(proposal)))
+    assert [one["users"] for one in found["plan"]["cohorts"]] == [16, 16, 16]
+    assert found["error"] == proposal.error
+    assert found["binding"] == proposal.cohort.binding
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(show_cohort_proposal(proposal))
+    assert "48 users in 3 cohorts of at most 16" in capture.get()
+    assert f"what would help a cohort most: {proposal.cohort.binding}" in capture.get()

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import begin_run, write_round, write_run
+from records import begin_run, write_cohorts, write_round, write_run
 
 from heterosag.report.runs import compare_runs, summarise_run, summary_rows, watch
 from heterosag.storage.run_log import read_run
@@ -65,3 +65,23 @@ def test_whoever_watches_without_a_terminal_gets_a_line_a_round(
         tell(rounds[0])
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "")
+
+
+def test_cohorts_that_failed_are_counted_and_shown(tmp_path: Path) -> None:
+    run = write_cohorts(tmp_path / "run")
+    found = summarise_run(run)
+    assert (found["cohorts"], found["failed_cohorts"]) == (3, {"1": 2, "2": 1})
+    rows = dict(summary_rows([found, summarise_run(write_run(tmp_path / "other", 1))]))
+    assert rows["cohorts (failed)"] == ["3 (cohort 1 2x, cohort 2 1x)", "1 (none)"]
+    assert "cohorts (failed)" not in dict(summary_rows([summarise_run(write_run(tmp_path / "third", 1))]))
+    with watch(3) as progress:
+        progress(run.rounds[1])
+
+
+def test_progress_names_a_cohort_that_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with watch(3) as progress:
+        for line in write_cohorts(tmp_path / "run").rounds:
+            progress(line)
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert "failed" not in first
+    assert "24 survivors, cohort 1 failed" in second

@@ -24,8 +24,9 @@ from heterosag.report.runs import summarise_run, summary_rows
 from heterosag.storage.budget import FileBudget
 from heterosag.storage.run_log import read_run
 from heterosag.training.config import TrainConfig
+from heterosag.training.epochs import build_plan, draw_members
 from heterosag.training.privacy import RunBudget
-from heterosag.training.runs import Run, build_plan, draw_members
+from heterosag.training.runs import Run
 
 
 def config_of(**change: Any) -> TrainConfig:
@@ -233,3 +234,17 @@ def test_attackers_are_among_all_users_of_a_run_with_partial_participation(tmp_p
     assert len(run.plan.users) == 12 <= max(run.attackers)
     run._go_on(dataclasses.replace(run._state, faulty=(3,)))
     assert len(run.plan.users) == 12
+
+
+def test_cohorts_have_one_noise_and_their_budget_holds_in_each(tmp_path: Path) -> None:
+    config = config_of(classes=(25,), cohort=13, rounds=2)
+    run = Run(config, tmp_path / "run")
+    assert [len(plan.users) for plan in run.plan.plans] == [13, 12]
+    run.train()
+    spent = [line["privacy"] for line in read_run(tmp_path / "run").rounds]
+    assert spent[-1]["epsilon_server"] <= 8.0
+    for plan in run.plan.plans:
+        assert epsilon(plan, rounds=2, delta=1e-5) <= spent[-1]["epsilon_server"] + 1e-9
+    assert spent[-1]["honest"] == run.plan.honest
+    assert "over 2 rounds" in spent[-1]["statement"]
+    assert read_run(tmp_path / "run").end == {**read_run(tmp_path / "run").end, "rounds": 2}  # type: ignore[dict-item]

@@ -85,3 +85,96 @@ def test_a_class_of_faulty_users_only_is_not_planned_for(tmp_path: Path) -> None
     assert (run.plan.classes, run.plan.levels, run.plan.users) == ((12,), (8,), tuple(range(1, 13)))
     run.train()
     assert read_run(tmp_path / "run").rounds[0]["survivors"] == 12
+
+
+# --- cohorts --------------------------------------------------------------------------------------------------------
+
+SPLIT: dict[str, Any] = {
+    "classes": (36,), "levels": (16,), "subgroup_size": 4, "min_survivors": 2, "rounds": 3, "secure": False,
+    "train_samples": 400, "checkpoint_every": 2,
+}  # fmt: skip
+
+
+def test_one_cohort_trains_the_same_model_as_none(tmp_path: Path) -> None:
+    options = SPLIT | {"dropout": 0.1}
+    vectors = []
+    for name, more in (("none", {}), ("one", {"cohort": 36})):
+        run = Run(TrainConfig(**options, **more), tmp_path / name)
+        run.train()
+        vectors.append(run.vector.tobytes())
+    assert vectors[0] == vectors[1]
+    none, one = (read_run(tmp_path / name).rounds[-1] for name in ("none", "one"))
+    assert one["cohort_survivors"] == [none["survivors"]]
+    assert none["ledger"] == one["ledger"]
+    assert "cohort_survivors" not in none
+
+
+def test_a_run_of_cohorts_goes_on_as_it_began(tmp_path: Path) -> None:
+    """Secure and plain rounds give one model; a resumed run has every cohort's ledger, and is the same run."""
+    options = SPLIT | {"cohort": 12, "dropout": 0.05, "rule": "median"}
+    whole = Run(TrainConfig(**options | {"secure": True}), tmp_path / "whole")
+    whole.train()
+
+    class StopError(Exception):
+        pass
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["round"] == 2:
+            raise StopError
+
+    with pytest.raises(StopError):
+        Run(TrainConfig(**options), tmp_path / "part").train(stop)
+    resumed = Run.resume(tmp_path / "part")
+    resumed.train()
+    assert resumed.vector.tobytes() == whole.vector.tobytes()
+    first, second = (read_run(tmp_path / name) for name in ("whole", "part"))
+    assert first.rounds[-1]["ledger"] == second.rounds[-1]["ledger"]
+    assert len(first.rounds[-1]["ledger"]["cohorts"]) == 3
+    assert [one["users"] for one in first.plan["cohorts"]] == [12, 12, 12]
+    assert sum(first.rounds[0]["cohort_survivors"]) == first.rounds[0]["survivors"]
+    assert first.rounds[0]["sent_bytes"]["mask"][0] > 0
+
+
+def test_a_cohort_that_fails_is_named_and_a_round_fails_with_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(TrainConfig(**SPLIT | {"cohort": 12, "dropout": 0.35, "rounds": 8}), tmp_path / "run")
+    run.train()
+    lines = read_run(tmp_path / "run").rounds
+    failed = [line for line in lines if line["error"] is None and line["failed_cohorts"]]
+    assert failed, "some cohort fails at this dropout and seed, and not all of them"
+    for line in failed:
+        assert {error["kind"] for error in line["failed_cohorts"].values()} == {"TooFewSurvivorsError"}
+        survivors = line["cohort_survivors"]
+        assert [index for index, count in enumerate(survivors) if not count] == [*map(int, line["failed_cohorts"])]
+        assert sum(survivors) == line["survivors"] > 0
+    monkeypatch.setattr(Run, "_dropouts", lambda _, number, epoch, users: (dict.fromkeys(users[4:], "mask"), 0))
+    Run(TrainConfig(**SPLIT | {"cohort": 12, "rounds": 1}), tmp_path / "nobody").train()
+    line = read_run(tmp_path / "nobody").rounds[0]
+    assert line["error"]["kind"] == "FailedCohortsError"
+    assert sorted(line["failed_cohorts"]) == ["0", "1", "2"]
+
+
+def test_a_malicious_user_in_each_cohort_costs_the_mean_and_not_the_median(tmp_path: Path) -> None:
+    hostile = SPLIT | {"cohort": 12, "attack": "gaussian", "attackers": 3, "attack_strength": 200.0, "rounds": 1}
+    for rule in ("mean", "median"):
+        run = Run(TrainConfig(**hostile, rule=rule), tmp_path / rule)
+        assert len({run.plan.plan_of(user).subgroup_of(user) for user in run.attackers}) > 1, "spread over subgroups"
+        run.attackers = [int(plan.users[0]) for plan in run.plan.plans]
+        run.train()
+    mean, median = (read_run(tmp_path / rule).rounds[0] for rule in ("mean", "median"))
+    assert mean["error"]["kind"] == "FailedCohortsError"
+    assert {error["kind"] for error in mean["failed_cohorts"].values()} == {"FaultyBlockError"}
+    assert median["error"] is None
+    assert median["faulty_blocks"] > 0
+
+
+def test_cohorts_with_partial_participation_and_without_faulty_users(tmp_path: Path) -> None:
+    run = Run(TrainConfig(**SPLIT | {"cohort": 12, "participation": 0.7, "rounds": 2}), tmp_path / "drawn")
+    run.train()
+    assert [line["participants"] for line in read_run(tmp_path / "drawn").rounds] == [25, 25]
+    run = Run(TrainConfig(**SPLIT | {"cohort": 12}), tmp_path / "left-out")
+    run._go_on(dataclasses.replace(run._state, faulty=(0, 5)))
+    assert [len(plan.users) for plan in run.plan.plans] == [12, 11, 11]
+    assert run.plan.users[:2] == (1, 2)
+    run.close()

@@ -35,13 +35,13 @@ else.
 JSON: dict[str, dict[str, str]] = {
     "optimize": {
         "error": "the plan's bound on the quantization error",
-        "lower_bound": "no plan of these subgroup sizes has less",
+        "lower_bound": "no plan of these subgroup sizes has less; null with `--cohort`",
         "upload_seconds": "seconds of the masked vector's upload, by class, for its slowest user",
         "upload_bytes": "its bytes, by class",
-        "binding": "which wish costs most",
+        "binding": "which wish costs most, with `--cohort` in a cohort",
         "relaxing": "a list of `{what, error}`: the error bound if one wish gave way",
         "order": "the users, as the rates were listed, in the order of the plan",
-        "plan": "the plan, as `heterosag plan --json` prints one",
+        "plan": "the plan, as `heterosag plan --json` prints one, with `--cohort` too",
         "error_before": "with `--from` only: the bound of the run's own plan",
     },
     "round": {
@@ -89,6 +89,8 @@ JSON: dict[str, dict[str, str]] = {
         "finished": "whether the run came to its end",
         "rounds": "rounds so far, failed ones among them",
         "failed_rounds": "rounds that ended with an error",
+        "cohorts": "how many cohorts users are split into, 1 without `--cohort`",
+        "failed_cohorts": "by the index of a cohort that failed, in how many rounds",
         "accuracy": "test accuracy after the last round that was judged, or null",
         "best_accuracy": "the best of them, or null",
         "mean_survivors": "users in the sums, mean over the rounds that went well",

@@ -18,17 +18,21 @@ of the next round. What bites, and what is done about it:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from heterosag.aggregation.cohorts import CombinedCohorts, blocks_by_plan
 from heterosag.aggregation.combine import BlockSum, Combined
 from heterosag.errors import UsageError
-from heterosag.plan import Plan, PlannedBlock
+from heterosag.plan import CohortPlan, Plan, PlannedBlock
+from heterosag.plan.cohorts import plans_of
+from heterosag.plan.layout import ranges_between_cuts
 from heterosag.plan.ranges import THREE_DEVIATIONS, deviations, rounding_noise
 
 __all__ = ["AdaptiveRange", "follow", "follow_norm", "measure_clipping", "with_deviations"]
@@ -48,6 +52,9 @@ _NORM_RATE = 0.2  # of a clipping norm's logarithm, for a fraction of users
 _THREE = deviations(THREE_DEVIATIONS)
 
 Vector = npt.NDArray[np.floating[Any]]
+AnyPlan = Plan | CohortPlan
+AnyCombined = Combined | CombinedCohorts
+P = TypeVar("P", Plan, CohortPlan, Plan | CohortPlan)
 
 
 class AdaptiveRange:
@@ -143,11 +150,11 @@ class AdaptiveRange:
         first = _FIRST_PART * np.exp(pulled)
         return cls(first.tolist(), arrays, positive=positive, largest=largest)
 
-    def settle(self, plan: Plan) -> Plan:
+    def settle(self, plan: P) -> P:
         """A plan with the range and the scales of the next round.
 
         Args:
-            plan: A plan of the same arrays, with any range.
+            plan: A plan of the same arrays, or cohorts, with any range.
 
         Returns:
             The plan, settled.
@@ -161,17 +168,19 @@ class AdaptiveRange:
             )
         return with_deviations(plan, self._believed.tolist())
 
-    def follow(self, plan: Plan, combined: Combined) -> None:
+    def follow(self, plan: AnyPlan, combined: AnyCombined) -> None:
         """Learn from a round that ended well.
 
         Args:
-            plan: The plan of the round, as `settle` gave it.
+            plan: The plan of the round, or its cohorts, as `settle` gave it.
             combined: What was decoded.
         """
-        grown = _growth(plan, combined)
+        ranges = _ranges(plan, combined)
+        grown = _growth(ranges)
         moves = np.full(len(self._believed), max(-_STEP, min(_STEP, grown)))
-        if len(self.arrays) > 1 and any(block.fault is None for found in combined.blocks for block in found):
-            moves += self._relative_moves(plan, combined, grown)
+        if len(self.arrays) > 1 and any(one.sound for one in ranges):
+            squares = self._mean_squares(plan, combined, ranges, grown)
+            moves += self._relative_moves(squares)
         self._believed = self._bound(self._believed * np.exp(np.clip(moves, -_STEP, _STEP)))
 
     def hold_positive(self, before: Vector, after: Vector) -> int:
@@ -229,9 +238,8 @@ class AdaptiveRange:
     def _bound(self, believed: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.clip(believed, _LEAST / _THREE, self.largest / _THREE)
 
-    def _relative_moves(self, plan: Plan, combined: Combined, grown: float) -> npt.NDArray[np.float64]:
+    def _relative_moves(self, squares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """How the arrays move against each other, as logarithms, such that all together stay as large."""
-        squares = self._mean_squares(plan, combined, grown)
         logs = np.log(self._believed)
         wanted = _POWER * (logs + np.log(squares) / 2)
         sizes = np.array(self.arrays)
@@ -239,33 +247,57 @@ class AdaptiveRange:
         before, after = np.average(squares, weights=sizes), np.average(squares * np.exp(-2 * moves), weights=sizes)
         return moves + math.log(after / before) / 2
 
-    def _mean_squares(self, plan: Plan, combined: Combined, grown: float) -> npt.NDArray[np.float64]:
+    def _mean_squares(
+        self, plan: AnyPlan, combined: AnyCombined, ranges: Sequence[_Range], grown: float
+    ) -> npt.NDArray[np.float64]:
         """The mean square of the aggregate's elements in each array, the noise of rounding subtracted, in units of what
         was believed of it."""
-        noises = [
-            _noise(planned.blocks, found, grown) for planned, found in zip(plan.segments, combined.blocks, strict=True)
-        ]
-        sound = [block for found in combined.blocks for block in found if block.fault is None]
-        weighted = sum(block.weight for block in sound) / (sum(block.survivors for block in sound) * plan.max_weight)
-        found, ends, segment = [], list(accumulate(self.arrays, initial=0)), 0
+        sound = [block for one in ranges for _, block, _ in one.sound]
+        heaviest = sum(block.survivors for block in sound) * plans_of(plan)[0].max_weight
+        weighted = sum(block.weight for block in sound) / heaviest
+        noises = [_noise(one, grown) for one in ranges]
+        found, ends, place = [], list(accumulate(self.arrays, initial=0)), 0
         for (begin, end), believed in zip(pairwise(ends), self._believed, strict=True):
             square = float(np.mean((combined.vector[begin:end] * (weighted / believed)) ** 2))
             noise, at = 0.0, begin
             while at < end:
-                while plan.segments[segment].stop <= at:
-                    segment += 1
-                upto = min(end, plan.segments[segment].stop)
-                noise += noises[segment] * (upto - at) / (end - begin)
+                while ranges[place].stop <= at:
+                    place += 1
+                upto = min(end, ranges[place].stop)
+                noise += noises[place] * (upto - at) / (end - begin)
                 at = upto
             found.append(max(square - noise, _NOISE_LEFT * noise, 1e-30))
         return np.array(found)
 
 
-def with_deviations(plan: Plan, deviations: Sequence[float]) -> Plan:
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A range of elements that no plan cuts: its sound blocks, each as planned, as decoded, and its segment's size."""
+
+    start: int
+    stop: int
+    sound: list[tuple[PlannedBlock, BlockSum, int]]
+
+
+def _ranges(plan: AnyPlan, combined: AnyCombined) -> list[_Range]:
+    """The segments of a plan; of cohorts the ranges between the cuts of all of them."""
+    parts = blocks_by_plan(plan, combined)
+    found = []
+    for start, stop, places in ranges_between_cuts([own.segments for own, _ in parts]):
+        sound = []
+        for (own, blocks), at in zip(parts, places, strict=True):
+            planned = {block.subgroups: block for block in own.segments[at].blocks}
+            size = own.segments[at].size
+            sound += [(planned[block.subgroups], block, size) for block in blocks[at] if block.fault is None]
+        found.append(_Range(start, stop, sound))
+    return found
+
+
+def with_deviations(plan: P, deviations: Sequence[float]) -> P:
     """A plan whose range and scales are those of updates with these standard deviations.
 
     Args:
-        plan: The plan.
+        plan: The plan, or cohorts.
         deviations: One for each of its arrays, or one for all.
 
     Returns:
@@ -276,29 +308,24 @@ def with_deviations(plan: Plan, deviations: Sequence[float]) -> Plan:
     return plan.with_value_range(_THREE * common, scales)
 
 
-def _noise(planned: Sequence[PlannedBlock], found: Sequence[BlockSum], grown: float) -> float:
-    """The variance that rounding adds to an element of a segment's mean, in units of the deviation believed."""
-    known = {block.subgroups: block for block in planned}
-    sound = [(known[block.subgroups], block.survivors) for block in found if block.fault is None]
-    users = sum(survivors for _, survivors in sound)
+def _noise(one: _Range, grown: float) -> float:
+    """The variance that rounding adds to an element of a range's mean, in units of the deviation believed."""
+    users = sum(found.survivors for _, found, _ in one.sound)
     actual = math.exp(max(-2.0, min(2.0, grown)))
-    total = sum(survivors * rounding_noise(block.level, block.width, actual) for block, survivors in sound)
+    total = sum(found.survivors * rounding_noise(block.level, block.width, actual) for block, found, _ in one.sound)
     return total / max(users, 1) ** 2
 
 
-def _growth(plan: Plan, combined: Combined) -> float:
+def _growth(ranges: Iterable[_Range]) -> float:
     """By how much users' elements are larger than was believed, as a logarithm."""
     ratios, sizes = [], []
-    for segment, found in zip(plan.segments, combined.blocks, strict=True):
-        widths = {block.subgroups: deviations(block.width) for block in segment.blocks}
+    for one in ranges:
         logs = [
-            _grown(widths[block.subgroups], block.clipped, block.survivors * segment.size)
-            for block in found
-            if block.fault is None
+            _grown(deviations(block.width), found.clipped, found.survivors * size) for block, found, size in one.sound
         ]
         if logs:
             ratios.append(_middle(logs))
-            sizes.append(segment.size)
+            sizes.append(one.stop - one.start)
     return float(np.average(ratios, weights=sizes)) if ratios else 0.0
 
 
@@ -318,22 +345,22 @@ def _middle(values: Sequence[float]) -> float:
     return float(np.median(values)) if len(values) >= 3 else min(values)
 
 
-def measure_clipping(plan: Plan, combined: Combined) -> float:
+def measure_clipping(plan: AnyPlan, combined: AnyCombined) -> float:
     """The fraction of elements that users clipped in a round, robustly: no malicious minority of blocks raises it.
 
     Args:
-        plan: The plan of the round.
+        plan: The plan of the round, or its cohorts.
         combined: What it gave.
 
     Returns:
         A number from 0 to 1: of each segment the median over its sound blocks, of fewer than three the least, and of
-        these the mean.
+        these the mean. Of cohorts likewise, over the blocks of all of them between the cuts of any.
     """
     fractions = []
-    for segment, blocks in zip(plan.segments, combined.blocks, strict=True):
-        sound = [block.clipped / (block.survivors * segment.size) for block in blocks if block.fault is None]
-        if sound:
-            fractions.append(_middle(sound))
+    for one in _ranges(plan, combined):
+        clipped = [found.clipped / (found.survivors * size) for _, found, size in one.sound]
+        if clipped:
+            fractions.append(_middle(clipped))
     return float(np.mean(fractions)) if fractions else 0.0
 
 

@@ -9,20 +9,27 @@ part, and is named.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.aggregation.combine import BlockSum, check_blocks, decode_segment, mean_metrics, within_norm
+from heterosag.aggregation.combine import (
+    BlockSum,
+    Combined,
+    check_blocks,
+    decode_segment,
+    mean_metrics,
+    within_norm,
+)
 from heterosag.aggregation.rules import Rule
 from heterosag.errors import FailedCohortsError, FaultyBlockError, HeteroSagError, PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
-from heterosag.plan.cohorts import ranges_of
+from heterosag.plan.layout import ranges_between_cuts
 from heterosag.protocol.server import Decoded
 
-__all__ = ["CohortSums", "CombinedCohorts", "combine_cohorts"]
+__all__ = ["CohortSums", "CombinedCohorts", "blocks_by_plan", "combine_cohorts", "users_at_fault"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,51 @@ class CombinedCohorts:
     inference_robustness: float
     byzantine_tolerance: int
     within_norm: float | None = None
+
+    @property
+    def faulty_blocks(self) -> tuple[BlockSum, ...]:
+        """The blocks of all cohorts that were left out."""
+        return tuple(block for one in self.cohorts for block in one.faulty_blocks)
+
+    @property
+    def faulty_users(self) -> tuple[User, ...]:
+        """Who dealt false shares, in cohorts that failed too: leave them out of the next rounds."""
+        known = [user for one in self.cohorts for user in one.faulty_users]
+        return (*known, *users_at_fault(self.failed))
+
+
+def users_at_fault(failed: Mapping[int, HeteroSagError]) -> list[User]:
+    """Who is known to have dealt false shares in cohorts that failed.
+
+    Args:
+        failed: Why each failed cohort did.
+
+    Returns:
+        The users, cohort by cohort.
+    """
+    return [user for error in failed.values() if isinstance(error, FaultyBlockError) for user in error.users]
+
+
+def blocks_by_plan(
+    plan: Plan | CohortPlan, combined: Combined | CombinedCohorts
+) -> list[tuple[Plan, tuple[tuple[BlockSum, ...], ...]]]:
+    """Every plan that gave sums, with the decoded blocks of each of its segments.
+
+    Args:
+        plan: The plan or the cohorts of a round.
+        combined: What the round gave.
+
+    Returns:
+        One pair, or one for each cohort that did not fail.
+
+    Raises:
+        UsageError: The one is of cohorts and the other is not.
+    """
+    if isinstance(plan, CohortPlan) and isinstance(combined, CombinedCohorts):
+        return [(plan.plans[one.cohort], one.blocks) for one in combined.cohorts]
+    if isinstance(plan, Plan) and isinstance(combined, Combined):
+        return [(plan, combined.blocks)]
+    raise UsageError("the result of cohorts goes with their CohortPlan, that of a plan with the plan")
 
 
 def combine_cohorts(plan: CohortPlan, found: Sequence[Decoded | HeteroSagError], rule: Rule) -> CombinedCohorts:
@@ -150,7 +202,7 @@ def _combine(plan: CohortPlan, sums: dict[int, CohortSums], rule: Rule) -> npt.N
     plans = [plan.plans[index] for index in sums]
     vector = np.empty(plan.dimension)
     current: list[tuple[int, list[npt.NDArray[np.float64]], list[int]]] = [(-1, [], [])] * len(plans)
-    for start, stop, places in ranges_of(plans):
+    for start, stop, places in ranges_between_cuts([own.segments for own in plans]):
         means: list[npt.NDArray[np.float64]] = []
         weights: list[int] = []
         for at, (own, one, segment) in enumerate(zip(plans, sums.values(), places, strict=True)):

@@ -9,7 +9,7 @@ and in every class. One cohort is the plan without cohorts, to the last bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,14 +17,16 @@ import msgspec
 
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan.assignment import deal
-from heterosag.plan.build import User, check_classes, check_users, seed_bytes
+from heterosag.plan.build import User, check_classes, check_users
 from heterosag.plan.design import Robustness
 from heterosag.plan.dropout import LeakProbability
+from heterosag.plan.layout import ranges_between_cuts
+from heterosag.plan.notes import notes_of_cohorts
 from heterosag.plan.plan import Plan
+from heterosag.plan.splitting import check_size, check_split, classes_of, seed_of, split
 from heterosag.vector.quantize import ValueRange
 
-__all__ = ["COHORT_SIZE", "CohortPlan", "ranges_of"]
+__all__ = ["COHORT_SIZE", "CohortPlan", "plans_of"]
 
 COHORT_SIZE = 512
 """Users that a cohort has at most, unless said otherwise."""
@@ -107,25 +109,25 @@ class CohortPlan:
         sizes, _ = check_classes(classes, levels)
         roster = check_users(users, sum(sizes))
         plans = []
-        split = _split(roster, sizes, _check_size(cohort_size), assignment_seed)
-        for index, (members, own) in enumerate(split):
-            seed = _seed_of(assignment_seed, index, len(split))
+        found = split(roster, sizes, check_size(cohort_size), assignment_seed)
+        for index, (members, own) in enumerate(found):
+            seed = seed_of(assignment_seed, index, len(found))
             try:
                 plans.append(Plan.build(own, levels, dimension, users=members, assignment_seed=seed, **arguments))
             except PlanError as error:
-                if len(split) == 1:
+                if len(found) == 1:
                     raise
-                where = f"in cohort {index} of {len(split)}, which has {','.join(map(str, own))} users of the classes"
+                where = f"in cohort {index} of {len(found)}, which has {','.join(map(str, own))} users of the classes"
                 raise PlanError(error.field, f"{where}: {error.problem}") from None
         return cls(users=roster, cohort_size=cohort_size, assignment_seed=assignment_seed, plans=tuple(plans))
 
     def __post_init__(self) -> None:
-        _check_size(self.cohort_size)
+        check_size(self.cohort_size)
         roster = check_users(self.users, len(self.users))
         if not self.plans:
             raise PlanError("plans", "there is at least one cohort")
         _check_alike(self.plans)
-        _check_split(self, roster)
+        check_split(roster, self.plans, self.cohort_size, self.assignment_seed)
         values: dict[str, Any] = {
             "users": roster,
             "_cohorts": {user: index for index, plan in enumerate(self.plans) for user in plan.users},
@@ -133,7 +135,7 @@ class CohortPlan:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "notes", tuple(_notes_of(self)))
+        object.__setattr__(self, "notes", tuple(notes_of_cohorts(self)))
 
     def with_value_range(self, value_range: ValueRange | float, scales: Sequence[float] | None = None) -> CohortPlan:
         """The same cohorts for another value range, and other scales.
@@ -149,6 +151,17 @@ class CohortPlan:
             PlanError: `Plan.build` would refuse this range, or these scales.
         """
         return replace(self, plans=tuple(plan.with_value_range(value_range, scales) for plan in self.plans))
+
+    def only_metrics(self) -> CohortPlan:
+        """What is left of the cohorts in a round that sums metrics and no update.
+
+        Returns:
+            Cohorts whose plans have no segments.
+
+        Raises:
+            UsageError: The plans have no metrics.
+        """
+        return replace(self, plans=tuple(plan.only_metrics() for plan in self.plans))
 
     def __repr__(self) -> str:
         sizes = sorted({len(plan.users) for plan in self.plans})
@@ -168,12 +181,32 @@ class CohortPlan:
     @property
     def classes(self) -> tuple[int, ...]:
         """Users per class, of all cohorts together."""
-        return _classes_of(self.plans)
+        return classes_of(self.plans)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Quantizer levels of each class."""
+        return self.plans[0].levels
+
+    @property
+    def arrays(self) -> tuple[int, ...]:
+        """Elements of each array that has a scale of its own."""
+        return self.plans[0].arrays
 
     @property
     def value_range(self) -> ValueRange:
         """The range that all cohorts clip to."""
         return self.plans[0].value_range
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The scale of each array."""
+        return self.plans[0].scales
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise of all cohorts; 0 without any."""
+        return self.plans[0].noise_multiplier
 
     @property
     def colluders(self) -> int:
@@ -217,6 +250,20 @@ class CohortPlan:
         self.index(user)
         return self._cohorts[user]
 
+    def plan_of(self, user: User) -> Plan:
+        """The plan of a user's cohort.
+
+        Args:
+            user: A name in `users`.
+
+        Returns:
+            One of `plans`.
+
+        Raises:
+            UsageError: No cohort has such a user.
+        """
+        return self.plans[self.cohort_of(user)]
+
     # --- guarantees ---------------------------------------------------------------------------------------------
 
     def robustness(self) -> Robustness:
@@ -240,6 +287,9 @@ class CohortPlan:
 
         Returns:
             A number of users.
+
+        Raises:
+            UsageError: Nobody of any cohort is left.
         """
         alive = None if survivors is None else set(survivors)
         left = []
@@ -247,10 +297,13 @@ class CohortPlan:
             own = [user for user in plan.users if alive is None or user in alive]
             if own:
                 left.append((plan, plan.design.surviving(plan.lost_subgroups(own))))
-        fewest = min(
+        if not left:
+            raise UsageError("nobody of any cohort is left")
+        counts = [
             sum(len(blocks[at]) for (_, blocks), at in zip(left, places, strict=True))
-            for _, _, places in ranges_of([plan for plan, _ in left])
-        )
+            for _, _, places in ranges_between_cuts([plan.segments for plan, _ in left])
+        ]
+        fewest = min(counts, default=0)  # a round of metrics alone has no segments
         return max(0, -(-fewest // 2) - 1)
 
     def leak_probability(self, dropout: float | None = None) -> LeakProbability:
@@ -295,6 +348,18 @@ class CohortPlan:
 
     # --- in and out ---------------------------------------------------------------------------------------------
 
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `build` that make these cohorts again; what follows from a cohort's size is left open."""
+        found = [plan.arguments() for plan in self.plans]
+        left_open = {"min_robustness": None, "sharing": "auto"}
+        return found[0] | {
+            **{name: value for name, value in left_open.items() if len({one[name] for one in found}) > 1},
+            "classes": list(self.classes),
+            "users": list(self.users),
+            "assignment_seed": self.assignment_seed,
+            "cohort_size": self.cohort_size,
+        }
+
     def encode(self) -> bytes:
         """The canonical encoding: version, cohort size, seed, names, and every cohort's plan."""
         names = None if self.users == tuple(range(len(self.users))) else list(self.users)
@@ -336,60 +401,16 @@ class CohortPlan:
         return hashing.digest("cohorts", self.encode())
 
 
-def ranges_of(plans: Sequence[Plan]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """The ranges of elements between neighbouring cuts: first, end, and of each plan the segment that has it.
+def plans_of(plan: Plan | CohortPlan) -> tuple[Plan, ...]:
+    """The plan of each cohort; a plan without cohorts is the only one.
 
     Args:
-        plans: Plans of equal dimension.
+        plan: A plan, or cohorts.
 
-    Yields:
-        Ranges in order, which together are the whole vector.
-
-    Raises:
-        UsageError: There is no plan.
+    Returns:
+        One plan or more.
     """
-    if not plans:
-        raise UsageError("nobody of any cohort is left")
-    places = [0] * len(plans)
-    start = 0
-    for stop in sorted({segment.stop for plan in plans for segment in plan.segments}):
-        yield start, stop, tuple(places)
-        places = [at + (plan.segments[at].stop == stop) for plan, at in zip(plans, places, strict=True)]
-        start = stop
-
-
-# --- the split ------------------------------------------------------------------------------------------------------
-
-
-def _check_size(cohort_size: Any) -> int:
-    if isinstance(cohort_size, bool) or not isinstance(cohort_size, int) or not 2 <= cohort_size < 2**63:
-        raise PlanError("cohort_size", f"must be an integer of at least 2, not {cohort_size!r}")
-    return cohort_size
-
-
-def _split(
-    roster: tuple[User, ...], classes: Sequence[int], cohort_size: int, seed: int | bytes | None
-) -> list[tuple[tuple[User, ...], tuple[int, ...]]]:
-    """Each cohort's users in roster order, and how many of them each class has."""
-    public = seed_bytes(seed)
-    count = -(-len(roster) // cohort_size)
-    for index, users in enumerate(classes):
-        if users < count:
-            raise PlanError(
-                f"classes[{index}]",
-                f"{users} users are too few for {count} cohorts, each of which needs some of every class: use a "
-                f"cohort_size of at least {-(-len(roster) // users)}, or merge the class with its neighbour",
-            )
-    members, sizes = deal(classes, count, None if count == 1 else public)
-    return [(tuple(roster[user] for user in own), size) for own, size in zip(members, sizes, strict=True)]
-
-
-def _seed_of(seed: int | bytes | None, cohort: int, count: int) -> int | bytes | None:
-    """The public seed of a cohort's subgroups: one cohort has the seed of the whole, several have one each."""
-    public = seed_bytes(seed)
-    if public is None or count == 1:
-        return seed
-    return hashing.digest("cohorts/seed", public, hashing.index_bytes(cohort))
+    return plan.plans if isinstance(plan, CohortPlan) else (plan,)
 
 
 def _check_alike(plans: tuple[Plan, ...]) -> None:
@@ -398,45 +419,10 @@ def _check_alike(plans: tuple[Plan, ...]) -> None:
         for name in _ALIKE:
             if getattr(plan, name) != getattr(first, name):
                 raise PlanError(name, f"cohort {index} has another one than cohort 0")
+        if plan.noise_multiplier and plan.honest != first.honest:
+            raise PlanError("honest", f"cohort {index} counts on other numbers of honest survivors than cohort 0")
         if plan.design.name != first.design.name:
             raise PlanError("design", f"cohort {index} has another one than cohort 0")
-
-
-def _check_split(whole: CohortPlan, roster: tuple[User, ...]) -> None:
-    """Refuse plans whose users are not those that the seed assigns to them."""
-    plans, classes = whole.plans, _classes_of(whole.plans)
-    if sum(classes) != len(roster):
-        raise PlanError("users", f"the cohorts hold {sum(classes)} users, but {len(roster)} are named")
-    split = _split(roster, classes, whole.cohort_size, whole.assignment_seed)
-    if len(split) != len(plans):
-        raise PlanError("plans", f"{len(roster)} users make {len(split)} cohorts of this size, not {len(plans)}")
-    for index, ((members, own), plan) in enumerate(zip(split, plans, strict=True)):
-        seed = _seed_of(whole.assignment_seed, index, len(plans))
-        if (plan.users, plan.classes, plan.assignment_seed) != (members, own, seed):
-            raise PlanError("plans", f"the users of cohort {index} are not those whom the seed assigns to it")
-
-
-def _classes_of(plans: Sequence[Plan]) -> tuple[int, ...]:
-    return tuple(sum(sizes) for sizes in zip(*(plan.classes for plan in plans), strict=True))
-
-
-def _notes_of(whole: CohortPlan) -> Iterator[str]:
-    """What cohorts mean for privacy and robustness, then what the plan of the smallest cohort says."""
-    smallest = min(whole.plans, key=lambda plan: len(plan.users))
-    if len(whole.plans) > 1:
-        yield (
-            f"{len(whole.users)} users are split into {len(whole.plans)} cohorts: the server learns the sums of every "
-            f"cohort, so a user is hidden among the {len(smallest.users)} users of its own, not among all. Up to "
-            f"{whole.colluders} users of any one cohort may collude with the server"
-        )
-        if whole.assignment_seed is None:
-            yield "users are dealt to cohorts in listed order: whoever lists them is trusted not to place accomplices"
-        else:
-            yield (
-                "whoever chooses the seed can try many of them, and so choose who is together: against a malicious "
-                "server the split must be drawn when it is known who takes part, by a seed that nobody could foresee"
-            )
-    yield from smallest.notes
 
 
 def _of_any(chances: Iterable[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from heterosag.choices import RangesName
@@ -13,7 +14,7 @@ from heterosag.plan.ranges import THREE_DEVIATIONS, best_width, block_range
 from heterosag.vector import ring
 from heterosag.vector.quantize import MAX_LEVEL, ValueRange
 
-__all__ = ["Cell", "PlannedBlock", "PlannedSegment", "check_width", "cut"]
+__all__ = ["Cell", "PlannedBlock", "PlannedSegment", "check_width", "cut", "ranges_between_cuts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,3 +137,22 @@ def check_width(value_range: ValueRange, block: PlannedBlock) -> None:
             f"{value_range} is too {'narrow' if narrow else 'wide'} for {block.level} levels: "
             f"{'widen' if narrow else 'narrow'} it",
         )
+
+
+def ranges_between_cuts(
+    plans: Sequence[Sequence[PlannedSegment]],
+) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """The ranges of elements between neighbouring cuts of several plans of equal dimension.
+
+    Args:
+        plans: The segments of each.
+
+    Yields:
+        First element, end, and of each plan the segment that has them; together they are the whole vector.
+    """
+    places = [0] * len(plans)
+    start = 0
+    for stop in sorted({segment.stop for segments in plans for segment in segments}):
+        yield start, stop, tuple(places)
+        places = [at + (segments[at].stop == stop) for segments, at in zip(plans, places, strict=True)]
+        start = stop

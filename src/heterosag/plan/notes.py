@@ -10,9 +10,10 @@ from heterosag.plan import sharing
 from heterosag.plan.build import LEAST_CORRUPT
 
 if TYPE_CHECKING:
+    from heterosag.plan.cohorts import CohortPlan
     from heterosag.plan.plan import Plan
 
-__all__ = ["WITHOUT_IDENTITIES", "notes_of"]
+__all__ = ["WITHOUT_IDENTITIES", "notes_of", "notes_of_cohorts"]
 
 WITHOUT_IDENTITIES = (
     "without identities there is no protection against a malicious server (split views, substituted keys, Sybils)"
@@ -102,3 +103,22 @@ def _paper_notes(plan: Plan) -> Iterator[str]:
             yield f"{subgroups} subgroups are too few for the median to tolerate even one faulty user"
     if plan.design.name == "secagg":
         yield "one block of everybody at the slowest class's level: no robust rule can be used"
+
+
+def notes_of_cohorts(whole: CohortPlan) -> Iterator[str]:
+    """What cohorts mean for privacy and robustness, then what the plan of the smallest cohort says."""
+    smallest = min(whole.plans, key=lambda plan: len(plan.users))
+    if len(whole.plans) > 1:
+        yield (
+            f"{len(whole.users)} users are split into {len(whole.plans)} cohorts: the server learns the sums of every "
+            f"cohort, so a user is hidden among the {len(smallest.users)} users of its own, not among all. Up to "
+            f"{whole.colluders} users of any one cohort may collude with the server"
+        )
+        if whole.assignment_seed is None:
+            yield "users are dealt to cohorts in listed order: whoever lists them is trusted not to place accomplices"
+        else:
+            yield (
+                "whoever chooses the seed can try many of them, and so choose who is together: against a malicious "
+                "server the split must be drawn when it is known who takes part, by a seed that nobody could foresee"
+            )
+    yield from smallest.notes

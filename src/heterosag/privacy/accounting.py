@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.errors import UsageError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.noise import CLIP_RANGE, CLIP_TRIALS, MAX_THETA, check_noise, coordinate_limit, noise_range
 from heterosag.plan.sharing import PRIVACY_BITS
 from heterosag.privacy import bound, cache
@@ -94,11 +94,12 @@ class NoisyRound:
     epoch: int = 0
 
     @classmethod
-    def of(cls, plan: Plan, *, survivors: int | None = None) -> NoisyRound:
+    def of(cls, plan: Plan | CohortPlan, *, survivors: int | None = None) -> NoisyRound:
         """A round of a plan, for whoever of its users it costs most.
 
         Args:
-            plan: A plan with noise.
+            plan: A plan with noise, or cohorts, of which each user is in one: the segments of all of them, of which
+                the dearest counts.
             survivors: Fewest survivors of a round, over all blocks; None: those without which no round of the plan
                 ends. Counts where all blocks of a segment have the same level.
 
@@ -116,6 +117,14 @@ class NoisyRound:
         """
         if not plan.noise_multiplier:
             raise UsageError("this plan has no noise: build it with clipping_norm and noise_multiplier")
+        if isinstance(plan, CohortPlan):
+            parts = [cls.of(one, survivors=survivors) for one in plan.plans]
+            return replace(
+                parts[0],
+                segments=_sorted({segment for part in parts for segment in part.segments}),
+                clip_bit=min(part.clip_bit for part in parts),
+                failure_probability=max(part.failure_probability for part in parts),
+            )
         needed = plan.share_threshold if plan.sharing.complete else 0
         fewest = max(plan.min_block_survivors, needed) if survivors is None else survivors
         if isinstance(fewest, bool) or not isinstance(fewest, int) or not 1 <= fewest <= len(plan.users):
@@ -131,7 +140,7 @@ class NoisyRound:
         return cls(
             noise_multiplier=plan.noise_multiplier,
             honest=plan.honest,
-            segments=tuple(sorted(found, key=lambda one: (one.size, one.trials, one.everywhere))),
+            segments=_sorted(found),
             clip_bit=everybody if plan.adaptive_clip else 0,
             failure_probability=0.0 if plan.sharing.complete else 2.0**-PRIVACY_BITS,
         )
@@ -147,6 +156,10 @@ class NoisyRound:
             raise UsageError(f"clip_bit is a number of users, not {self.clip_bit!r}")
         if not 0.0 <= self.failure_probability < 1.0:
             raise UsageError(f"a probability is from 0 to 1, not {self.failure_probability!r}")
+
+
+def _sorted(segments: set[NoisySegment]) -> tuple[NoisySegment, ...]:
+    return tuple(sorted(segments, key=lambda one: (one.size, one.trials, one.everywhere)))
 
 
 # --- bounds -------------------------------------------------------------------------------------------------------

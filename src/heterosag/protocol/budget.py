@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from heterosag.errors import BudgetError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.cohorts import plans_of
 from heterosag.privacy import Accountant, NoisyRound
 from heterosag.protocol.policy import Policy
 
@@ -92,11 +93,11 @@ class MemoryBudget:
         self._charges = add_charge(self._charges, plan, policy)
 
 
-def event_of(plan: Plan) -> NoisyRound:
+def event_of(plan: Plan | CohortPlan) -> NoisyRound:
     """A round of a plan as a client charges it: where a plan may fail, the failure counts once for every plan.
 
     Args:
-        plan: The plan of the round.
+        plan: The plan of the round, or its cohorts, for a user of any of them.
 
     Returns:
         What the accountant takes.
@@ -104,15 +105,15 @@ def event_of(plan: Plan) -> NoisyRound:
     event = NoisyRound.of(plan)
     if not event.failure_probability:
         return event
-    return replace(event, epoch=int.from_bytes(plan.frame[:6], "little"))
+    return replace(event, epoch=int.from_bytes(plans_of(plan)[0].frame[:6], "little"))
 
 
-def add_charge(charges: Charges, plan: Plan, policy: Policy) -> Charges:
+def add_charge(charges: Charges, plan: Plan | CohortPlan, policy: Policy) -> Charges:
     """The charges with a round of this plan; without a limit it is only counted.
 
     Args:
         charges: The rounds so far.
-        plan: A plan with noise.
+        plan: A plan with noise, or cohorts.
         policy: Has the limit and its delta.
 
     Returns:

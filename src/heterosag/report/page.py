@@ -15,6 +15,7 @@ from heterosag.storage.run_log import RunRecord
 __all__ = ["make_page", "write_page"]
 
 _WIDEST_DESIGN = 40
+_MOST_FAILURES = 10
 
 
 def write_page(runs: Sequence[RunRecord], path: Path) -> None:
@@ -46,7 +47,13 @@ def make_page(runs: Sequence[RunRecord]) -> str:
         Path(__file__).with_name("page.html"),
         title=", ".join(run.name for run in runs),
         runs=[
-            {"summary": summary, "guarantees": _guarantees(run), "design": _design(run), "errors": _errors(run)}
+            {
+                "summary": summary,
+                "guarantees": _guarantees(run),
+                "design": _design(run),
+                "errors": _errors(run),
+                "cohorts": _cohorts(run),
+            }
             for run, summary in zip(runs, summaries, strict=True)
         ],
         figures=draw_runs(runs),
@@ -55,7 +62,9 @@ def make_page(runs: Sequence[RunRecord]) -> str:
 
 
 def _design(run: RunRecord) -> str:
-    """The coloured design, or nothing where it is too wide to read."""
+    """The coloured design, or nothing where it is too wide to read, or every cohort has its own."""
+    if "subgroups" not in run.plan:
+        return ""
     count = len(run.plan["subgroups"])
     if count > _WIDEST_DESIGN:
         return ""
@@ -81,6 +90,33 @@ def _guarantees(run: RunRecord) -> list[str]:
     ]
 
 
+def _cohorts(run: RunRecord) -> list[dict[str, str]]:
+    """A row for each cohort: users, guarantees, survivors, and in which rounds it failed; none without cohorts."""
+    failed = [(line["round"], index) for line in run.rounds for index in line.get("failed_cohorts", {})]
+    survivors = [line["cohort_survivors"] for line in run.rounds if "cohort_survivors" in line]
+    rows = []
+    for index, cohort in enumerate(run.plan.get("cohorts", [])):
+        mine = [one[index] for one in survivors if index < len(one)]
+        lost = [str(number) for number, which in failed if which == str(index)]
+        rows.append(
+            {
+                "cohort": str(index),
+                "users": str(cohort["users"]),
+                "inference_robustness": f"{cohort['inference_robustness']:.4f}",
+                "byzantine_tolerance": str(cohort["byzantine_tolerance"]),
+                "survivors": f"{sum(mine) / len(mine):.1f}" if mine else "-",
+                "failed": ", ".join(lost[:_MOST_FAILURES]) + (", ..." if len(lost) > _MOST_FAILURES else "") or "none",
+            }
+        )
+    return rows
+
+
 def _errors(run: RunRecord) -> list[str]:
-    """Rounds that failed, and why."""
-    return [f"round {r['round']}: {r['error']['kind']}: {r['error']['message']}" for r in run.rounds if r["error"]][:10]
+    """Rounds that failed, and cohorts, and why."""
+    found = []
+    for line in run.rounds:
+        if line["error"]:
+            found.append(f"round {line['round']}: {line['error']['kind']}: {line['error']['message']}")
+        for index, error in line.get("failed_cohorts", {}).items():
+            found.append(f"round {line['round']}, cohort {index}: {error['kind']}: {error['message']}")
+    return found[:_MOST_FAILURES]

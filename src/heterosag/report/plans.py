@@ -10,12 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.design import Design
-from heterosag.plan.summary import summarise
+from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.report.figures import PALETTE
 
-__all__ = ["compare_plans", "show_matrix", "show_plan"]
+__all__ = ["compare_plans", "show_cohorts", "show_matrix", "show_plan"]
 
 _WIDEST = 32  # subgroups; a wider matrix says nothing on a terminal
 
@@ -32,6 +32,28 @@ def show_plan(plan: Plan, dropout: float | None = None) -> RenderableType:
         guarantees.add_row(name, value)
     notes = Text("\n").join(Text(f"- {note}") for note in plan.notes)
     parts = [Text(title, style="bold"), _class_table(summary), guarantees, show_matrix(plan.design), notes]
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+
+
+def show_cohorts(plan: CohortPlan, dropout: float | None = None) -> RenderableType:
+    """Cohorts: classes and guarantees of the whole, a row for each cohort, notes."""
+    summary = summarise_cohorts(plan, dropout)
+    title = (
+        f"{summary['design']}: {summary['users']} users in {len(summary['cohorts'])} cohorts of at most "
+        f"{summary['cohort_size']}, {summary['dimension']:,} elements"
+    )
+    guarantees = Table("guarantee of all cohorts", "value", title="guarantees", title_justify="left", show_edge=False)
+    for name, value in _guarantees(summary):
+        guarantees.add_row(name, value)
+    headings = ("cohort", "users", "of each class", "subgroups", "segments", "robustness", "tolerance", "fails")
+    cohorts = Table(*headings, title="cohorts", title_justify="left", show_edge=False)
+    for index, one in enumerate(summary["cohorts"]):
+        figures = (index, one["users"], ", ".join(map(str, one["classes"])), one["subgroups"], one["segments"])
+        robustness = f"{one['inference_robustness']:.4f}"
+        fails = f"{one['failure_probability']:.2g}"
+        cohorts.add_row(*map(str, figures), robustness, str(one["byzantine_tolerance"]), fails)
+    notes = Text("\n").join(Text(f"- {note}") for note in plan.notes)
+    parts: list[RenderableType] = [Text(title, style="bold"), _class_table(summary), guarantees, cohorts, notes]
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
 
 
@@ -75,7 +97,7 @@ def _class_table(summary: dict[str, Any]) -> Table:
         table.add_row(
             str(index),
             str(users),
-            str(sum(1 for subgroup in summary["subgroups"] if subgroup["class"] == index)),
+            _subgroups(summary, index),
             str(summary["class_levels"][index]),
             _size(upload),
             f"{upload / summary['dimension']:.2f}",
@@ -83,6 +105,13 @@ def _class_table(summary: dict[str, Any]) -> Table:
             f"{summary['expansion']['secagg'][index]:.2f}",
         )
     return table
+
+
+def _subgroups(summary: dict[str, Any], user_class: int) -> str:
+    """Subgroups of a class; cohorts have a table of their own for them."""
+    if "subgroups" not in summary:
+        return "-"
+    return str(sum(1 for subgroup in summary["subgroups"] if subgroup["class"] == user_class))
 
 
 def _structure(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:

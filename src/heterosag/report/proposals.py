@@ -9,13 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from heterosag.plan.summary import summarise
+from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.planner import Proposal
+from heterosag.planner.cohorts import CohortProposal
 from heterosag.planner.private import USELESS, Blocks, PrivateProposal
 from heterosag.privacy.statement import word_for
-from heterosag.report.plans import show_plan
+from heterosag.report.plans import show_cohorts, show_plan
 
-__all__ = ["describe", "describe_private", "show", "show_private"]
+__all__ = ["describe", "describe_cohorts", "describe_private", "show", "show_cohort_proposal", "show_private"]
 
 
 def describe(proposal: Proposal, before: float | None = None) -> dict[str, Any]:
@@ -36,10 +38,6 @@ def describe(proposal: Proposal, before: float | None = None) -> dict[str, Any]:
 def show(proposal: Proposal, before: float | None = None) -> RenderableType:
     """A proposal as tables."""
     plan = proposal.plan
-    table = Table("class", "users", "levels", "upload, kB", "seconds")
-    for index, (users, level) in enumerate(zip(plan.classes, plan.levels, strict=True)):
-        size, seconds = proposal.bytes[index], proposal.seconds[index]
-        table.add_row(str(index), str(users), f"{level:,}", f"{size / 1000:,.1f}", f"{seconds:.3g}")
     lines = [
         Text(f"error bound {proposal.error:.4g}; no plan of these subgroup sizes has less than "
              f"{proposal.lower_bound:.4g}"),
@@ -48,7 +46,38 @@ def show(proposal: Proposal, before: float | None = None) -> RenderableType:
         lines.append(Text(f"the plan of the run: {before:.4g}"))
     lines.append(Text(f"what would help most: {proposal.binding}"))
     lines += [Text(f"  {one.what}: {one.error:.4g}") for one in proposal.relaxing]
-    return Group(show_plan(plan), table, *lines)
+    return Group(show_plan(plan), _uploads(plan, proposal), *lines)
+
+
+def describe_cohorts(proposal: CohortProposal) -> dict[str, Any]:
+    """A proposal of cohorts in JSON types: what binds and what would help is said of a cohort."""
+    return describe(proposal.cohort) | {
+        "error": proposal.error,
+        "lower_bound": None,
+        "upload_seconds": list(proposal.seconds),
+        "upload_bytes": list(proposal.bytes),
+        "order": list(proposal.order),
+        "plan": summarise_cohorts(proposal.plan),
+    }
+
+
+def show_cohort_proposal(proposal: CohortProposal) -> RenderableType:
+    """A proposal of cohorts as tables."""
+    plan = proposal.plan
+    lines = [
+        f"error bound of the mean of all {len(plan.users)} users {proposal.error:.4g}; of a cohort's "
+        f"{proposal.cohort.error:.4g}",
+        f"what would help a cohort most: {proposal.cohort.binding}",
+    ]
+    return Group(show_cohorts(plan), _uploads(plan, proposal), *(Text(line) for line in lines))
+
+
+def _uploads(plan: Plan | CohortPlan, proposal: Proposal | CohortProposal) -> Table:
+    table = Table("class", "users", "levels", "upload, kB", "seconds")
+    for index, (users, level) in enumerate(zip(plan.classes, plan.levels, strict=True)):
+        size, seconds = proposal.bytes[index], proposal.seconds[index]
+        table.add_row(str(index), str(users), f"{level:,}", f"{size / 1000:,.1f}", f"{seconds:.3g}")
+    return table
 
 
 def describe_private(proposal: PrivateProposal) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from heterosag.storage.run_log import RunRecord
 
-__all__ = ["compare_runs", "summarise_run", "summary_rows", "watch"]
+__all__ = ["compare_runs", "count_failed_cohorts", "summarise_run", "summary_rows", "watch"]
 
 Watcher = Callable[[dict[str, Any]], None]
 
@@ -57,7 +58,9 @@ def _state(line: dict[str, Any]) -> str:
     if line["error"] is not None:
         return f"{accuracy}, {line['error']['kind']}"
     spent = f", epsilon {line['privacy']['epsilon_server']:.2f}" if "privacy" in line else ""
-    return f"{accuracy}, {_sent(line) / 1000:.1f} kB a user, {line['survivors']} survivors{spent}"
+    failed = line.get("failed_cohorts")
+    lost = f", cohort {', '.join(failed)} failed" if failed else ""
+    return f"{accuracy}, {_sent(line) / 1000:.1f} kB a user, {line['survivors']} survivors{lost}{spent}"
 
 
 def _words(line: dict[str, Any], rounds: int) -> str:
@@ -106,6 +109,8 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "finished": run.end is not None,
         "rounds": len(run.rounds),
         "failed_rounds": len(run.rounds) - len(good),
+        "cohorts": len(run.plan["cohorts"]) if "cohorts" in run.plan else 1,
+        "failed_cohorts": count_failed_cohorts(run),
         "accuracy": judged[-1] if judged else None,
         "best_accuracy": max(judged, default=None),
         "mean_survivors": sum(line["survivors"] for line in good) / max(len(good), 1),
@@ -122,6 +127,19 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "protocol_seconds": spent,
         "privacy": next((line["privacy"] for line in reversed(run.rounds) if "privacy" in line), None),
     }
+
+
+def count_failed_cohorts(run: RunRecord) -> dict[str, int]:
+    """In how many rounds each cohort failed that did; its users had no part in those.
+
+    Args:
+        run: A record.
+
+    Returns:
+        Rounds by the cohort's index, as text.
+    """
+    found = Counter(index for line in run.rounds for index in line.get("failed_cohorts", {}))
+    return {index: found[index] for index in sorted(found, key=int)}
 
 
 def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -151,6 +169,8 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         ("differences show, were updates the same", _shown),
         ("cryptography: users, server", _cryptography),
     ]
+    if any(summary["cohorts"] > 1 for summary in summaries):
+        rows.append(("cohorts (failed)", _cohorts))
     if any(summary["privacy"] for summary in summaries):
         rows.append(("epsilon: all sums, models only", _epsilons))
         rows.append(("honest survivors of a block, clipping norm, error in clipping norms", _noise))
@@ -189,6 +209,11 @@ def _shown(summary: dict[str, Any]) -> str:
     if not ledger["exposed_users"] and not ledger["exposed_pairs"]:
         return "no user, no pair"
     return f"{ledger['exposed_users']} users, {ledger['exposed_pairs']} pairs"
+
+
+def _cohorts(summary: dict[str, Any]) -> str:
+    failed = ", ".join(f"cohort {index} {times}x" for index, times in summary["failed_cohorts"].items())
+    return f"{summary['cohorts']} ({failed or 'none'})"
 
 
 def _attack(summary: dict[str, Any]) -> str:

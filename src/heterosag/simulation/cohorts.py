@@ -80,6 +80,11 @@ class CohortResult:
         """The mean of each metric over the survivors, weighted as their updates are."""
         return self.combined.metrics
 
+    @property
+    def within_norm(self) -> float | None:
+        """The noisy fraction of survivors within the clipping norm, where the plan asks for it."""
+        return self.combined.within_norm
+
 
 def aggregate_cohorts(
     plan: CohortPlan,

@@ -206,6 +206,22 @@ def aggregate(
 ) -> CohortResult: ...
 
 
+@overload
+def aggregate(
+    plan: Plan | CohortPlan,
+    updates: Updates,
+    *,
+    rule: RuleName | Rule = "mean",
+    weights: Mapping[User, int] | Sequence[int] | None = None,
+    metrics: Mapping[User, Mapping[str, float]] | None = None,
+    identities: Mapping[User, Identity] | bool | None = None,
+    round_id: RoundId | None = None,
+    workers: int = 1,
+    guard: Guard | Sequence[Guard] | None = None,
+    simulate: Simulation | None = None,
+) -> Result | CohortResult: ...
+
+
 def aggregate(
     plan: Plan | CohortPlan,
     updates: Updates,

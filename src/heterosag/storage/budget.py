@@ -14,7 +14,7 @@ from typing import Any
 
 from heterosag.crypto.hashing import digest
 from heterosag.errors import LocalFileError, UsageError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol.budget import Charges, add_charge
 from heterosag.protocol.policy import Policy
 from heterosag.storage.locks import locked
@@ -66,11 +66,11 @@ class FileBudget:
         """The rounds charged so far, as `Accountant.state_dict` has them."""
         return self._read()[1]
 
-    def check(self, plan: Plan, policy: Policy) -> None:
+    def check(self, plan: Plan | CohortPlan, policy: Policy) -> None:
         """Refuse a round that would exceed the policy.
 
         Args:
-            plan: The plan of the round.
+            plan: The plan of the round, or its cohorts.
             policy: What this client allows.
 
         Raises:
@@ -78,11 +78,11 @@ class FileBudget:
         """
         self._add(self._read()[1], plan, policy)
 
-    def charge(self, plan: Plan, policy: Policy) -> None:
+    def charge(self, plan: Plan | CohortPlan, policy: Policy) -> None:
         """Write the charge of a round through to the disk.
 
         Args:
-            plan: The plan of the round.
+            plan: The plan of the round, or its cohorts.
             policy: What this client allows.
 
         Raises:
@@ -95,7 +95,7 @@ class FileBudget:
             for path in self._copies:
                 _write(path, number + 1, charges)
 
-    def _add(self, charges: Charges, plan: Plan, policy: Policy) -> Charges:
+    def _add(self, charges: Charges, plan: Plan | CohortPlan, policy: Policy) -> Charges:
         try:
             return add_charge(charges, plan, policy)
         except UsageError as error:

@@ -16,11 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from heterosag.aggregation.clipping import measure_clipping
+from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
-from heterosag.errors import UsageError
-from heterosag.plan import Plan, User
+from heterosag.errors import FailedCohortsError, HeteroSagError, UsageError
+from heterosag.plan import CohortPlan, Plan, User
 
-__all__ = ["FAILED", "FORMAT", "RECORD", "RunRecord", "RunWriter", "describe_round", "find_runs", "read_run"]
+__all__ = [
+    "FAILED",
+    "FORMAT",
+    "RECORD",
+    "RunRecord",
+    "RunWriter",
+    "describe_error",
+    "describe_failures",
+    "describe_round",
+    "find_runs",
+    "read_run",
+]
 
 RECORD = "record.jsonl"
 """The record's file in a run's folder."""
@@ -131,8 +143,8 @@ class RunWriter:
 
 
 def describe_round(
-    plan: Plan,
-    combined: Combined,
+    plan: Plan | CohortPlan,
+    combined: Combined | CombinedCohorts,
     sent: Mapping[str, Mapping[User, int]],
     user_classes: Mapping[User, int],
     classes: int,
@@ -140,16 +152,23 @@ def describe_round(
     """What every engine says of a round that ended well.
 
     Args:
-        plan: The plan of the round.
+        plan: The plan of the round, or its cohorts.
         combined: What it gave.
         sent: Bytes by phase and user.
         user_classes: The survivors' classes.
         classes: How many classes there are.
 
     Returns:
-        The values of a line.
+        The values of a line; of cohorts also how many users of each survived, and why those failed that did.
     """
-    return {
+    cohorts: dict[str, Any] = {}
+    if isinstance(plan, CohortPlan) and isinstance(combined, CombinedCohorts):
+        survivors = {one.cohort: len(one.survivors) for one in combined.cohorts}
+        cohorts = {
+            "cohort_survivors": [survivors.get(index, 0) for index in range(len(plan.plans))],
+            "failed_cohorts": describe_failures(combined.failed),
+        }
+    return cohorts | {
         "survivors": len(combined.survivors),
         "inference_robustness": combined.inference_robustness,
         "byzantine_tolerance": combined.byzantine_tolerance,
@@ -164,6 +183,34 @@ def describe_round(
             for phase, by in sent.items()
         },
     }
+
+
+def describe_failures(failed: Mapping[int, HeteroSagError]) -> dict[str, dict[str, str]]:
+    """Why cohorts failed, in JSON types.
+
+    Args:
+        failed: The error of each, by the cohort's index.
+
+    Returns:
+        By the index as text, the kind of the error and what it says.
+    """
+    return {str(index): {"kind": type(one).__name__, "message": str(one)} for index, one in sorted(failed.items())}
+
+
+def describe_error(error: HeteroSagError) -> dict[str, Any]:
+    """What a line says of a round that failed.
+
+    Args:
+        error: Why it did.
+
+    Returns:
+        The error, and where all cohorts failed each one's.
+    """
+    found: dict[str, Any] = {"error": {"kind": type(error).__name__, "message": str(error)}}
+    if isinstance(error, FailedCohortsError):
+        found["cohort_survivors"] = [0] * len(error.errors)
+        found["failed_cohorts"] = describe_failures(error.errors)
+    return found
 
 
 def _mean(values: list[int]) -> float | None:

@@ -11,18 +11,23 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.cohorts import plans_of
 
 __all__ = ["STRENGTHS", "choose_attackers", "flip_labels", "tamper"]
 
 STRENGTHS = {"gaussian": 5.0, "sign-flip": 5.0, "label-flip": 30.0, "little": 1.5}
 
 
-def choose_attackers(plan: Plan, count: int, placement: str, rng: np.random.Generator) -> list[int]:
-    """Roster indices of the attackers: spread over as many subgroups as possible, or anywhere."""
+def choose_attackers(plan: Plan | CohortPlan, count: int, placement: str, rng: np.random.Generator) -> list[int]:
+    """Roster indices of the attackers: spread over as many subgroups, of all cohorts, as possible, or anywhere."""
     if placement == "random":
         return sorted(int(index) for index in rng.choice(len(plan.users), count, replace=False))
-    queues = [list(rng.permutation(subgroup.members)) for subgroup in plan.subgroups]
+    queues = [
+        list(rng.permutation([plan.index(own.users[member]) for member in subgroup.members]))
+        for own in plans_of(plan)
+        for subgroup in own.subgroups
+    ]
     order = list(rng.permutation(len(queues)))
     chosen: list[int] = []
     while len(chosen) < count:

@@ -77,6 +77,9 @@ class TrainConfig:
     hide_sets_below: int | None = _plan(
         None, "refuse rounds that, with those before, reveal the sum of fewer users than this (default: none)"
     )
+    cohort: int | None = _plan(
+        None, "split users into cohorts of at most so many, each with a plan and a round of its own (default: one)"
+    )
     sharing: SharingName = _plan("auto", "who holds shares; auto: neighbours only beyond 256 users")
     fill_levels: bool = _plan(False, "raise levels as far as their rings hold, at no cost")
     rule: RuleName = _plan("mean", "how block means are combined")
@@ -146,7 +149,15 @@ class TrainConfig:
         ):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} cannot be negative, as {getattr(self, name)!r} is")
-        optional = ("train_samples", "deadline", "hide_sets_below", "attack_strength", "epsilon", "min_block_survivors")
+        optional = (
+            "train_samples",
+            "deadline",
+            "hide_sets_below",
+            "cohort",
+            "attack_strength",
+            "epsilon",
+            "min_block_survivors",
+        )
         for name in optional:
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from heterosag.errors import BudgetError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.cohorts import plans_of
+from heterosag.planner.cohorts import fit_cohorts
 from heterosag.planner.private import fit_plan
 from heterosag.privacy import Accountant
 from heterosag.privacy.accounting import View
@@ -23,8 +25,8 @@ __all__ = ["RunBudget", "private_plan"]
 _VIEWS: tuple[View, View] = ("server", "model")
 
 
-def private_plan(config: TrainConfig, arguments: dict[str, Any], *, rounds: int) -> Plan:
-    """The plan of a run's rounds with the noise of its budget.
+def private_plan(config: TrainConfig, arguments: dict[str, Any], *, rounds: int) -> Plan | CohortPlan:
+    """The plan of a run's rounds, or their cohorts, with the noise of its budget.
 
     Args:
         config: Has the budget.
@@ -34,16 +36,21 @@ def private_plan(config: TrainConfig, arguments: dict[str, Any], *, rounds: int)
     Returns:
         The plan, whose blocks have as many survivors as given, or as a hundredth of the rounds may fail for.
     """
-    given = {} if config.min_block_survivors is None else {"min_block_survivors": config.min_block_survivors}
-    return fit_plan(
-        arguments | given | {"adaptive_clip": config.adaptive_clip},
-        clipping_norm=config.clip,
-        target_epsilon=config.epsilon or 0.0,
-        target_delta=config.delta,
-        rounds=rounds,
-        view=config.view,
-        others=max(config.attackers, 1),
+    given: dict[str, Any] = (
+        {} if config.min_block_survivors is None else {"min_block_survivors": config.min_block_survivors}
     )
+    given |= arguments | {"adaptive_clip": config.adaptive_clip}
+    target: dict[str, Any] = {
+        "clipping_norm": config.clip,
+        "target_epsilon": config.epsilon or 0.0,
+        "target_delta": config.delta,
+        "rounds": rounds,
+        "view": config.view,
+        "others": max(config.attackers, 1),
+    }
+    if config.cohort is not None:
+        return fit_cohorts(given, cohort_size=config.cohort, **target)
+    return fit_plan(given, **target)
 
 
 class RunBudget:
@@ -58,11 +65,11 @@ class RunBudget:
         self._policy = Policy(max_epsilon=config.epsilon if config.view == "server" else None, delta=config.delta)
         self._budgets = {path.name: FileBudget(path) for path in sorted(self._folder.glob("user-*"))}
 
-    def charge(self, plan: Plan, members: Sequence[int]) -> dict[str, Any]:
+    def charge(self, plan: Plan | CohortPlan, members: Sequence[int]) -> dict[str, Any]:
         """Charge a round to everybody in it, before its vectors leave.
 
         Args:
-            plan: Its plan.
+            plan: Its plan, or its cohorts: a user is in one of them, and is charged what the dearest costs.
             members: Who takes part.
 
         Returns:
@@ -84,24 +91,24 @@ class RunBudget:
             budget.charge(plan, self._policy)
         return self._describe(plan)
 
-    def _describe(self, plan: Plan) -> dict[str, Any]:
+    def _describe(self, plan: Plan | CohortPlan) -> dict[str, Any]:
         config, known = self._config, _distinct(list(self._budgets.values()))
         server, model = (
             max(self._accountant(charges, view).get_epsilon(config.delta) for charges in known) for view in _VIEWS
         )
         released = model if config.rule == "mean" else None
-        simulated = not config.secure
+        simulated, one = not config.secure, plans_of(plan)[0]  # noise and honest survivors are those of all cohorts
         return {
             "epsilon_server": server,
             "epsilon_model": released,
             "delta": config.delta,
             "honest": plan.honest,
-            "clipping_norm": plan.clipping_norm,
+            "clipping_norm": one.clipping_norm,
             "noise_multiplier": plan.noise_multiplier,
             "error_in_clipping_norms": plan.quantization_error() ** 0.5 / plan.value_range[1],
             "simulated": simulated,
             "statement": state(
-                plan,
+                one,
                 epsilon_server=server,
                 epsilon_model=released,
                 delta=config.delta,

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -22,88 +21,38 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm
+from heterosag.aggregation.cohorts import users_at_fault
 from heterosag.choices import PhaseName
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
-from heterosag.errors import BudgetError, ExposedUsersError, FaultyBlockError, TooFewSurvivorsError, UsageError
-from heterosag.ledger import Ledger
-from heterosag.plan import Plan, User
-from heterosag.plan.summary import summarise
+from heterosag.errors import (
+    BudgetError,
+    ExposedUsersError,
+    FailedCohortsError,
+    FaultyBlockError,
+    TooFewSurvivorsError,
+    UsageError,
+)
+from heterosag.plan import CohortPlan, Plan, User
+from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
+from heterosag.simulation.cohorts import CohortResult
 from heterosag.simulation.engine import Result, Simulation, aggregate
-from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_round, read_run
+from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_error, describe_round, read_run
 from heterosag.training import attacks, data, models
 from heterosag.training import local as users
 from heterosag.training.config import TrainConfig
+from heterosag.training.epochs import Epoch, build_plan, draw_members, generator
 from heterosag.training.local import LocalTraining
-from heterosag.training.privacy import RunBudget, private_plan
+from heterosag.training.privacy import RunBudget
 
-__all__ = ["CHECKPOINT", "Run", "build_plan", "draw_members", "split"]
+__all__ = ["CHECKPOINT", "Run", "split"]
 
 CHECKPOINT = "checkpoint.safetensors"
 """The file of a run's folder that `--resume` goes on from."""
 
-_PURPOSES = ("partition", "attackers", "participation", "batches", "dropout", "attack", "rates", "samples")
 _FLOAT_SIZE = 4
-
-
-def build_plan(config: TrainConfig, arrays: Sequence[int]) -> Plan:
-    """The plan of all users; with a privacy budget and partial participation, of as many as take part in a round.
-
-    Args:
-        config: The run's settings.
-        arrays: The elements of each of the model's arrays.
-
-    Returns:
-        The plan.
-    """
-    arguments: dict[str, Any] = {
-        "classes": config.classes,
-        "levels": config.levels,
-        "dimension": sum(arrays),
-        "design": config.design,
-        "subgroup_size": config.subgroup_size,
-        "min_survivors": config.min_survivors,
-        "min_robustness": config.min_robustness,
-        "dropout": config.dropout,
-        "assignment_seed": config.seed,
-        "fill_levels": config.fill_levels,
-        "rotate": config.rotate and config.range_rule != "minmax",  # whose range holds the values as they are
-        "sharing": config.sharing,
-    }
-    if config.epsilon is not None:
-        drawn = [draw_members(config, number) for number in range(1, config.rounds + 1)]
-        sizes = [len(group) for group in drawn[0]]
-        return private_plan(config, arguments | {"classes": sizes}, rounds=_most_rounds(drawn))
-    scaled = arrays if config.range_rule == "adaptive" and config.scale_arrays else ()
-    return Plan.build(**arguments, value_range=config.first_range, ranges=config.ranges, arrays=scaled)
-
-
-def draw_members(config: TrainConfig, number: int) -> list[list[int]]:
-    """Who takes part in a round, class by class: everybody, or as many of each as the settings say.
-
-    Args:
-        config: The run's settings.
-        number: The round's number, from 1.
-
-    Returns:
-        The users of each class, in order.
-    """
-    classes = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
-    if config.participation == 1:
-        return [list(group) for group in classes]
-    rng = _generator(config, "participation", number)
-    members = []
-    for group in classes:
-        count = max(1, round(config.participation * len(group)))
-        members.append(sorted(int(group[index]) for index in rng.choice(len(group), count, replace=False)))
-    return members
-
-
-def _most_rounds(drawn: Sequence[Sequence[Sequence[int]]]) -> int:
-    """The rounds of whoever takes part most often."""
-    return max(Counter(user for groups in drawn for group in groups for user in group).values())
 
 
 def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, list[npt.NDArray[np.int64]]]:
@@ -116,13 +65,9 @@ def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, li
     Returns:
         The data set, thinned if they say so, and indices of each user's samples.
     """
-    thin = data.thin(data_set, config.train_samples, _generator(config, "samples"))
-    rng = _generator(config, "partition")
+    thin = data.thin(data_set, config.train_samples, generator(config, "samples"))
+    rng = generator(config, "partition")
     return thin, data.partition(thin.train_y, config.users, config.partition, rng, alpha=config.alpha)
-
-
-def _generator(config: TrainConfig, purpose: str, number: int = 0, user: int = 0) -> np.random.Generator:
-    return np.random.default_rng([config.seed, _PURPOSES.index(purpose), number, user])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,13 +109,13 @@ class Run:
         self.data, self.parts = split(config, data_set or data.load(config.data, config.data_dir))
         self.model = models.build(config.model, config.data, config.seed)
         vector = users.flatten(self.model)
-        self.plan = build_plan(config, [parameter.numel() for parameter in self.model.parameters()])
+        plan = build_plan(config, [parameter.numel() for parameter in self.model.parameters()])
+        self._epoch = Epoch(config, plan)
         self._members = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
         self._class_of = {user: index for index, group in enumerate(self._members) for user in group}
         count = config.attackers if config.attack != "none" else 0
         self.attackers = attacks.choose_attackers(self._everybody(), count, config.placement, self._rng("attackers"))
         spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
-        self._ledger = Ledger(self.plan, sets_below=config.hide_sets_below or 0)
         self._rate_factor = np.ones(config.users) if spread is None else np.exp(spread)
         self._identities: dict[User, Identity] | None = None
         if config.identities:
@@ -178,14 +123,14 @@ class Run:
         self._session = digest("run", config.to_toml().encode())[:16]
         self._budget = None if config.epsilon is None else RunBudget(config, folder)
         half_width = max(map(abs, config.first_range)) if config.epsilon is None else config.clip
-        known = None if config.value_range is None else [half_width] * max(len(self.plan.arrays), 1)
-        first = AdaptiveRange.start(vector, self.plan.arrays, half_widths=known)
+        known = None if config.value_range is None else [half_width] * max(len(plan.arrays), 1)
+        first = AdaptiveRange.start(vector, plan.arrays, half_widths=known)
         self._state = _State(round=0, vector=vector, half_width=half_width, range=first)
         if resume:
             self._state = self._load()
         self._writer = RunWriter(folder, keep_rounds=self._state.round if resume else None)
         if not resume:
-            summary = summarise(self.plan, identities=config.identities)
+            summary = _summary(plan, identities=config.identities)
             self._writer.write("run", {"format": FORMAT, "config": config.to_dict(), "plan": summary})
             (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
 
@@ -211,6 +156,11 @@ class Run:
                 "another run"
             )
         return cls(config, folder, resume=True, data_set=data_set)
+
+    @property
+    def plan(self) -> Plan | CohortPlan:
+        """The plan of the current epoch, or its cohorts."""
+        return self._epoch.plan
 
     @property
     def rounds_done(self) -> int:
@@ -255,22 +205,10 @@ class Run:
     def _go_on(self, after: _State) -> None:
         """Take over a round's state; if it proved users faulty, the next rounds are an epoch without them."""
         if after.faulty != self._state.faulty and self.config.participation == 1:
-            self.plan = self._replan([sorted({*group} - {*after.faulty}) for group in self._members])
-            self._ledger = Ledger(self.plan, sets_below=self.config.hide_sets_below or 0)
+            self._epoch = self._epoch.without([sorted({*group} - {*after.faulty}) for group in self._members])
         self._state = after
 
-    def _replan(self, members: Sequence[Sequence[int]]) -> Plan:
-        """The plan of the run for some of the users, class by class; a class without any is not in it."""
-        kept = [(level, group) for level, group in zip(self.config.levels, members, strict=True) if group]
-        arguments = self.plan.arguments() | {
-            "classes": [len(group) for _, group in kept],
-            "levels": [level for level, _ in kept],
-            "users": [user for _, group in kept for user in group],
-            "min_robustness": self.config.min_robustness,
-        }
-        return Plan.build(**arguments)
-
-    def _everybody(self) -> Plan:
+    def _everybody(self) -> Plan | CohortPlan:
         """A plan of all users, who is in which subgroup."""
         if len(self.plan.users) == self.config.users:
             return self.plan
@@ -282,7 +220,8 @@ class Run:
     def _round(self, number: int) -> tuple[dict[str, Any], _State]:
         """One round's line of the record, and the state after it; this run's own changes only when the line stands."""
         began = time.perf_counter()
-        plan, members = self._cohort(number)
+        epoch, members = self._participants(number)
+        plan = epoch.plan
         updates = self._updates(number, members)
         trained = time.perf_counter()
         finite = [place for place, row in enumerate(updates) if np.isfinite(row).all()]
@@ -290,7 +229,7 @@ class Run:
         diverged = [user for place, user in enumerate(members) if place not in set(whole)]
         plan = self._settle(plan, updates[whole], [members[place] for place in whole])
         spent = None if self._budget is None else self._budget.charge(plan, members)
-        dropped, missed = self._dropouts(number, plan, members)
+        dropped, missed = self._dropouts(number, epoch, members)
         dropped |= dict.fromkeys(diverged, Phase.MASK.value)  # a client refuses to send what is not a number
         line: dict[str, Any] = {
             "round": number,
@@ -304,7 +243,6 @@ class Run:
             "error": None,
         } | ({} if spent is None else {"privacy": spent})
         malicious = [user for user in self.attackers if user in set(members)]
-        ledger = self._ledger_of(plan)
         try:
             if not whole:
                 raise TooFewSurvivorsError("min_survivors", "nobody has an update to send")
@@ -317,24 +255,24 @@ class Run:
                 ),
                 identities=self._identities,
                 workers=self.config.workers,
-                guard=ledger,
+                guard=epoch.guard,
                 round_id=RoundId(session=self._session, number=number, model=_fingerprint(self._state)),
             )
-        except (TooFewSurvivorsError, FaultyBlockError, ExposedUsersError) as error:
+        except (TooFewSurvivorsError, FaultyBlockError, ExposedUsersError, FailedCohortsError) as error:
             why = f"; training of {len(diverged)} users diverged: lower learning_rate" if diverged else ""
-            line |= {"error": {"kind": type(error).__name__, "message": f"{error}{why}"}, **FAILED}
-            if isinstance(error, FaultyBlockError):
-                line["faulty_users"] = list(error.users)
+            line |= FAILED | describe_error(error)
+            line["error"]["message"] += why
+            line["faulty_users"] = users_at_fault(error.errors if isinstance(error, FailedCohortsError) else {0: error})
             after = replace(self._state, round=number)
         else:
-            line |= self._describe(plan, result)
+            line |= self._describe(epoch, result)
             kept = set(result.survivors) - set(malicious)
             honest = [place for place in finite if members[place] in kept]
             line["aggregate_error"] = float(np.sqrt(np.mean((result.vector - updates[honest].mean(axis=0)) ** 2)))
             after = self._learn(number, plan, result, line)
             users.load_vector(self.model, after.vector)
         after = replace(after, faulty=(*self._state.faulty, *line["faulty_users"]))
-        line["ledger"] = ledger.summary()
+        line["ledger"] = epoch.summary()
         judged = users.evaluate(self.model, self.data)
         sane = math.isfinite(judged.loss)
         line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None, "model": _fingerprint(after).hex()}
@@ -346,19 +284,13 @@ class Run:
         """Rounding repeats with the seed; noise that is to hide something never does."""
         return None if self._budget is not None and self.config.secure else self.config.seed
 
-    def _ledger_of(self, plan: Plan) -> Ledger:
-        """The epoch's ledger; with partial participation every round is an epoch of its own."""
+    def _participants(self, number: int) -> tuple[Epoch, list[int]]:
+        """The epoch and the users of a round; with partial participation they are drawn, for an epoch of their own."""
         if self.config.participation == 1:
-            return self._ledger
-        return Ledger(plan, sets_below=self.config.hide_sets_below or 0)
-
-    def _cohort(self, number: int) -> tuple[Plan, list[int]]:
-        """The plan and users of a round; with partial participation a cohort is drawn, with a plan of its own."""
-        if self.config.participation == 1:
-            return self.plan, [int(user) for user in self.plan.users]
+            return self._epoch, [int(user) for user in self.plan.users]
         drawn = draw_members(self.config, number)
         members = [[user for user in group if user not in set(self._state.faulty)] for group in drawn]
-        return self._replan(members), [user for group in members for user in group]
+        return self._epoch.without(members), [user for group in members for user in group]
 
     def _updates(self, number: int, members: list[int]) -> npt.NDArray[np.float32]:
         """What every member sends: its honest update, or what its attack makes of it."""
@@ -384,7 +316,9 @@ class Run:
             updates[hostile] = attacks.tamper(config.attack, updates[hostile], config.attack_strength, rng)
         return updates
 
-    def _settle(self, plan: Plan, updates: npt.NDArray[np.float32], members: list[int]) -> Plan:
+    def _settle(
+        self, plan: Plan | CohortPlan, updates: npt.NDArray[np.float32], members: list[int]
+    ) -> Plan | CohortPlan:
         """The plan with a round's range: the state's, or for `minmax` that of the honest updates, seen in plaintext."""
         if plan.noise_multiplier:
             return plan.with_value_range(self._state.half_width)
@@ -399,7 +333,9 @@ class Run:
             return plan.with_value_range(self.config.first_range)
         return plan.with_value_range(self._state.half_width)
 
-    def _learn(self, number: int, plan: Plan, result: Result, line: dict[str, Any]) -> _State:
+    def _learn(
+        self, number: int, plan: Plan | CohortPlan, result: Result | CohortResult, line: dict[str, Any]
+    ) -> _State:
         """The state after a round that ended well: the model moves, and the range follows."""
         vector = (self._state.vector + result.vector).astype(np.float32)
         half_width, follows = self._state.half_width, self._state.range
@@ -415,19 +351,17 @@ class Run:
             line["held_positive"] = follows.hold_positive(self._state.vector, vector)
         return _State(round=number, vector=vector, half_width=half_width, range=follows)
 
-    def _dropouts(self, number: int, plan: Plan, members: list[int]) -> tuple[dict[User, PhaseName], int]:
+    def _dropouts(self, number: int, epoch: Epoch, members: list[int]) -> tuple[dict[User, PhaseName], int]:
         """Who drops out before which phase, and how many of them because their upload misses the deadline."""
         rng = self._rng("dropout", number)
         dropped: dict[User, PhaseName] = {}
         missed = 0
-        sizes = plan.vector_sizes()
         for user in members:
             chance, which = rng.random(), rng.integers(len(self.config.dropout_phases))
             if chance < self.config.dropout:
                 dropped[user] = self.config.dropout_phases[int(which)]
             elif self.config.deadline:
-                subgroup = plan.subgroup_of(user)
-                seconds = sizes[subgroup] * 8 / (self._rate(user) * 1e6)
+                seconds = _vector_size(epoch, user) * 8 / (self._rate(user) * 1e6)
                 if seconds > self.config.deadline:
                     dropped[user] = "mask"
                     missed += 1
@@ -436,9 +370,10 @@ class Run:
     def _rate(self, user: int, *, download: bool = False) -> float:
         return self.config.rate_of(self._class_of[user], download=download) * float(self._rate_factor[user])
 
-    def _describe(self, plan: Plan, result: Result) -> dict[str, Any]:
+    def _describe(self, epoch: Epoch, result: Result | CohortResult) -> dict[str, Any]:
         """The measured part of a round's line."""
-        upload, download = _bytes(plan, result)
+        plan = epoch.plan
+        upload, download = _bytes(epoch, result)
         class_of = {user: self._class_of[int(user)] for user in result.survivors}
         model = plan.dimension * _FLOAT_SIZE
         up = {user: upload[user] * 8 / (self._rate(int(user)) * 1e6) for user in result.survivors}
@@ -450,7 +385,7 @@ class Run:
         phases = result.traffic.sent or {"mask": {user: upload[user] for user in result.survivors}}
         return {
             **describe_round(plan, result.combined, phases, class_of, len(classes)),
-            "refusals": len(result.refusals),
+            "refusals": _count_refusals(result),
             "upload_seconds": [max((up[u] for u in up if class_of[u] == index), default=0.0) for index in classes],
             "round_seconds": max(up[user] + down[user] for user in up),
             "user_seconds": result.traffic.user_seconds,
@@ -460,7 +395,7 @@ class Run:
     # --- generators and checkpoints -----------------------------------------------------------------------------
 
     def _rng(self, purpose: str, number: int = 0, user: int = 0) -> np.random.Generator:
-        return _generator(self.config, purpose, number, user)
+        return generator(self.config, purpose, number, user)
 
     def _save(self) -> None:
         """Write the checkpoint beside the old one, then put it in its place."""
@@ -471,17 +406,10 @@ class Run:
             "half_width": np.array(self._state.half_width),
             "faulty": np.array(self._state.faulty, dtype=np.int64),
             "range": np.frombuffer(json.dumps(self._state.range.state_dict()).encode(), dtype=np.uint8),
-            "ledger": self._ledger_rows(),
+            **self._epoch.to_arrays(),
         }
         save_file(state, fresh)
         fresh.replace(self.folder / CHECKPOINT)
-
-    def _ledger_rows(self) -> npt.NDArray[np.uint8]:
-        """The survivor sets that the ledger has noted: a row a round, a column a user."""
-        rows = np.zeros((self._ledger.rounds, len(self.plan.users)), dtype=np.uint8)
-        for row, survivors in zip(rows, self._ledger.to_rounds(), strict=True):
-            row[survivors] = 1
-        return rows
 
     def _load(self) -> _State:
         path = self.folder / CHECKPOINT
@@ -496,8 +424,7 @@ class Run:
                 faulty=tuple(found["faulty"].tolist()) if "faulty" in found else (),  # none in a run of 0.1.0
             )
             self._go_on(replace(self._state, faulty=state.faulty))
-            rounds = [np.flatnonzero(row).tolist() for row in found["ledger"]]
-            self._ledger = Ledger.from_rounds(self.plan, rounds, sets_below=self.config.hide_sets_below or 0)
+            self._epoch.load(found)
         except (OSError, KeyError, ValueError, UsageError, SafetensorError) as error:
             raise UsageError(f"cannot go on from {path}: {error}") from None
         if vector.shape != self._state.vector.shape:
@@ -508,12 +435,28 @@ class Run:
         return state
 
 
-def _bytes(plan: Plan, result: Result) -> tuple[dict[User, int], dict[User, int]]:
+def _summary(plan: Plan | CohortPlan, *, identities: bool) -> dict[str, Any]:
+    if isinstance(plan, CohortPlan):
+        return summarise_cohorts(plan, identities=identities)
+    return summarise(plan, identities=identities)
+
+
+def _count_refusals(result: Result | CohortResult) -> int:
+    if isinstance(result, CohortResult):
+        return sum(map(len, result.refusals.values()))
+    return len(result.refusals)
+
+
+def _vector_size(epoch: Epoch, user: User) -> int:
+    """Bytes of a user's vector, packed."""
+    plan = epoch.plan_of(user)
+    return plan.vector_sizes()[plan.subgroup_of(user)]
+
+
+def _bytes(epoch: Epoch, result: Result | CohortResult) -> tuple[dict[User, int], dict[User, int]]:
     """Bytes that each survivor sent and received; the plain engine moves none, so its vectors count as packed."""
     if not result.traffic.sent:
-        return {user: plan.vector_sizes()[plan.subgroup_of(user)] for user in result.survivors}, dict.fromkeys(
-            result.survivors, 0
-        )
+        return {user: _vector_size(epoch, user) for user in result.survivors}, dict.fromkeys(result.survivors, 0)
     sent, received = (
         {user: sum(by.get(user, 0) for by in table.values()) for user in result.survivors}
         for table in (result.traffic.sent, result.traffic.received)
