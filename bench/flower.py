@@ -17,6 +17,7 @@ from bench import peer
 from bench.round import Cost
 from bench.rows import CPU, Row
 from heterosag.flower import SecureGrid, mod
+from heterosag.flower.messages import values
 from heterosag.flower.rounds import wire_size
 from heterosag.protocol.policy import Policy
 
@@ -94,7 +95,7 @@ class _Grid:
     def _carry(self, message: Message) -> Message | None:
         home = self.homes[message.metadata.dst_node_id]
         message.metadata.__dict__["_message_id"] = str(next(self._numbers))
-        stage = str(message.content.config_records["heterosag"]["stage"])
+        stage = values(message.content.config_records["heterosag"], "stages", str, sender="server")[0]
         if stage == "mask" and home.context.node_id in self.lost:
             return None
         start, home.trained = CPU(), 0.0
@@ -111,7 +112,7 @@ def _ours(updates: npt.NDArray[np.float32], level: int, half: float) -> Cost:
         inside = _Grid(homes, {_FIRST + place for place in range(LOST)})
         options = {"subgroup_size": 6, "min_survivors": 2, "min_robustness": 0.0}
         fine: Any = inside  # all that a round needs of a Grid
-        grid = SecureGrid(fine, levels=[level], value_range=half, options=options)
+        grid = SecureGrid(fine, levels=[level], value_range=half, options=options, max_weight=1, prepare=False)
         arrays = ArrayRecord({"w": Array(np.zeros(updates.shape[1], dtype=np.float32))})
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({})})
         messages = [Message(content, dst_node_id=node, message_type=MessageType.TRAIN) for node in inside.homes]
