@@ -103,8 +103,18 @@ def test_what_is_exact_is_off_and_said(tmp_path: Path, caplog: pytest.LogCapture
         (reply,) = grid.send_and_receive(evaluations)
     assert reply.has_error()
     assert "no secure evaluation" in reply.error.reason
-    for words in ("weights are off under privacy", "no metrics are averaged", "no secure evaluation"):
+    for words in (
+        "weights are off under privacy",
+        "nodes count alike, and no metrics",
+        "there is no secure evaluation",
+    ):
         assert words in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        private_grid(nodes)
+    assert [one.getMessage() for one in caplog.records] == [
+        "under privacy nodes count alike, and no metrics or secure evaluations: their sums would be exact"
+    ]
 
 
 def test_noise_of_flower_on_top_is_refused(tmp_path: Path) -> None:

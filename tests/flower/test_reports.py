@@ -75,6 +75,10 @@ def test_metrics_that_cannot_be_averaged_are_named(caplog: pytest.LogCaptureFixt
     filled, names = fill_slots(plan, {"loss": 2.0, "accuracy": 1.0}, wanted=(), leave_out="num-examples")
     assert (filled, names) == ({"accuracy": 1.0}, ["accuracy"])
     assert "no place for them: ['loss']" in caplog.text
+    slots = Plan.build([6], [4], 9, value_range=1.0, subgroup_size=3, min_survivors=2, metrics=SLOTS)
+    many = {f"metric-{place}": 1.0 for place in range(9)}
+    assert len(fill_slots(slots, many, wanted=(), leave_out="num-examples")[1]) == 8
+    assert "only the first 8 of 9 metrics are averaged" in caplog.text
 
 
 def test_a_plan_without_metrics_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from flower_nodes import LOOSE, arrays, grid_of, make_nodes, record, train
+from flower_nodes import LOOSE, arrays, grid_of, make_nodes, messages, record, train
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAdam, FedAvg, FedProx, Krum
 
@@ -57,6 +58,27 @@ def test_the_weight_is_the_strategys(tmp_path: Path) -> None:
     named, _ = grid_of(nodes, weighted_by="num-examples")
     with pytest.raises(UsageError, match="leave weighted_by out"):
         named.start(strategy, record(arrays()), num_rounds=1)
+
+
+def test_metrics_of_training_reach_the_strategy(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train, train_loss=0.5, train_accuracy=0.25)
+    grid, _ = grid_of(nodes)
+    result = grid.start(FedAvg(fraction_evaluate=0.0), record({"w": np.zeros(30, dtype=np.float32)}), num_rounds=2)
+    for number in (1, 2):
+        assert dict(result.train_metrics_clientapp[number]) == {
+            "train_accuracy": pytest.approx(0.25, abs=1e-4),
+            "train_loss": pytest.approx(0.5, abs=1e-4),
+        }
+
+
+def test_a_strategy_with_two_array_records_is_told_what_to_do(tmp_path: Path) -> None:
+    nodes = make_nodes(6, tmp_path, train)
+    grid, inside = grid_of(nodes)
+    sent = messages(nodes, arrays())
+    sent[0].content["head"] = record(arrays())  # the content of all
+    (reply,) = grid.send_and_receive(sent)
+    assert "('arrays', 'head'): put their arrays into one" in reply.error.reason
+    assert inside.log == []
 
 
 def test_two_array_records_are_refused_with_what_to_do() -> None:

@@ -479,4 +479,4 @@ def _check_private(plan: Plan | None, value_range: Any, metrics: Sequence[str], 
         raise PlanError("privacy", "the grid plans noise itself, without a plan, value_range or metrics of your own")
     if max_weight > 1:
         log(WARNING, "weights are off under privacy: every node counts alike")
-    log(INFO, "under privacy no metrics are averaged: their sums would be exact")
+    log(INFO, "under privacy nodes count alike, and no metrics or secure evaluations: their sums would be exact")
