@@ -55,6 +55,9 @@ def test_a_node_lost_at_any_stage(stage: str, what: str, tmp_path: Path) -> None
         assert len(grid.rounds[-1].survivors) >= 11, reply
     assert len(grid.rounds[2].survivors) == 12
     assert [done.trips for done in grid.rounds] == [4, 2, 2]
+    assert list(grid.rounds[0].trip_seconds) == ["advertise", "share", "mask", "unmask"]
+    assert list(grid.rounds[2].trip_seconds) == ["mask", "unmask"]
+    assert sum(grid.rounds[2].trip_seconds.values()) <= grid.rounds[2].seconds
 
 
 def test_a_node_without_the_mod_is_named(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Round:
     - `wire_sent`, `wire_received`: all the objects that Flower carries (the plan, the model, its own records), by trip
       and node; counted for a run with a record, or where `wire_bytes` asks for it.
     - `node_seconds`: what nodes say they spent on the protocol (training left out); `server_seconds`: what the server
-      did; `seconds`: the whole round.
+      did; `trip_seconds`: by stage, from the messages' leaving to the last reply; `seconds`: the whole round.
     """
 
     number: int
@@ -63,6 +63,7 @@ class Round:
     wire_received: Sizes = field(default_factory=dict)
     node_seconds: dict[str, dict[int, float]] = field(default_factory=dict)
     server_seconds: dict[str, float] = field(default_factory=dict)
+    trip_seconds: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -89,6 +90,7 @@ class Work:
     wire_received: Sizes = field(default_factory=dict)
     node_seconds: dict[str, dict[int, float]] = field(default_factory=dict)
     server_seconds: dict[str, float] = field(default_factory=dict)
+    trip_seconds: dict[str, float] = field(default_factory=dict)
 
     def lose(self, node: int, stage: str, reason: str) -> None:
         """Note why a node is lost; the first reason stands."""

@@ -65,7 +65,7 @@ class Trips:
         log(INFO, "\t%s: asking %d nodes", stage, len(sent))
         began = time.perf_counter()
         replies = list(self._grid.send_and_receive(list(sent.values()), timeout=self._timeout(stage, timeout)))
-        elapsed = time.perf_counter() - began
+        elapsed = work.trip_seconds[stage] = time.perf_counter() - began
         by_message = {message.metadata.message_id: node for node, message in sent.items()}
         found: dict[int, Message] = {}
         for reply in replies:
