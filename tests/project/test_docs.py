@@ -1,5 +1,6 @@
 """Pages say what their summaries say, and the summaries what the software says."""
 
+import ast
 import re
 import sys
 import types
@@ -39,7 +40,7 @@ def test_summaries_hold_command_seed_and_duration_and_can_be_made_again(data: ty
 def test_every_summary_says_where_it_comes_from(data: types.ModuleType) -> None:
     names = sorted(path.stem for path in data.SUMMARIES.glob("*.json"))
     made_by_heterosag = ["demo", "designs", "plan", "privacy", "rotation", "round"]
-    made_by_tests = ["benchmarks", "bytes", "coverage", "few_levels", "fuzz", "mutants", "soak", "subgroups"]
+    made_by_tests = ["apps", "benchmarks", "bytes", "coverage", "few_levels", "fuzz", "mutants", "soak", "subgroups"]
     assert names == sorted(made_by_heterosag + made_by_tests)
     for name in names:
         summary = data.load(name)
@@ -72,6 +73,30 @@ def test_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "argv", [str(example)])
         runpy.run_path(str(example), run_name="__main__")
     assert "23 survivors" in capsys.readouterr().out
+
+
+def _imported(path: Path, root: Path) -> set[str]:
+    """The modules that a module of an app imports when it is loaded, with those of the app that it imports."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    own = [root / f"{name.replace('.', '/')}.py" for name in found]
+    return found.union(*(_imported(one, root) for one in own if one.exists()))
+
+
+def test_what_a_node_loads_in_every_stage_imports_no_framework() -> None:
+    """A SuperNode starts a process for every stage, and only one of them trains."""
+    apps = sorted((ROOT / "examples").rglob("client.py"))
+    assert apps
+    for app in apps:
+        packages = {name.partition(".")[0] for name in _imported(app, app.parents[1])}
+        assert "heterosag" in packages
+        assert packages.isdisjoint({"torch", "sklearn", "pandas", "tensorflow", "jax"}), app
+    task = ROOT / "examples" / "flower" / "digits" / "task.py"
+    assert "torch" in _imported(task, task.parents[1])
 
 
 def test_links_between_pages_lead_somewhere() -> None:

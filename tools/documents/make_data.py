@@ -34,6 +34,7 @@ REPRODUCED = SUMMARIES / "reproduction"
 PAGES = (
     ROOT / "README.md",
     ROOT / "ARCHITECTURE.md",
+    ROOT / "docs" / "flower.md",
     ROOT / "docs" / "plans.md",
     ROOT / "docs" / "protocol.md",
     ROOT / "docs" / "training.md",
@@ -189,6 +190,14 @@ def few_levels() -> str:
     import few_levels_table
 
     made: str = few_levels_table.render(load("few_levels"))
+    return made
+
+
+def apps() -> str:
+    """Apps on Flower: plain, with our two lines, and with SecAgg+."""
+    import apps_table
+
+    made: str = apps_table.render(load("apps"))
     return made
 
 
@@ -590,6 +599,7 @@ REGIONS = {
     "privacy": privacy,
     "rotation": rotation,
     "few_levels": few_levels,
+    "apps": apps,
     "reproduction": reproduction,
     "train_reference": reference("train_reference"),
     "plan_reference": reference("plan_reference"),
