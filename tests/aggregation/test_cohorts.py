@@ -1,11 +1,13 @@
 """Blocks of all cohorts to one result: faulty blocks, metrics, and outcomes that do not fit."""
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from heterosag import CohortPlan, Simulation
+from heterosag import CohortPlan, Simulation, aggregate
 from heterosag.aggregation.cohorts import combine_cohorts
 from heterosag.aggregation.rules import find_rule
 from heterosag.errors import FailedCohortsError, FaultyBlockError, PlanError, TooFewSurvivorsError, UsageError
@@ -89,3 +91,14 @@ def test_the_callers_own_errors_are_raised_and_outcomes_must_fit() -> None:
             combine_cohorts(WHOLE, [error, decoded(1)], MEAN)
     with pytest.raises(UsageError, match="2 cohorts have 2 outcomes, not 1"):
         combine_cohorts(WHOLE, [FEW], MEAN)
+
+
+def test_clip_bits_of_all_cohorts_are_averaged() -> None:
+    noise: dict[str, Any] = {"clipping_norm": 1.0, "noise_multiplier": 9.0, "min_block_survivors": 8}
+    shape: dict[str, Any] = {"cohort_size": 10, "design": "secagg", "subgroup_size": 10, "adaptive_clip": True}
+    plan = CohortPlan.build([29], [64], 40, **shape, **noise)
+    updates = np.zeros((29, 40))
+    updates[::2] = 1.0
+    found = aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=3)).combined
+    assert found.within_norm == pytest.approx(14 / 29, abs=5 * 0.5 / math.sqrt(29))
+    assert combine_cohorts(WHOLE, [decoded(0), decoded(1)], MEAN).within_norm is None

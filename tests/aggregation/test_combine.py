@@ -8,7 +8,9 @@ from heterosag.aggregation.rules import RULES
 from heterosag.errors import FaultyBlockError
 from heterosag.plan import Plan
 from heterosag.protocol import Decoded, DecodedBlock
-from heterosag.protocol.blocks import find_fault, find_metric_fault
+from heterosag.protocol.blocks import find_fault, find_metric_fault, join_blocks
+from heterosag.protocol.cells import CellLanes
+from heterosag.vector.ring import lane_dtype
 
 PLAN = Plan.build(
     [18], [4], 5, value_range=1.0, ranges="single", rotate=False, subgroup_size=3, min_survivors=2, max_weight=7
@@ -106,3 +108,20 @@ def test_false_metrics_are_left_out_by_robust_rules_and_raised_by_the_mean(
     with pytest.raises(FaultyBlockError, match=fault):
         combine(plan, bad, RULES["mean"])
     assert find_metric_fault(plan, 6, {"count": 6, "loss": 2**64 - 6 * 2**48}) is None
+
+
+@pytest.mark.parametrize(("bits", "within"), [(0, -1.5), (48, 0.5), (60, 1.0), (96, 2.5), (97, None)])
+def test_clip_bits_are_decoded_unless_users_cannot_have_made_their_sum(bits: int, within: float | None) -> None:
+    """Six users of 16 trials each."""
+    noise = {"clipping_norm": 1.0, "noise_multiplier": 9.0, "min_block_survivors": 6}
+    plan = Plan.build([6], [64], 5, design="secagg", subgroup_size=6, adaptive_clip=True, **noise)  # type: ignore[arg-type]
+    update, bit = plan.cells(0)
+    sums = [
+        CellLanes(np.zeros(5, dtype=lane_dtype(update.bits)), np.array([6], dtype=np.uint64)),
+        CellLanes(np.array([bits], dtype=lane_dtype(bit.bits)), np.array([6], dtype=np.uint64)),
+    ]
+    segments, everybody = join_blocks(plan, range(6), {0: sums})
+    found = combine(plan, Decoded(survivors=tuple(range(6)), segments=segments, metrics=everybody), RULES["median"])
+    assert found.within_norm == (None if within is None else pytest.approx(within))
+    assert found.metrics == {}
+    assert [block.segment for block in found.faulty_blocks] == ([1] if within is None else [])

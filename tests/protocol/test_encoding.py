@@ -199,6 +199,13 @@ def test_clip_bits_decode_to_the_fraction_within_the_norm() -> None:
     assert decode_clip_bit(total, users) == pytest.approx(0.75, abs=5 * 0.5 / np.sqrt(users))
 
 
+def test_a_malicious_user_counts_for_four_in_the_clip_bit() -> None:
+    """An honest one's 16 trials come to 10 on average within the norm and to 6 beyond it; it can send 16 or 0."""
+    honest, one = 6 * 80, 16  # none of 80 within the norm
+    assert decode_clip_bit(np.array([honest + 10 * 20]), 100) == pytest.approx(0.2)
+    assert decode_clip_bit(np.array([honest + one * 20]), 100) == pytest.approx(0.5)  # a fifth outvote all others
+
+
 def test_a_huge_update_under_noise_is_scaled_before_it_is_rotated() -> None:
     plan = noisy_plan()
     filled = fill_cells(plan, 0, Update.of(plan, np.full(plan.dimension, 3e305)), Rounding.from_seed(7, 1))
