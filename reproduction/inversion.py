@@ -31,13 +31,14 @@ from reproduction.outcome import Holds, Outcome, Plot, Scale, Table, Verdict
 from reproduction.plans import paper_plan
 from reproduction.running import Job
 
-__all__ = ["inversion"]
+__all__ = ["SHOWS", "average_picture", "best_guess", "draw_samples", "inversion", "membership", "view_subgroups"]
 
 _DESIGNS: tuple[DesignName, ...] = ("multigroup", "paper-composite", "perfect", "secagg")
 _SUBGROUPS, _SIZE = 6, 4
 _LEVEL = 2**16  # so fine that only the design protects
 _PIXELS, _HIDDEN = 64, 48
-_SHOWS = 0.9  # a correlation at which a person sees the picture
+SHOWS = 0.9
+"""A correlation at which a person sees the picture."""
 
 _Vector = npt.NDArray[np.float64]
 
@@ -52,7 +53,7 @@ class _Found:
 
     @property
     def shown(self) -> float:
-        return float(np.mean(np.array(self.scores) > _SHOWS))
+        return float(np.mean(np.array(self.scores) > SHOWS))
 
     @property
     def mean(self) -> float:
@@ -65,17 +66,17 @@ class _Found:
 
 def _attack(design: DesignName, size: int, trials: int, seed: int) -> _Found:
     """Both attacks on every subgroup of so many users, over some draws."""
-    average = data.load("digits").test_x.mean(axis=0).astype(np.float64)
+    average = average_picture()
     users = _SUBGROUPS * size
     found = _Found()
     for trial in range(trials):
-        pictures, updates = _samples(seed + trial, users)
-        views = _views(design, updates[:users], size, seed)
-        best = [_best(pictures[user], average, views[user // size]) for user in range(users)]
+        pictures, updates = draw_samples(seed + trial, users)
+        views = view_subgroups(design, updates[:users], size, seed)
+        best = [best_guess(pictures[user], average, views[user // size]) for user in range(users)]
         found.scores += [score for score, _ in best]
         found.pictures += [guess for _, guess in best]
         members = [updates[group * size : (group + 1) * size] for group in range(_SUBGROUPS)]
-        found.areas += [_area(view, own, updates[users:]) for view, own in zip(views, members, strict=True)]
+        found.areas += [membership(view, own, updates[users:]) for view, own in zip(views, members, strict=True)]
     return found
 
 
@@ -85,7 +86,7 @@ def inversion(job: Job) -> Outcome:
     count = _SUBGROUPS * _SIZE
     found = {name: _attack(name, _SIZE, trials, job.seed) for name in _DESIGNS}
     larger = {size: _attack("perfect", size, max(1, trials * _SIZE // size), job.seed) for size in (8, 16)}
-    gallery = {"true": list(_samples(job.seed, count)[0][:4])} | {n: f.pictures[:4] for n, f in found.items()}
+    gallery = {"true": list(draw_samples(job.seed, count)[0][:4])} | {n: f.pictures[:4] for n, f in found.items()}
     shown = {name: one.shown for name, one in found.items()}
     mean = {name: one.mean for name, one in found.items()}
     area = {name: one.area for name, one in found.items()}
@@ -109,7 +110,7 @@ def inversion(job: Job) -> Outcome:
             Verdict(
                 claim="Decoding a group's whole update (multigroup) lets the server reconstruct pictures",
                 paper="stated, not measured",
-                found=f"{shown['multigroup']:.0%} of pictures shown (correlation above {_SHOWS})",
+                found=f"{shown['multigroup']:.0%} of pictures shown (correlation above {SHOWS})",
                 holds=Holds.of(shown["multigroup"] > 0.5),
             ),
             Verdict(
@@ -161,7 +162,13 @@ def inversion(job: Job) -> Outcome:
     )
 
 
-def _samples(seed: int, users: int) -> tuple[_Vector, npt.NDArray[np.float32]]:
+def average_picture() -> _Vector:
+    """The average of pictures that nobody trains on."""
+    average: _Vector = data.load("digits").test_x.mean(axis=0).astype(np.float64)
+    return average
+
+
+def draw_samples(seed: int, users: int) -> tuple[_Vector, npt.NDArray[np.float32]]:
     """Pictures, and the update of one step on each: first one of every user, then as many fresh ones."""
     digits = data.load("digits")
     count = 2 * users
@@ -173,7 +180,7 @@ def _samples(seed: int, users: int) -> tuple[_Vector, npt.NDArray[np.float32]]:
     return digits.train_x[chosen].astype(np.float64), updates
 
 
-def _views(name: DesignName, updates: npt.NDArray[np.float32], size: int, seed: int) -> list[_Vector]:
+def view_subgroups(name: DesignName, updates: npt.NDArray[np.float32], size: int, seed: int) -> list[_Vector]:
     """For each subgroup, in every segment the decoded mean of the block that it is in."""
     widest = float(np.abs(updates).max())
     plan = paper_plan(
@@ -196,13 +203,13 @@ def _views(name: DesignName, updates: npt.NDArray[np.float32], size: int, seed: 
     return views
 
 
-def _area(view: _Vector, members: npt.NDArray[np.float32], others: npt.NDArray[np.float32]) -> float:
+def membership(view: _Vector, members: npt.NDArray[np.float32], others: npt.NDArray[np.float32]) -> float:
     """The chance that a member's update correlates more with the view than a stranger's."""
     inside, outside = (rows @ view / np.linalg.norm(rows, axis=1) for rows in (members, others))
     return float(np.mean(inside[:, None] > outside[None, :]))
 
 
-def _best(picture: _Vector, average: _Vector, view: _Vector) -> tuple[float, _Vector]:
+def best_guess(picture: _Vector, average: _Vector, view: _Vector) -> tuple[float, _Vector]:
     """The row of the first layer that shows a picture best, and how well."""
     target = picture - average
     best, shown = 0.0, average

@@ -39,8 +39,10 @@ def test_summaries_hold_command_seed_and_duration_and_can_be_made_again(data: ty
 
 def test_every_summary_says_where_it_comes_from(data: types.ModuleType) -> None:
     names = sorted(path.stem for path in data.SUMMARIES.glob("*.json"))
-    made_by_heterosag = ["demo", "designs", "plan", "privacy", "rotation", "round"]
-    made_by_tests = ["apps", "benchmarks", "bytes", "coverage", "few_levels", "fuzz", "mutants", "soak", "subgroups"]
+    made_by_heterosag = ["demo", "designs", "plan", "rotation", "round"]
+    made_by_tests = [
+        *("apps", "benchmarks", "bytes", "coverage", "few_levels", "fuzz", "mutants", "privacy", "soak", "subgroups")
+    ]
     assert names == sorted(made_by_heterosag + made_by_tests)
     for name in names:
         summary = data.load(name)

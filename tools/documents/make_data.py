@@ -23,7 +23,6 @@ import time
 import tomllib
 import typing
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ PAGES = (
     ROOT / "docs" / "protocol.md",
     ROOT / "docs" / "training.md",
     ROOT / "docs" / "concepts" / "ranges.md",
+    ROOT / "docs" / "concepts" / "privacy.md",
     ROOT / "docs" / "threat-model.md",
     ROOT / "docs" / "how-to" / "privacy.md",
     ROOT / "docs" / "reference" / "configuration.md",
@@ -137,52 +137,16 @@ def rotation() -> str:
     )
 
 
-def summarise_privacy() -> None:
-    """Accuracy of 96 users on digits by blocks and epsilon, three seeds each; nothing is masked, the noise is real."""
-    start = time.perf_counter()
-    words = "train --classes 96 --levels 4 --rounds 20 --local-epochs 2 --learning-rate 0.5 --no-secure --json"
-    blocks = {
-        "one block of 96": "--design secagg --subgroup-size 96",
-        "six subgroups, blocks of 32": "--subgroup-size 16",
-        "twelve subgroups, blocks of 16": "--subgroup-size 8",
-    }
-    budgets = {"no noise": "", "8": "--epsilon 8 --clip 1", "2": "--epsilon 2 --clip 1"}
-    runs: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for (name, design), (epsilon, budget) in product(blocks.items(), budgets.items()):
-            found = []
-            for seed in range(3):
-                extra = [*design.split(), *budget.split(), "--seed", str(seed)]
-                place = Path(folder, f"{name}, {epsilon}, {seed}")
-                command = [sys.executable, "-m", "heterosag", *words.split(), *extra, "--out", str(place)]
-                done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-                found.append(json.loads(done.stdout))
-            spent = found[0]["privacy"]
-            runs.setdefault(name, {})[epsilon] = {
-                "accuracy": [one["accuracy"] for one in found],
-                "error_in_clipping_norms": None if spent is None else spent["error_in_clipping_norms"],
-            }
-    summary = {
-        "command": f"heterosag {words} [--epsilon 8 --clip 1] [--design secagg] [--subgroup-size 16]",
-        "seed": [0, 1, 2],
-        "duration_seconds": round(time.perf_counter() - start, 2),
-        "runs": runs,
-    }
-    (SUMMARIES / "privacy.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+def privacy(kind: str) -> Callable[[], str]:
+    """A table of what a privacy budget costs in accuracy, or leaves of an attack."""
 
+    def make() -> str:
+        import privacy_tables
 
-def privacy() -> str:
-    """Accuracy by blocks and epsilon."""
-    found = load("privacy")
-    lines = ["| blocks | no noise | epsilon 8 | epsilon 2 |", "| --- | --- | --- | --- |"]
-    for name, by_epsilon in found["runs"].items():
-        cells = []
-        for one in by_epsilon.values():
-            error, accuracy = one["error_in_clipping_norms"], one["accuracy"]
-            off = "" if error is None else f", off by {error:.1f}"
-            cells.append(f"{sum(accuracy) / len(accuracy):.0%} ({min(accuracy):.0%} to {max(accuracy):.0%}{off})")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        made: str = getattr(privacy_tables, f"render_{kind}")(load("privacy"))
+        return made
+
+    return make
 
 
 def few_levels() -> str:
@@ -596,7 +560,8 @@ REGIONS = {
     "phases": phases,
     "demo": demo,
     "train": settings_table,
-    "privacy": privacy,
+    "privacy": privacy("accuracy"),
+    "inversion": privacy("inversion"),
     "rotation": rotation,
     "few_levels": few_levels,
     "apps": apps,
@@ -672,7 +637,6 @@ def main() -> None:
             (SUMMARIES / f"{name}.json").write_text(text, encoding="utf-8")
         summarise_demo()
         summarise_rotation()
-        summarise_privacy()
         summarise_subgroups()
         summarise_bytes()
         summarise_coverage()
