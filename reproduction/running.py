@@ -14,13 +14,15 @@ from heterosag.errors import UsageError
 from heterosag.storage.run_log import RECORD, RunRecord, read_run
 from heterosag.training.config import TrainConfig
 from heterosag.training.data import DataSet, load
-from heterosag.training.runs import CHECKPOINT, Run
+from heterosag.training.runs import CHECKPOINT
+from reproduction.baselines import SCHEMES, Scheme
 from reproduction.outcome import Scale, Series
 from reproduction.settings import Setting
 
 __all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "run_all"]
 
 _SECURE_ROUNDS = {Scale.TINY: 1, Scale.QUICK: 1, Scale.FULL: 5}
+_PLAINTEXT: tuple[Scheme, ...] = ("float", "naive")  # have no secure rounds to compare with
 _SECURE_SETTINGS = {Scale.TINY: 2, Scale.QUICK: 2, Scale.FULL: None}  # so many of an item's settings; None: all
 
 
@@ -64,13 +66,13 @@ def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
     for number, setting in enumerate(settings, start=1):
         place = job.folder / "runs" / job.scale / item / setting.name
         began = time.perf_counter()
-        record = _run(setting.config, place)
+        record = _run(setting.scheme, setting.config, place)
         secure = None
         limit = _SECURE_SETTINGS[job.scale]
-        if limit is None or number <= limit:
+        if setting.scheme not in _PLAINTEXT and (limit is None or number <= limit):
             rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
             checked = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
-            secure = _run(checked, place.with_name(f"{setting.name}-secure"))
+            secure = _run(setting.scheme, checked, place.with_name(f"{setting.name}-secure"))
         found.append(Finished(setting=setting, record=record, secure=secure))
         spent = time.perf_counter() - began
         reached = accuracy(record)
@@ -78,17 +80,18 @@ def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
     return found
 
 
-def _run(config: TrainConfig, folder: Path) -> RunRecord:
+def _run(scheme: Scheme, config: TrainConfig, folder: Path) -> RunRecord:
+    kind = SCHEMES[scheme]
     if (folder / RECORD).exists() and not (folder / CHECKPOINT).exists():
         shutil.rmtree(folder)  # stopped before its first checkpoint: nothing to go on from
     if not (folder / RECORD).exists():
-        Run(config, folder, data_set=read_data(config.data, config.data_dir)).train()
+        kind(config, folder, data_set=read_data(config.data, config.data_dir)).train()
         return read_run(folder)
     record = read_run(folder)
     if _essence(record.config) != _essence(config.to_dict()):
         raise UsageError(f"{folder} holds a run of other settings: give another --out, or delete that folder")
     if record.end is None:
-        Run.resume(folder, data_set=read_data(config.data, config.data_dir)).train()
+        kind.resume(folder, data_set=read_data(config.data, config.data_dir)).train()
         record = read_run(folder)
     return record
 

@@ -14,9 +14,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heterosag.training.config import Attack, TrainConfig
+from reproduction.baselines import Scheme, brea_for
 from reproduction.outcome import Scale
 
-__all__ = ["ALPHAS", "ATTACKS", "LEVELS", "Setting", "cifar_byzantine", "cifar_links", "mnist_byzantine", "mnist_links"]
+__all__ = [
+    "ALPHAS",
+    "ATTACKS",
+    "LEVELS",
+    "Setting",
+    "beside_brea",
+    "cifar_byzantine",
+    "cifar_links",
+    "mnist_byzantine",
+    "mnist_links",
+]
 
 LEVELS = (2, 6, 8, 10, 12)
 UNQUANTIZED = 2**32  # the paper's reading of no quantization: 32 bits an element
@@ -27,12 +38,16 @@ RATES = (1.0, 2.0, 2.0, 2.0, 2.0)  # Mb/s: group 0 has 1, the others "more than 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A run of an experiment: its folder's name, its name in a legend, the panel it belongs to, its configuration."""
+    """A run of an experiment: its folder's name, its name in a legend, the panel it belongs to, its configuration.
+
+    `scheme` says how updates are combined: in the ring, as HeteroSAg does, or in another way (see baselines.py).
+    """
 
     name: str
     label: str
     config: TrainConfig
     panel: str = ""
+    scheme: Scheme = "ring"
 
 
 def data_for(scale: Scale, wanted: str, data_dir: str) -> str:
@@ -261,3 +276,55 @@ def cifar_byzantine(scale: Scale, alpha: float | None, seed: int, data_dir: str)
             Setting(name=f"{stem}-{attack}-fedavg", label="FedAvg over SecAg", config=_fedavg(config), panel=panel)
         )
     return found
+
+
+# --- BREA ---------------------------------------------------------------------------------------------------------
+
+
+def beside_brea(scale: Scale, seed: int, data_dir: str) -> list[Setting]:
+    """Experiment 2 with as many users as BREA can have: HeteroSAg and BREA on the same data under the same attacks.
+
+    As many users attack as HeteroSAg tolerates, and under label-flip also as many as BREA does. BREA's runs come first.
+    """
+    data = data_for(scale, "mnist", data_dir)
+    users = 40 if scale is Scale.FULL else 20
+    base = TrainConfig(
+        data=data,
+        data_dir=data_dir,
+        classes=(users,),
+        levels=(12,),
+        design="paper-composite",
+        subgroup_size=4,
+        rule="median",
+        rounds={Scale.TINY: 4, Scale.QUICK: 10, Scale.FULL: 60}[scale],
+        batch_size=40,
+        learning_rate=0.06,
+        value_range=0.05,
+        secure=False,
+        seed=seed,
+        checkpoint_every=10,
+    )
+    if scale is Scale.QUICK and data == "mnist":
+        base = replace(base, train_samples=12_000, batch_size=16)
+    if data == "digits":
+        base = replace(base, batch_size=8, learning_rate=0.3, local_epochs=3)
+    few = -(-users // 16) - 1  # the paper's bound: a quarter of the subgroups, of four users each, less one
+    many = brea_for(users).adversaries
+    cases: list[tuple[str, Attack, int, str]] = [("none", "none", few, "no attack")]
+    cases += [(attack, attack, few, f"{attack}, {few} of {users}") for attack in ATTACKS]
+    cases.append(("many", "label-flip", many, f"label-flip, {many} of {users}"))
+    schemes: list[tuple[str, Scheme, str]] = [
+        ("brea", "brea", "BREA, multi-Krum"),
+        ("median", "ring", "HeteroSAg, median"),
+    ]
+    return [
+        Setting(
+            name=f"{name}-{kind}",
+            label=label,
+            config=_byzantine(base, attack, count),
+            panel=panel,
+            scheme=scheme,
+        )
+        for kind, scheme, label in schemes
+        for name, attack, count, panel in cases
+    ]

@@ -22,7 +22,8 @@ from safetensors.numpy import load_file, save_file
 
 from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm
 from heterosag.aggregation.cohorts import users_at_fault
-from heterosag.choices import PhaseName
+from heterosag.aggregation.rules import Rule
+from heterosag.choices import PhaseName, RuleName
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
 from heterosag.errors import (
@@ -42,6 +43,7 @@ from heterosag.simulation.engine import Result, Simulation, aggregate
 from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_error, describe_round, read_run
 from heterosag.training import attacks, data, models
 from heterosag.training import local as users
+from heterosag.training.combining import Gathered, Summed
 from heterosag.training.config import TrainConfig
 from heterosag.training.epochs import Epoch, build_plan, draw_members, generator
 from heterosag.training.local import LocalTraining
@@ -99,6 +101,8 @@ class Run:
         folder: Where its record and checkpoints go.
         resume: Go on from the folder's last checkpoint.
         data_set: Saves reading it again.
+
+    A subclass may combine a round's updates in another way (`combine`), as baselines do.
     """
 
     def __init__(
@@ -168,6 +172,11 @@ class Run:
         return self._state.round
 
     @property
+    def rule(self) -> RuleName | Rule:
+        """How block means are combined."""
+        return self.config.rule
+
+    @property
     def vector(self) -> npt.NDArray[np.float32]:
         """The model's parameters as one vector."""
         return self._state.vector
@@ -201,6 +210,39 @@ class Run:
     def close(self) -> None:
         """Close the record; `train` does it by itself."""
         self._writer.close()
+
+    def combine(self, gathered: Gathered) -> Summed:
+        """A round's updates to one step of the model, by secure aggregation.
+
+        Args:
+            gathered: The plan of the round, the updates, and who drops out or is malicious.
+
+        Returns:
+            The step, the users in it, and what the record says of the round beyond what every round says.
+
+        Raises:
+            TooFewSurvivorsError: Too many users dropped out; like the next three it ends the round, not the run.
+            FaultyBlockError: The rule cannot leave out a sum that honest users cannot have made.
+            ExposedUsersError: The ledger refuses to reveal the sum of so few users.
+            FailedCohortsError: No cohort came to a result.
+        """
+        result = aggregate(
+            gathered.plan,
+            gathered.updates,
+            rule=self.rule,
+            simulate=Simulation(
+                dropped=gathered.dropped,
+                secure=self.config.secure,
+                rounding_seed=self._rounding_seed,
+                malicious=gathered.malicious,
+            ),
+            identities=self._identities,
+            workers=self.config.workers,
+            guard=gathered.epoch.guard,
+            round_id=RoundId(session=self._session, number=gathered.number, model=_fingerprint(self._state)),
+        )
+        line = self._describe(gathered.epoch, result)
+        return Summed(vector=result.vector, survivors=result.survivors, line=line, result=result)
 
     def _go_on(self, after: _State) -> None:
         """Take over a round's state; if it proved users faulty, the next rounds are an epoch without them."""
@@ -246,17 +288,9 @@ class Run:
         try:
             if not whole:
                 raise TooFewSurvivorsError("min_survivors", "nobody has an update to send")
-            result = aggregate(
-                plan,
-                {members[place]: updates[place] for place in whole},
-                rule=self.config.rule,
-                simulate=Simulation(
-                    dropped=dropped, secure=self.config.secure, rounding_seed=self._rounding_seed, malicious=malicious
-                ),
-                identities=self._identities,
-                workers=self.config.workers,
-                guard=epoch.guard,
-                round_id=RoundId(session=self._session, number=number, model=_fingerprint(self._state)),
+            sent: dict[User, npt.NDArray[np.float32]] = {members[place]: updates[place] for place in whole}
+            summed = self.combine(
+                Gathered(number=number, epoch=epoch, plan=plan, updates=sent, dropped=dropped, malicious=malicious)
             )
         except (TooFewSurvivorsError, FaultyBlockError, ExposedUsersError, FailedCohortsError) as error:
             why = f"; training of {len(diverged)} users diverged: lower learning_rate" if diverged else ""
@@ -265,11 +299,11 @@ class Run:
             line["faulty_users"] = users_at_fault(error.errors if isinstance(error, FailedCohortsError) else {0: error})
             after = replace(self._state, round=number)
         else:
-            line |= self._describe(epoch, result)
-            kept = set(result.survivors) - set(malicious)
+            line |= summed.line
+            kept = set(summed.survivors) - set(malicious)
             honest = [place for place in finite if members[place] in kept]
-            line["aggregate_error"] = float(np.sqrt(np.mean((result.vector - updates[honest].mean(axis=0)) ** 2)))
-            after = self._learn(number, plan, result, line)
+            line["aggregate_error"] = float(np.sqrt(np.mean((summed.vector - updates[honest].mean(axis=0)) ** 2)))
+            after = self._learn(number, plan, summed, line)
             users.load_vector(self.model, after.vector)
         after = replace(after, faulty=(*self._state.faulty, *line["faulty_users"]))
         line["ledger"] = epoch.summary()
@@ -333,13 +367,13 @@ class Run:
             return plan.with_value_range(self.config.first_range)
         return plan.with_value_range(self._state.half_width)
 
-    def _learn(
-        self, number: int, plan: Plan | CohortPlan, result: Result | CohortResult, line: dict[str, Any]
-    ) -> _State:
-        """The state after a round that ended well: the model moves, and the range follows."""
-        vector = (self._state.vector + result.vector).astype(np.float32)
-        half_width, follows = self._state.half_width, self._state.range
+    def _learn(self, number: int, plan: Plan | CohortPlan, summed: Summed, line: dict[str, Any]) -> _State:
+        """The state after a round that ended well: the model moves, and the range follows what was aggregated."""
+        vector = (self._state.vector + summed.vector).astype(np.float32)
+        half_width, follows, result = self._state.half_width, self._state.range, summed.result
         line["held_positive"] = 0
+        if result is None:
+            return _State(round=number, vector=vector, half_width=half_width, range=follows)
         if result.within_norm is not None:
             half_width = follow_norm(half_width, result.within_norm)
             line["privacy"]["within_norm"] = result.within_norm
