@@ -1,7 +1,7 @@
 """Stands in for `flwr run` where code blocks are tested: the same app, its nodes in this process instead of under Ray.
 
 `python flower_run.py run FOLDER [local] [--stream] [--run-config "a=1 b='x'"]`. The number of nodes is that of
-`--federation-config "num-supernodes=N"`, 10 unless given.
+`--federation-config "num-supernodes=N"`, 2 unless given, as Flower has it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("federation", nargs="?", choices=["local"])
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--run-config", default="")
-    parser.add_argument("--federation-config", default="num-supernodes=10")
+    parser.add_argument("--federation-config", default="num-supernodes=2")
     given = parser.parse_args()
     for name in ("_run_id", "_task_id", "_node_id"):  # as Flower's runtime does before an app may make messages
         setattr(TaskIdentity, name, 1)

@@ -117,7 +117,19 @@ __all__ = [
 ]
 
 
+def load_packages() -> None:
+    """Load the packages whose modules are imported by others, each before any of its modules.
+
+    Two threads of which one loads a package and the other a module of it would wait for each other, and one of them
+    would find the module half loaded. Flower's simulation loads ServerApp and ClientApp in two threads at once.
+    """
+    for package in ("plan", "privacy", "protocol"):
+        import_module(f"{__name__}.{package}")
+
+
 def __getattr__(name: str) -> Any:
+    if _HOMES.get(name, "errors") != "errors":
+        load_packages()
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     if name in _PACKAGES:

@@ -239,6 +239,46 @@ def test_a_plan_of_the_first_version_is_refused_with_what_to_do() -> None:
         Plan.from_toml(text)
 
 
+_TWO_THREADS = """
+import sys, threading
+import {loaded}
+sys.setswitchinterval(1e-5)
+barrier, failed = threading.Barrier(2), []
+
+def load(statement):
+    barrier.wait()
+    try:
+        exec(statement)
+    except BaseException as error:
+        failed.append(repr(error))
+
+threads = [threading.Thread(target=load, args=(one,)) for one in {statements!r}]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+print(failed)
+"""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("from heterosag.flower import mod", "from heterosag.flower import SecureGrid"),
+        ("from heterosag import Policy", "from heterosag.flower import SecureGrid"),
+    ],
+)
+def test_two_threads_may_load_the_package_at_once(names: tuple[str, str]) -> None:
+    """As Flower's simulation does with ClientApp and ServerApp; without care one finds a module half loaded."""
+    pytest.importorskip("flwr")
+    code = _TWO_THREADS.format(
+        loaded="flwr.app, flwr.clientapp, flwr.serverapp.strategy, cryptography", statements=names
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]"
+
+
 def test_importing_loads_nothing_heavy() -> None:
     """The package is lazy, and the core never touches an extra."""
     code = "import sys, heterosag; print([m for m in ('numpy', 'cryptography', 'torch', 'flwr') if m in sys.modules])"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from heterosag import load_packages
 from heterosag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,4 +38,5 @@ def __getattr__(name: str) -> Any:
         import flwr.app  # noqa: F401
     except ImportError:
         raise UsageError("Flower is not installed: pip install 'heterosag[flower]'") from None
+    load_packages()
     return getattr(import_module(_HOME[name]), name)
