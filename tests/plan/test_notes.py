@@ -16,6 +16,13 @@ def test_notes_name_what_the_paper_got_wrong() -> None:
     assert any("claims a robustness of 0 here; it is 0.5" in note for note in two.notes)
 
 
+def test_listed_order_is_noted_where_anything_depends_on_it() -> None:
+    options: dict[str, Any] = {"value_range": 1.0, "subgroup_size": 4}
+    for design, said in (("perfect", True), ("secagg", False)):
+        plan = Plan.build([12], [4], 90, design=design, **options)
+        assert any("listed order" in note for note in plan.notes) == said
+
+
 def test_notes_say_where_least_survivors_and_quorum_disagree() -> None:
     base: dict[str, Any] = {"classes": [24], "levels": [4], "dimension": 100, "value_range": 1.0, "subgroup_size": 6}
     assert not any("colluders" in note for note in Plan.build(**base).notes)
