@@ -317,7 +317,8 @@ def _explain_few(count: int, error: PlanError) -> PlanError:
     lost = "no node may be lost" if count == 2 else "one node may be lost"
     return PlanError(
         "users",
-        f"{count} nodes are too few for what is asked ({error}). Add nodes, or change all of this: "
+        f"{count} nodes are too few for what is asked ({error}). Add nodes (in simulation flwr run takes "
+        f'--federation-config "num-supernodes=10"), or change all of this: '
         f"SecureGrid(options={options!r}) on the server, and on every node mod(policy=Policy(min_survivors=2, "
         f"min_colluders=0)). Then {lost}, and whoever knows one update of a sum over two knows the other",
     )
