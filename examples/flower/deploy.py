@@ -180,12 +180,14 @@ def start(deployment: Deployment) -> None:
         deployment.start_node(place, config + " malicious=true" * (place == nodes - 1), trusted)
 
 
-def run_app(deployment: Deployment, rounds: int, name: str, timeout: float, *, prepare: bool) -> dict[str, object]:
-    """Run the app once, and print what it logs."""
+def run_app(
+    deployment: Deployment, rounds: int, name: str, timeout: float, *, prepare: bool, more: str = ""
+) -> dict[str, object]:
+    """Run the app once, and print what it logs. `more` is added to its run configuration."""
     result = deployment.home / f"{name}.json"
     settings = (
         f'nodes={deployment.nodes} rounds={rounds} stage-timeout={timeout} result="{result}" '
-        f'record="{deployment.home / name}" prepare={str(prepare).lower()}'
+        f'record="{deployment.home / name}" prepare={str(prepare).lower()} {more}'
     )
     words = [str(BIN / "flwr"), "run", APP, "loopback", "--run-config", settings, "--stream"]
     before = loopback_bytes()

@@ -61,3 +61,22 @@ def test_a_suite_measured_again_replaces_its_rows_and_says_so() -> None:
     assert merged["rows"] == {"a": [1], "b": [3]}
     assert (merged["command"], merged["peer"], merged["profile"]) == ("all", [1], [2])
     assert [again["command"] for again in merged["again"]] == ["b"]
+
+
+def test_a_deployed_round_is_summarised_by_its_steady_rounds() -> None:
+    from bench.deployed import _summarise
+
+    def one(trips: int, seconds: float, **stages: float) -> dict[str, object]:
+        own = dict.fromkeys(stages, 0.25)
+        return {"trips": trips, "seconds": seconds, "error": "", "trip_seconds": stages, "node_seconds": own}
+
+    rounds = [
+        one(4, 60.0, advertise=20.0, mask=40.0),
+        *(one(2, 30.0 + each, mask=20.0, unmask=10.0) for each in (0, 2)),
+    ]
+    found = _summarise({"rounds": rounds}, 112.0, 7)
+    assert (found["trips"], found["steady_seconds"]) == ([4, 2, 2], 31.0)
+    assert found["stage_seconds"] == {"mask": 20.0, "unmask": 10.0}
+    assert found["client_cpu_seconds_a_message"] == 2.0
+    with pytest.raises(RuntimeError, match="all nodes were lost"):
+        _summarise({"rounds": [{"error": "all nodes were lost"}]}, 0.0, 7)

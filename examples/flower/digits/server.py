@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from digits.task import accuracy, load_part, make_model
 from heterosag.flower import SecureGrid
+from heterosag.storage.identities import load_directory
 
 app = ServerApp()
 
@@ -21,14 +22,15 @@ def total(sizes: dict[str, dict[int, int]]) -> int:
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    nodes = int(config["nodes"])
+    nodes, size, directory = int(config["nodes"]), int(config["subgroup-size"]), str(config["directory"])
     secure = SecureGrid(  # the other line
         grid,
         levels=[int(level) for level in str(config["levels"]).split(",")],  # one for each class of links
         rule=str(config["rule"]),
         value_range=0.5,
         timeouts=float(config["stage-timeout"]),
-        options={"subgroup_size": 2, "min_survivors": 2, "min_robustness": 0.0},
+        options={"subgroup_size": size, "min_survivors": 2, "min_robustness": 0.0} if size else None,
+        directory=load_directory(Path(directory)) if directory else None,  # turns identities on
         record=str(config["record"]) or None,
         prepare=bool(config["prepare"]),  # whether the next round is set up on this round's trips
     )
@@ -62,6 +64,8 @@ def main(grid: Grid, context: Context) -> None:
                 "wire_bytes_up": total(done.wire_received),
                 "wire_bytes_down": total(done.wire_sent),
                 "seconds": done.seconds,
+                "trip_seconds": done.trip_seconds,
+                "node_seconds": {stage: max(by.values()) for stage, by in done.node_seconds.items()},
             }
             for done in secure.rounds
         ],
