@@ -56,6 +56,8 @@ SHAPES: dict[str, tuple[Any, ...]] = {
     "NonceCommitments": ([(32, 64)],),
     "NonceReveal": ("index", 32),
     "NonceReveals": ([32],),
+    "CohortCommitments": ([32],),
+    "CohortReveals": ([32], [64]),
 }
 
 
@@ -789,8 +791,8 @@ def load(value: Any, key: str = "") -> Any:
 
 def in_order(value: Any) -> Any:
     """Put the named fields of a message in the order of the wire."""
-    order = """user seal_key mask_key commitment signature secret_commitment sharers survivors signatures complaints
-        vector commitments sealed shares nonce nonces advertised"""
+    order = """user seal_key mask_key commitment signature secret_commitment sharers survivors nonces signatures
+        complaints vector commitments sealed shares nonce advertised"""
     if isinstance(value, dict):
         return [in_order(value[name]) for name in order.split() if name in value]
     return [in_order(one) for one in value] if isinstance(value, list) else value

@@ -3,12 +3,13 @@
 from secrets import token_bytes
 from typing import Any
 
+import msgspec
 import pytest
 from rounds import small_plan
 
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol import MemoryReleaseLog
 from heterosag.protocol import messages as wire
 from heterosag.protocol.enrolment import NONCE_SIZE, Charter, Enrolling, Enrolment
@@ -460,3 +461,121 @@ def test_a_rolled_back_enrolment_does_not_reveal_to_other_commitments() -> None:
     shown = wire.encode(wire.NonceCommitments(listed.version, listed.context, pairs))
     with pytest.raises(FaultyServerError, match="a second time"):
         Enrolling.restore(saved, CHARTER, 0, **options).reveal(shown)
+
+
+# --- cohorts --------------------------------------------------------------------------------------------------------
+
+COHORTS = Charter(
+    epoch=b"cohorts",
+    plan=CohortPlan.build([6, 6], [4, 8], 20, cohort_size=4, value_range=1.0, subgroup_size=2, min_survivors=2),
+)
+
+
+def whole_of(party: Party) -> CohortPlan:
+    assert isinstance(party.server.plan, CohortPlan)
+    return party.server.plan
+
+
+def revealed() -> Party:
+    party = Party(COHORTS)
+    party.commit()
+    party.reveal()
+    return party
+
+
+def test_users_of_cohorts_draw_the_split_and_end_with_the_plan_of_their_own() -> None:
+    party = revealed()
+    plan = whole_of(party)
+    assert [len(one.users) for one in plan.plans] == [4, 4, 4]
+    assert plan.assignment_seed is not None
+    for user, one in party.users.items():
+        assert one.finish(party.waiting[user]) == plan.plan_of(user)
+    assert len(set(party.waiting.values())) == 3, "each cohort gets the signatures of its own users"
+    again = whole_of(revealed())
+    assert again.assignment_seed != plan.assignment_seed
+    assert plan.classes == again.classes == (6, 6)
+
+
+def test_a_user_of_a_cohort_checks_the_signatures_of_its_own_cohort_only() -> None:
+    party = revealed()
+    plan = whole_of(party)
+    own, other = plan.plans[0].users, plan.plans[1].users
+    found = wire.decode(wire.CohortReveals, party.waiting[own[0]], plan=COHORTS.plan)
+
+    def signed_by(users: Any, **changes: Any) -> bytes:
+        signatures = [party.server._commitments[plan.index(user)][1] for user in users]
+        return wire.encode(msgspec.structs.replace(found, **{"signatures": signatures, **changes}))
+
+    assert signed_by(own) == party.waiting[own[0]]
+    for wrong, words in (
+        (signed_by([*own[:3], other[0]]), f"shown for user {own[3]} is not signed by it"),
+        (signed_by(own[:3]), "3 signatures are shown, this user's cohort has 4"),
+        (signed_by(own, nonces=found.nonces[:-1]), "11 users are shown"),
+        (signed_by(own, nonces=[*found.nonces[:-1], bytes(32)]), "shown for user 11 is not the one it committed to"),
+        (signed_by(own, context=bytes(32)), "another enrolment"),
+    ):
+        with pytest.raises(FaultyServerError, match=words):
+            restored(party, own[0]).finish(wrong)
+    with pytest.raises(WireError):
+        restored(party, own[0]).finish(b"")
+
+
+def restored(party: Party, user: Any) -> Enrolling:
+    """The user before it finishes, again and again: a server that is caught ends an enrolment."""
+    options = {"identity": IDENTITIES[user], "directory": DIRECTORY, "policy": Policy.any_plan()}
+    return Enrolling.restore(party.users[user].save(), COHORTS, user, **options)
+
+
+def test_nobody_reveals_to_commitments_of_cohorts_without_its_own() -> None:
+    party = Party(COHORTS)
+    party.commit()
+    shown = wire.decode(wire.CohortCommitments, party.waiting[0], plan=COHORTS.plan)
+    for wrong, words in (
+        ([*shown.commitments[:5], bytes(32), *shown.commitments[6:]], "another one for this user"),
+        (shown.commitments[:-1], "11 users are shown"),
+    ):
+        message = wire.encode(msgspec.structs.replace(shown, commitments=wrong))
+        with pytest.raises(FaultyServerError, match=words):
+            restored(party, 5).reveal(message)
+    listed = [(commitment, bytes(64)) for commitment in shown.commitments]
+    with pytest.raises(WireError):
+        restored(party, 5).reveal(wire.encode(wire.NonceCommitments(wire.WIRE_VERSION, COHORTS.context, listed)))
+
+
+def test_whoever_withholds_is_left_out_of_the_next_charter_of_cohorts() -> None:
+    party = Party(COHORTS)
+    party.commit()
+    for user in range(11):
+        party.server.receive(user, party.users[user].reveal(party.waiting[user]))
+    with pytest.raises(WithheldError) as caught:
+        party.server.close()
+    charter = COHORTS.without(caught.value.users, b"second")
+    assert isinstance(charter.plan, CohortPlan)
+    assert [len(one.users) for one in charter.plan.plans] == [4, 4, 3]
+    make_user(3, charter, after=COHORTS)
+    few = COHORTS.without([0, 1, 2, 6, 7, 8, 9, 10], b"third")
+    assert isinstance(few.plan, Plan), "one cohort is a plan"
+    assert few.plan.users == (3, 4, 5, 11)
+
+
+def test_a_charter_of_cohorts_is_checked_like_a_plan() -> None:
+    level = COHORTS.plan.levels[0]
+    make_user(2, COHORTS, level=level)
+    with pytest.raises(FaultyServerError, match="another level"):
+        make_user(9, COHORTS, level=level)
+    with pytest.raises(PlanError, match="this client's policy"):
+        make_user(2, COHORTS, policy=Policy(min_survivors=5))
+    alone = CohortPlan.build([8], [4], 20, cohort_size=8, value_range=1.0, subgroup_size=4)
+    with pytest.raises(PlanError, match="one cohort is a plan"):
+        Charter(epoch=b"x", plan=alone)
+
+
+def test_messages_of_cohorts_have_limits() -> None:
+    party = revealed()
+    for kind, size in ((wire.CohortCommitments, 12 * 34), (wire.CohortReveals, 12 * 34 + 4 * 66)):
+        assert size < wire.size_limit(COHORTS.plan, kind) < size + 100
+        with pytest.raises(WireError, match="bytes, at most"):
+            wire.decode(kind, bytes(wire.size_limit(COHORTS.plan, kind) + 1), plan=COHORTS.plan)
+    assert len(party.waiting[0]) <= wire.size_limit(COHORTS.plan, wire.CohortReveals)
+    one = COHORTS.plan.plans[0] if isinstance(COHORTS.plan, CohortPlan) else COHORTS.plan
+    assert wire.size_limit(COHORTS.plan, wire.NonceReveal) == wire.size_limit(one, wire.NonceReveal)

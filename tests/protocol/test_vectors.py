@@ -40,7 +40,7 @@ from heterosag.crypto.keys import (
 )
 from heterosag.crypto.keystream import keystream
 from heterosag.crypto.seal import Seal
-from heterosag.plan import Cell, Plan, PlannedBlock
+from heterosag.plan import Cell, CohortPlan, Plan, PlannedBlock
 from heterosag.plan.assignment import assign
 from heterosag.plan.build import seed_bytes
 from heterosag.plan.noise import noise_range
@@ -51,7 +51,8 @@ from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import CellLanes, check_packed_cells, empty_cells, pack_cells, unpack_cells
 from heterosag.protocol.context import roster_context, sharers_context
 from heterosag.protocol.encoding import decode, fill_cells
-from heterosag.protocol.enrolment import Enrolment
+from heterosag.protocol.enrolment import Charter, Enrolling, Enrolment
+from heterosag.protocol.policy import Policy
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.survivors import check_admissible, make_admissible
 from heterosag.protocol.transitions import Phase
@@ -410,6 +411,25 @@ def test_plans(case: Case) -> None:
         assert [list(masks.shared_cells(plan, mine, theirs)) for theirs in range(len(row))] == row
 
 
+@pytest.mark.parametrize("case", cases("cohorts"), ids=lambda case: case["name"])
+def test_cohorts(case: Case) -> None:
+    recipe = case["recipe"]
+    seed = recipe.get("assignment_seed")
+    whole = CohortPlan.build(**recipe | {"assignment_seed": unhex(seed) if isinstance(seed, str) else seed})
+    assert whole.encode().hex() == case["encoding"]
+    assert CohortPlan.decode(unhex(case["encoding"])).digest.hex() == whole.digest.hex() == case["digest"]
+    for plan, expected in zip(whole.plans, case["cohorts"], strict=True):
+        assert (list(plan.users), list(plan.classes)) == (expected["users"], expected["classes"])
+        own = plan.assignment_seed
+        assert (own.hex() if isinstance(own, bytes) else own) == expected["assignment_seed"]
+        assert plan.digest.hex() == expected["digest"]
+
+
+@must_fail("cohorts")
+def test_cohorts_that_must_be_refused(bad: Case) -> None:
+    raises(bad, lambda: CohortPlan.decode(unhex(bad["bytes"])))
+
+
 @must_fail("plan")
 def test_plans_that_must_be_refused(bad: Case) -> None:
     raises(bad, lambda: Plan.decode(unhex(bad["bytes"])))
@@ -667,3 +687,50 @@ def test_what_an_enrolment_must_refuse(bad: Case) -> None:
         server.close()
     data = bad["bytes"]
     raises(bad, server.close if data is None else lambda: server.receive(enrolled.names[bad["user"]], unhex(data)))
+
+
+def chartered_cohorts(case: Case) -> tuple[Charter, dict[Any, bytes]]:
+    charter = Charter(epoch=unhex(case["epoch"]), plan=CohortPlan.build(**case["recipe"]))
+    return charter, {charter.plan.users[one["index"]]: unhex(one["identity_public"]) for one in case["users"]}
+
+
+def user_of_cohorts(case: Case, index: int, step: str) -> Enrolling:
+    """A user before the step named."""
+    charter, directory = chartered_cohorts(case)
+    entry = case["users"][index]
+    identity = Identity.from_private_bytes(unhex(entry["identity_private"]))
+    options: dict[str, Any] = {"identity": identity, "directory": directory, "policy": Policy.any_plan()}
+    person = Enrolling(charter, charter.plan.users[index], **options)
+    assert person.commit(nonce=unhex(entry["nonce"])).hex() == entry["commitment_message"]
+    if step == "finish":
+        assert person.reveal(unhex(case["commitments_message"])).hex() == entry["reveal_message"]
+    return person
+
+
+def test_enrolment_of_cohorts() -> None:
+    case = cases("enrolment_cohorts")[0]
+    charter, directory = chartered_cohorts(case)
+    assert charter.plan.encode().hex() == case["charter_cohorts"]
+    assert charter.context.hex() == case["charter_context"]
+    server = Enrolment(charter, directory=directory)
+    for kind, told in (
+        ("commitment_message", [case["commitments_message"]]),
+        ("reveal_message", case["reveals_messages"]),
+    ):
+        for user in case["users"]:
+            server.receive(charter.plan.users[user["index"]], unhex(user[kind]))
+        assert {data.hex() for data in server.close().values()} == set(told)
+    assert server.plan.encode().hex() == case["cohorts"]
+    whole = CohortPlan.decode(unhex(case["cohorts"]))
+    for index, user in enumerate(whole.users):
+        cohort = whole.cohort_of(user)
+        plan = user_of_cohorts(case, index, "finish").finish(unhex(case["reveals_messages"][cohort]))
+        assert plan.digest.hex() == case["plan_digests"][cohort]
+    nonces = [unhex(user["nonce"]) for user in case["users"]]
+    assert hashing.digest("enrol/seed", unhex(case["commitments_context"]), *nonces).hex() == case["seed"]
+
+
+@must_fail("enrolment_cohorts")
+def test_what_an_enrolment_of_cohorts_must_refuse(bad: Case) -> None:
+    person = user_of_cohorts(cases("enrolment_cohorts")[0], bad["user"], bad["step"])
+    raises(bad, lambda: getattr(person, bad["step"])(unhex(bad["bytes"])))

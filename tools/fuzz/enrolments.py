@@ -37,6 +37,18 @@ class Tape:
             wire.NonceCommitments: self.commitments,
             wire.NonceReveal: self.revealed[0],
             wire.NonceReveals: self.reveals,
+            **self._of_cohorts(),
+        }
+
+    def _of_cohorts(self) -> dict[type[wire.Message], bytes]:
+        """What an enrolment of cohorts would show of the same commitments and nonces."""
+        shown = wire.decode(wire.NonceCommitments, self.commitments, plan=CHARTER.plan)
+        nonces = wire.decode(wire.NonceReveals, self.reveals, plan=CHARTER.plan)
+        commitments, signatures = ([pair[at] for pair in shown.commitments] for at in (0, 1))
+        head, later = (wire.WIRE_VERSION, shown.context), (wire.WIRE_VERSION, nonces.context)
+        return {
+            wire.CohortCommitments: wire.encode(wire.CohortCommitments(*head, commitments)),
+            wire.CohortReveals: wire.encode(wire.CohortReveals(*later, nonces.nonces, signatures)),
         }
 
 

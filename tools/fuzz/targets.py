@@ -65,6 +65,8 @@ KINDS: dict[str, type[wire.Message]] = {
     "nonce_commitments": wire.NonceCommitments,
     "nonce_reveal": wire.NonceReveal,
     "nonce_reveals": wire.NonceReveals,
+    "cohort_commitments": wire.CohortCommitments,
+    "cohort_reveals": wire.CohortReveals,
 }
 SENT = dict(
     zip(PHASES, (wire.Advertisement, wire.Shares, wire.MaskedVector, wire.Agreement, wire.Released), strict=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import client_refusals
+import cohorts
 import enrolments
 import lanes
 import messages
@@ -32,9 +33,11 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "assignment": plans.assignment,
     "sharing": plans.sharing,
     "plan": plans.encoded,
+    "cohorts": cohorts.encoded,
     "admissibility": plans.admissibility,
     "contexts": plans.contexts,
     "enrolment": enrolments.enrolled,
+    "enrolment_cohorts": cohorts.enrolled,
     "keystream": lanes.keystreams,
     "masks": lanes.masked,
     "quantize": lanes.quantized,

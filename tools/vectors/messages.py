@@ -74,6 +74,8 @@ def _messages() -> dict[str, wire.Message]:
         "nonce commitments": wire.NonceCommitments(*head, [(digests[0], signature), (digests[1], signature)]),
         "nonce reveal": wire.NonceReveal(*head, 1, digests[2]),
         "nonce reveals": wire.NonceReveals(*head, digests),
+        "commitments of cohorts": wire.CohortCommitments(*head, digests),
+        "reveals of cohorts": wire.CohortReveals(*head, digests, [signature, stream(64, "another signature")]),
     }
 
 

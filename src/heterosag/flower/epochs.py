@@ -7,7 +7,7 @@ begins, and none where nothing is drawn, in one block of everybody with everybod
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from secrets import token_bytes
 from typing import Any
@@ -16,16 +16,18 @@ from flwr.app import Message
 from flwr.common.logger import log
 
 from heterosag.choices import AssignmentName
-from heterosag.errors import FaultyUserError, PlanError, WireError, WithheldError
+from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, WireError, WithheldError
 from heterosag.flower.messages import COMMIT, HELLO, REVEAL, fields_of, parts_to_fields, value
-from heterosag.flower.plans import choose
+from heterosag.flower.plans import choose, choose_cohorts
 from heterosag.flower.privacy import Privacy
 from heterosag.flower.reports import SLOTS
 from heterosag.flower.resuming import KeptPlan
 from heterosag.flower.rounds import Work, commonest
-from heterosag.plan import Plan, User
+from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.build import MOST_USERS_WITH_METRICS
+from heterosag.plan.cohorts import COHORT_SIZE, plans_of
 from heterosag.plan.notes import WITHOUT_IDENTITIES
+from heterosag.planner.cohorts import fit_cohorts
 from heterosag.planner.private import fit_plan
 from heterosag.protocol import Decoded
 from heterosag.protocol.enrolment import Charter, Enrolment
@@ -55,6 +57,7 @@ class Epochs:
         weighted_by: The metric that counts examples.
         directory: Every node's public key.
         assignment: Who assigns nodes to subgroups.
+        cohort_size: Nodes that a cohort has at most.
         privacy: The target that plans have the noise of.
 
     `classes` has what nodes have named, `faulty` whom no plan has any more, `withheld` whom none has because an
@@ -64,7 +67,7 @@ class Epochs:
     def __init__(
         self,
         *,
-        given: Plan | None,
+        given: Plan | CohortPlan | None,
         levels: Sequence[int],
         rate_limits: Sequence[float],
         options: Mapping[str, Any],
@@ -74,6 +77,7 @@ class Epochs:
         directory: Mapping[User, bytes] | None,
         assignment: AssignmentName,
         scaled: bool,
+        cohort_size: int = COHORT_SIZE,
         privacy: Privacy | None = None,
     ) -> None:
         if not isinstance(levels, Sequence):
@@ -99,7 +103,8 @@ class Epochs:
         self._privacy = privacy
         self._enrols = directory is not None and assignment == "enrolled"
         self._scaled = scaled
-        self._plans: dict[tuple[tuple[str, ...], tuple[int, ...]], Plan] = {}
+        self._cohort_size = cohort_size
+        self._plans: dict[tuple[tuple[str, ...], tuple[int, ...]], Plan | CohortPlan] = {}
         self._reveals: dict[bytes, bytes] = {}
         self.classes: dict[int, int] = {}
         self.faulty: set[int] = set()
@@ -127,10 +132,10 @@ class Epochs:
             except WireError as error:
                 work.lose(node, HELLO, str(error))
 
-    def plan_for(self, work: Work, arrays: tuple[int, ...], carry: Carry) -> Plan:
+    def plan_for(self, work: Work, arrays: tuple[int, ...], carry: Carry) -> Plan | CohortPlan:
         """The plan given, or one for these nodes: kept while nodes and model stay the same, made anew otherwise.
 
-        The model is told by the elements of its arrays.
+        The model is told by the elements of its arrays. More nodes than a cohort has are split into cohorts.
         """
         if self._given is not None:
             return self._check_given(self._given, work, sum(arrays))
@@ -154,21 +159,20 @@ class Epochs:
                 plan = self._build(members, users, arrays)
             except PlanError as error:
                 raise _explain_few(len(users), error) from None
-            if self._enrols and (plan.has_several_blocks or not plan.sharing.complete):
+            if self._enrols and _is_drawn(plan):
                 plan = self._enrol(work, plan, carry)
-            for note in plan.notes:
-                if self._directory is None or note != WITHOUT_IDENTITIES:
-                    log(INFO, "\tplan: %s", note)
+            _log_notes(note for note in plan.notes if self._directory is None or note != WITHOUT_IDENTITIES)
             self._plans[users, arrays] = plan
             if len(self._plans) > _MOST_PLANS:
                 oldest = self._plans.pop(next(iter(self._plans)))
-                self._reveals.pop(oldest.frame, None)
+                for own in plans_of(oldest):
+                    self._reveals.pop(own.frame, None)
         return self._plans[users, arrays]
 
     def keeps(self, frame: bytes) -> bool:
         """Whether a plan of this frame is in use; one that is not will not come again."""
         plans = self._plans.values() if self._given is None else (self._given,)
-        return any(plan.frame == frame for plan in plans)
+        return any(own.frame == frame for plan in plans for own in plans_of(plan))
 
     @property
     def kept_plans(self) -> list[KeptPlan]:
@@ -176,67 +180,84 @@ class Epochs:
         if self._enrols:
             return []
         return [
-            KeptPlan(users=list(users), arrays=list(arrays), plan=plan.encode())
+            KeptPlan(users=list(users), arrays=list(arrays), plan=plan.encode(), cohorts=isinstance(plan, CohortPlan))
             for (users, arrays), plan in self._plans.items()
         ]
 
     @kept_plans.setter
     def kept_plans(self, kept: Sequence[KeptPlan]) -> None:
-        self._plans = {(tuple(one.users), tuple(one.arrays)): Plan.decode(one.plan) for one in kept if not self._enrols}
+        self._plans = {
+            (tuple(one.users), tuple(one.arrays)): (CohortPlan if one.cohorts else Plan).decode(one.plan)
+            for one in kept
+            if not self._enrols
+        }
 
-    def named_classes(self, plan: Plan) -> list[int]:
+    def named_classes(self, plan: Plan | CohortPlan) -> list[int]:
         """The classes in a plan, as nodes name them, the slowest of those merged; none where nobody was asked."""
         if not self.asks_classes:
             return []
         named: dict[int, int] = {}
-        for user in plan.users:
-            mine, said = plan.subgroups[plan.subgroup_of(user)].user_class, self.classes[int(user)]
-            named[mine] = min(said, named.get(mine, said))
+        for own in plans_of(plan):
+            for user in own.users:
+                mine, said = own.subgroups[own.subgroup_of(user)].user_class, self.classes[int(user)]
+                named[mine] = min(said, named.get(mine, said))
         return [named[mine] for mine in sorted(named)]
 
     def reveals_of(self, plan: Plan) -> bytes | None:
-        """What everybody revealed in the enrolment that this plan comes from."""
+        """What everybody revealed in the enrolment that this plan, of a cohort or of all nodes, comes from."""
         return self._reveals.get(plan.frame)
 
-    def leave_out(self, work: Work, decoded: Decoded) -> None:
-        """No plan after this one has who dealt false shares."""
-        work.faulty = tuple(int(user) for user in decoded.faulty)
+    def leave_out(self, work: Work, found: Iterable[Decoded | HeteroSagError]) -> None:
+        """No plan after this one has who dealt false shares, in whichever cohort."""
+        work.faulty = tuple(int(user) for one in found if isinstance(one, Decoded) for user in one.faulty)
         self.faulty |= set(work.faulty)
         for node in work.faulty:
             log(WARNING, "\t> node %d dealt false shares: it is left out of the rounds after this one", node)
 
-    def _check_given(self, given: Plan, work: Work, dimension: int) -> Plan:
+    def _check_given(self, given: Plan | CohortPlan, work: Work, dimension: int) -> Plan | CohortPlan:
         if {str(node) for node in work.messages} != set(map(str, given.users)):
             raise PlanError("users", "the plan given is for other nodes than those of the train messages")
         if given.dimension != dimension:
             raise PlanError("dimension", f"the plan given has {given.dimension}, the model {dimension} elements")
         return given
 
-    def _build(self, members: Sequence[Sequence[str]], users: Sequence[str], arrays: tuple[int, ...]) -> Plan:
+    def _build(
+        self, members: Sequence[Sequence[str]], users: Sequence[str], arrays: tuple[int, ...]
+    ) -> Plan | CohortPlan:
+        together = min(len(users), self._cohort_size)
         options: dict[str, Any] = {
             "arrays": arrays if self._scaled else (),
             "max_weight": self._max_weight,
-            "metrics": SLOTS if len(users) <= MOST_USERS_WITH_METRICS else (),
+            "metrics": SLOTS if together <= MOST_USERS_WITH_METRICS else (),
             "assignment_seed": None if self._enrols else token_bytes(16),
             **self._options,
         }
         if self._privacy is not None:
             options |= {"max_weight": 1, "metrics": ()}
+        if len(users) > self._cohort_size:
+            return self._build_cohorts(members, sum(arrays), options)
         choice = choose(members, self._levels, sum(arrays), robust=self._robust, options=options)
-        for note in choice.notes:
-            log(INFO, "\tplan: %s", note)
+        _log_notes(choice.notes)
         if self._privacy is None:
             return choice.plan
         arguments = choice.plan.arguments()
         return fit_plan(
             options | {name: arguments[name] for name in _SHAPE} | {"adaptive_clip": self._privacy.adaptive_clip},
-            clipping_norm=self._privacy.clipping_norm,
-            target_epsilon=self._privacy.target_epsilon,
-            target_delta=self._privacy.target_delta,
-            rounds=self._privacy.rounds,
+            **self._privacy.target,
         )
 
-    def _enrol(self, work: Work, plan: Plan, carry: Carry) -> Plan:
+    def _build_cohorts(self, members: Sequence[Sequence[str]], dimension: int, options: dict[str, Any]) -> CohortPlan:
+        size = self._cohort_size
+        arguments, notes = choose_cohorts(
+            members, self._levels, dimension, cohort_size=size, robust=self._robust, options=options
+        )
+        _log_notes(notes)
+        if self._privacy is None:
+            return CohortPlan.build(**arguments)
+        shape = options | {name: arguments[name] for name in _SHAPE} | {"adaptive_clip": self._privacy.adaptive_clip}
+        return fit_cohorts(shape, cohort_size=size, **self._privacy.target)
+
+    def _enrol(self, work: Work, plan: Plan | CohortPlan, carry: Carry) -> Plan | CohortPlan:
         """Have the nodes draw their assignment together; whoever is silent is not in the epoch.
 
         Nodes reveal so often in a run. If all tries came to nothing, those who committed and did not reveal are not
@@ -247,7 +268,7 @@ class Epochs:
         for _ in range(_MOST_ENROLMENTS):
             enrolment = Enrolment(charter, directory=self._directory or {})
             opening = {
-                "plan": charter.plan.encode(),
+                "cohorts" if isinstance(charter.plan, CohortPlan) else "plan": charter.plan.encode(),
                 "epoch": charter.epoch,
                 "weighted-by": self.weighted_by,
                 "classes": self.named_classes(charter.plan),
@@ -280,7 +301,8 @@ class Epochs:
                 charter = charter.without(error.users, token_bytes(16))
                 continue
             self.withheld -= withheld
-            self._reveals[enrolment.plan.frame] = next(iter(messages.values()))
+            for own in plans_of(enrolment.plan):
+                self._reveals[own.frame] = messages[own.users[0]]
             return enrolment.plan
         raise PlanError("assignment", f"nodes were silent in {_MOST_ENROLMENTS} enrolments: {commonest(work.lost)}")
 
@@ -303,6 +325,16 @@ class Epochs:
             "(heterosag-rate) in its node config",
             sender=node,
         )
+
+
+def _is_drawn(plan: Plan | CohortPlan) -> bool:
+    """Whether there is something to draw: cohorts, subgroups or neighbours."""
+    return isinstance(plan, CohortPlan) or plan.has_several_blocks or not plan.sharing.complete
+
+
+def _log_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        log(INFO, "\tplan: %s", note)
 
 
 def _explain_few(count: int, error: PlanError) -> PlanError:

@@ -12,18 +12,21 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from heterosag.aggregation.combine import Combined, combine
+from heterosag.aggregation.cohorts import CombinedCohorts
+from heterosag.aggregation.combine import Combined
 from heterosag.aggregation.rules import Rule
 from heterosag.errors import FaultyBlockError, HeteroSagError, UsageError
 from heterosag.flower.epochs import Epochs
-from heterosag.flower.exchange import Exchange
+from heterosag.flower.exchange import Exchange, combine_found
 from heterosag.flower.messages import round_digest
 from heterosag.flower.rounds import TOO_LATE, Round, Work
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.cohorts import plans_of
+from heterosag.protocol import Decoded
 
 __all__ = ["Evaluations"]
 
-Metrics = Callable[[Work, Plan, int, Combined], MetricRecord]
+Metrics = Callable[[Work, Plan, int, Combined | CombinedCohorts], MetricRecord]
 """What a strategy learns of a round: from the round, its plan, its sum of weights and what was decoded."""
 
 
@@ -50,7 +53,7 @@ class Evaluations:
         self._refusal_logged = False
         self._none = ""
         self.done: list[Round] = []
-        self.plan: Plan | None = None
+        self.plan: Plan | CohortPlan | None = None
         self.train_type = ""
 
     def answer(self, messages: list[Message], timeout: float | None) -> tuple[list[Message], Message | None]:
@@ -107,19 +110,25 @@ class Evaluations:
         everybody = {node: Message(message.content, dst_node_id=node, **about) for node in users}
         return Work(number=number, messages=everybody, message_type=self.train_type)
 
-    def _run(self, work: Work, messages: list[Message], timeout: float | None) -> tuple[Plan, int, Combined]:
+    def _run(
+        self, work: Work, messages: list[Message], timeout: float | None
+    ) -> tuple[Plan, int, Combined | CombinedCohorts]:
+        """The plan, of one cohort where there are several, the weights of all nodes, and the means."""
         if self.plan is None:
             raise UsageError("nothing was trained yet: nodes evaluate together after a round of training")
         if len({round_digest(message, {}, b"") for message in messages}) != 1:
             raise UsageError("a secure evaluation needs one model and one configuration for all nodes")
-        decoded = self._exchange.run(work, self.plan, timeout, metrics_only=True)
-        self._epochs.leave_out(work, decoded)
-        combined = combine(self.plan.only_metrics(), decoded, self._rule)
-        if decoded.metrics is None or not combined.metrics:
-            everybody_in = tuple(range(len(self.plan.subgroups)))
+        found = self._exchange.run(work, self.plan, timeout, metrics_only=True)
+        self._epochs.leave_out(work, found)
+        combined = combine_found(work, self.plan.only_metrics(), found, self._rule)
+        plan = plans_of(self.plan)[0]
+        if not combined.metrics:
+            everybody_in = tuple(range(len(plan.subgroups)))
             problem = "the sum of metrics is one that honest nodes cannot have made"
-            raise FaultyBlockError([(len(self.plan.segments), everybody_in)], problem)
-        return self.plan, decoded.metrics.weight, combined
+            raise FaultyBlockError([(len(plan.segments), everybody_in)], problem)
+        sums = [one.metrics for one in found if isinstance(one, Decoded)]
+        weight = sum(block.weight for block in sums if block is not None and block.fault is None)
+        return plan, weight, combined
 
 
 def _error(reason: str, message: Message) -> Message:

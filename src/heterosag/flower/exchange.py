@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO
 from secrets import token_bytes
@@ -13,20 +13,25 @@ from typing import Any
 from flwr.app import Message
 from flwr.common.logger import log
 
-from heterosag.errors import FaultyUserError, WireError
+from heterosag.aggregation.cohorts import CombinedCohorts, check_failures, combine_cohorts
+from heterosag.aggregation.combine import Combined, combine
+from heterosag.aggregation.rules import Rule
+from heterosag.errors import FailedCohortsError, FaultyUserError, HeteroSagError, UsageError, WireError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.messages import fields_of, parts_to_fields, record_of, round_digest, values
 from heterosag.flower.rounds import Work
 from heterosag.flower.trips import Trips
 from heterosag.ledger import Ledger, epoch_of
-from heterosag.plan import Plan, User
+from heterosag.plan import CohortPlan, Plan, User
+from heterosag.plan.cohorts import plans_of
 from heterosag.protocol import Decoded
 from heterosag.protocol.pipeline import ServerPipeline
 from heterosag.protocol.transitions import Phase
 from heterosag.simulation.workers import all_cores
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "combine_found"]
 
+_ORDER = list(Phase)
 _PHASES = {phase.value for phase in Phase}
 _MOST_LEDGERS = 32  # where they refuse nothing, and only say what was shown
 _MODES = ("secure", "off", "plaintext")
@@ -34,15 +39,45 @@ _MODES = ("secure", "off", "plaintext")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trip:
-    """A trip that was made: for which phase, which nodes were asked for it, and what came back from whom."""
+    """A cohort's part of a trip: for which phase, which nodes were asked for it, and what came back from whom."""
 
     phase: Phase
     asked: frozenset[int]
     replies: dict[int, Message]
 
 
+@dataclass(slots=True, kw_only=True)
+class _Cohort:
+    """A cohort's rounds in a row: a pipeline with a session of its own, and the run as its nodes see it.
+
+    The other fields are of the round: its plan, what it is about, the trip before, and why it failed if it did.
+    """
+
+    pipeline: ServerPipeline
+    seen: bytes = bytes(32)
+    plan: Plan | None = None
+    model: bytes = b""
+    trip: _Trip | None = None
+    error: HeteroSagError | None = None
+
+    @property
+    def own(self) -> Plan:
+        """The plan of the round."""
+        if self.plan is None:
+            raise UsageError("no round has begun")
+        return self.plan
+
+    @property
+    def open(self) -> bool:
+        """Whether the cohort's round goes on."""
+        return self.error is None and not self.pipeline.done
+
+
 class Exchange:
     """Runs rounds one after another, on what was set up ahead where that can be used.
+
+    Every cohort has a pipeline of its own. A trip carries the phase of those that are furthest behind: cohorts whose
+    set-up ahead was not ready advertise and share while the others wait, and from then on all go together.
 
     Args:
         trips: What carries messages.
@@ -73,49 +108,76 @@ class Exchange:
         self.terms = dict(terms)
         self._hide_sets_below = hide_sets_below
         self._prepare = prepare
-        self._pipeline = ServerPipeline(token_bytes(16), directory=directory, parallel_map=all_cores())
+        self._directory = directory
+        self._cohorts: list[_Cohort] = []
         self._ledgers: dict[bytes, Ledger] = {}
         self._resumed: dict[str, list[list[int]]] = {}
-        self._cohort: frozenset[int] | None = None
+        self._nodes: frozenset[int] | None = None
+        self._prepares = prepare
         self._opened: set[tuple[int, bytes]] = set()
-        self._seen: bytes = bytes(32)
         self._seen_logged = False
         self.evaluates: dict[int, str] = {}
 
     def prepare_for(self, nodes: Iterable[int]) -> None:
         """Set up ahead if the nodes are those of the round before: others would have another plan."""
-        cohort = frozenset(nodes)
-        self._pipeline.prepare = self._prepare and self._cohort in (None, cohort)
-        self._cohort = cohort
+        chosen = frozenset(nodes)
+        self._prepares = self._prepare and self._nodes in (None, chosen)
+        self._nodes = chosen
 
-    def run(self, work: Work, plan: Plan, timeout: float | None, *, metrics_only: bool = False) -> Decoded:
-        """A round's trips, on what was set up ahead where that can be used."""
+    def run(
+        self, work: Work, plan: Plan | CohortPlan, timeout: float | None, *, metrics_only: bool = False
+    ) -> list[Decoded | HeteroSagError]:
+        """A round's trips: of each cohort what was decoded, or why it failed; without cohorts an error is raised."""
+        plans = plans_of(plan)
         work.plan = plan
         self._opened = {(node, frame) for node, frame in self._opened if self._epochs.keeps(frame)}
         if not metrics_only:
-            work.ledger = self._ledger_of(plan)
-            if not self._hide_sets_below and len(self._ledgers) > _MOST_LEDGERS:
+            work.ledgers = [self._ledger_of(own) for own in plans]
+            while not self._hide_sets_below and len(self._ledgers) > _MOST_LEDGERS * len(plans):
                 del self._ledgers[next(iter(self._ledgers))]
-        pipeline, trip, model = self._pipeline, None, b""
         about = next(iter(work.messages.values()))
         terms = {**self.terms, "classes": self._epochs.named_classes(plan)}
-        if pipeline.begin(plan, guard=self._ledgers.get(epoch_of(plan))):
-            model = round_digest(about, terms, self._seen)
-            pipeline.settle(plan, model=model, metrics_only=metrics_only)
-        while not pipeline.done:
-            phase = pipeline.phase
-            trip = self._make_trip(work, plan, terms, model, timeout, after=trip)
+        cohorts = [self._cohort(index) for index in range(len(plans))]
+        for cohort, own in zip(cohorts, plans, strict=True):
+            cohort.plan, cohort.trip, cohort.error, cohort.model = own, None, None, b""
+            if cohort.pipeline.begin(own, guard=self._ledgers.get(epoch_of(own))):
+                cohort.model = round_digest(about, terms, cohort.seen)
+                cohort.pipeline.settle(own, model=cohort.model, metrics_only=metrics_only)
+        while any(cohort.open for cohort in cohorts):
+            phase = min((cohort.pipeline.phase for cohort in cohorts if cohort.open), key=_ORDER.index)
+            now = [cohort for cohort in cohorts if cohort.open and cohort.pipeline.phase is phase]
+            self._make_trip(work, now, phase, terms, timeout)
             began = time.perf_counter()
-            if phase is Phase.ADVERTISE:
-                self._seen = self._same_run(trip) or self._seen
-                model = round_digest(about, terms, self._seen)
-                pipeline.settle(plan, model=model, metrics_only=metrics_only)
-            for node, reply in trip.replies.items():
-                self._receive(work, plan, node, reply)
-            work.refusals = len(pipeline.server.refusals)
-            pipeline.close()
-            work.server_seconds[phase.value] = time.perf_counter() - began
-        return pipeline.decoded
+            for cohort in now:
+                if phase is Phase.ADVERTISE:
+                    cohort.seen = self._same_run(cohort) or cohort.seen
+                    cohort.model = round_digest(about, terms, cohort.seen)
+                    cohort.pipeline.settle(cohort.own, model=cohort.model, metrics_only=metrics_only)
+                self._close(work, cohort)
+            work.server_seconds[phase.value] = work.server_seconds.get(phase.value, 0.0) + time.perf_counter() - began
+            work.refusals = sum(len(cohort.pipeline.server.refusals) for cohort in cohorts)
+        failed = {index: cohort.error for index, cohort in enumerate(cohorts) if cohort.error is not None}
+        if len(cohorts) > 1:
+            work.note_failures(failed)
+        check_failures(failed, len(cohorts))
+        return [cohort.error or cohort.pipeline.decoded for cohort in cohorts]
+
+    def _cohort(self, index: int) -> _Cohort:
+        """The cohort at a place; its pipeline goes on from round to round, whichever nodes are in it."""
+        if index == len(self._cohorts):
+            pipeline = ServerPipeline(token_bytes(16), directory=self._directory, parallel_map=all_cores())
+            self._cohorts.append(_Cohort(pipeline=pipeline))
+        self._cohorts[index].pipeline.prepare = self._prepares
+        return self._cohorts[index]
+
+    def _close(self, work: Work, cohort: _Cohort) -> None:
+        """Give a cohort's machine what came back, and end its phase; if it fails, the others go on."""
+        for node, reply in ({} if cohort.trip is None else cohort.trip.replies).items():
+            self._receive(work, cohort, node, reply)
+        try:
+            cohort.pipeline.close()
+        except HeteroSagError as error:
+            cohort.error = error
 
     def _ledger_of(self, plan: Plan) -> Ledger:
         epoch = epoch_of(plan)
@@ -134,21 +196,27 @@ class Exchange:
         self._ledgers, self._resumed = {}, dict(known)
 
     def _make_trip(
-        self,
-        work: Work,
-        plan: Plan,
-        terms: Mapping[str, Any],
-        model: bytes,
-        timeout: float | None,
-        *,
-        after: _Trip | None,
-    ) -> _Trip:
-        """Send what the pipeline has for each node, and collect the replies."""
-        phase, parts = self._pipeline.phase, self._pipeline.send()
-        opening = {"plan": plan.with_value_range(1.0, scales=()).encode(), "session": self._pipeline.session, **terms}
-        mask = {"range": list(plan.value_range), "scales": list(plan.scales), "model": model}
-        reveals = self._epochs.reveals_of(plan)
+        self, work: Work, cohorts: Sequence[_Cohort], phase: Phase, terms: Mapping[str, Any], timeout: float | None
+    ) -> None:
+        """Send what the cohorts' pipelines have for each node, all in one trip, and collect the replies."""
         fields: dict[int, dict[str, Any]] = {}
+        asked = [self._fill(work, cohort, phase, terms, fields) for cohort in cohorts]
+        content = frozenset().union(*asked) if phase is Phase.MASK else frozenset()
+        replies = self._trips.carry(work, phase.value, fields, timeout, with_content=content)
+        for cohort, nodes in zip(cohorts, asked, strict=True):
+            mine = {int(user) for user in cohort.own.users}
+            own = {node: reply for node, reply in replies.items() if node in mine}
+            cohort.trip = _Trip(phase=phase, asked=nodes, replies=own)
+
+    def _fill(
+        self, work: Work, cohort: _Cohort, phase: Phase, terms: Mapping[str, Any], fields: dict[int, dict[str, Any]]
+    ) -> frozenset[int]:
+        """Put what a cohort's pipeline has for each of its nodes into the trip; who is asked for this phase."""
+        pipeline, plan, after = cohort.pipeline, cohort.own, cohort.trip
+        parts = pipeline.send()
+        opening = {"plan": plan.with_value_range(1.0, scales=()).encode(), "session": pipeline.session, **terms}
+        mask = {"range": list(plan.value_range), "scales": list(plan.scales), "model": cohort.model}
+        reveals = self._epochs.reveals_of(plan)
         asked: set[int] = set()
         for user, listed in parts.items():
             node = int(user)
@@ -157,7 +225,7 @@ class Exchange:
                 fields[node] |= opening
                 if reveals is not None and (node, plan.frame) not in self._opened:
                     fields[node]["reveals"] = reveals
-            if listed[0].number == self._pipeline.number:
+            if listed[0].number == pipeline.number:
                 asked.add(node)
                 fields[node] |= mask if phase is Phase.MASK else {}
             for part in listed:
@@ -168,18 +236,17 @@ class Exchange:
         elif phase is not Phase.ADVERTISE:
             for node in {int(user) for user in plan.users} - asked:
                 work.lose(node, Phase.SHARE.value, "was not set up when the round began")
-        content = asked if phase is Phase.MASK else ()
-        replies = self._trips.carry(work, phase.value, fields, timeout, with_content=content)
-        return _Trip(phase=phase, asked=frozenset(asked), replies=replies)
+        return frozenset(asked)
 
-    def _same_run(self, trip: _Trip) -> bytes | None:
-        """The run as most of these nodes see it, of those that see the run configuration which is expected."""
-        fitting = [seen for reply in trip.replies.values() if (seen := self._run_of(reply)) is not None]
+    def _same_run(self, cohort: _Cohort) -> bytes | None:
+        """The run as most nodes of a cohort see it, of those that see the run configuration which is expected."""
+        replies = {} if cohort.trip is None else cohort.trip.replies
+        fitting = [seen for reply in replies.values() if (seen := self._run_of(reply)) is not None]
         if not fitting:
             return None  # nobody can take part: the server says so when it closes the phase
         chosen, count = Counter(fitting).most_common(1)[0]
         if self._run_config is None and not self._seen_logged:
-            log(INFO, "\trun configuration: as %d of %d nodes see it", count, len(trip.replies))
+            log(INFO, "\trun configuration: as %d of %d nodes see it", count, len(replies))
             self._seen_logged = True
         return chosen
 
@@ -189,12 +256,12 @@ class Exchange:
         seen = record.get("run")
         return seen if isinstance(seen, bytes) and self._run_config in (None, record.get("run-config")) else None
 
-    def _receive(self, work: Work, plan: Plan, node: int, reply: Message) -> None:
+    def _receive(self, work: Work, cohort: _Cohort, node: int, reply: Message) -> None:
         """Give the machines a node's answers; what they refuse of this round is a lost node with a reason.
 
         A node that sees another run configuration could not be combined with the others, so its keys are not taken.
         """
-        sender, current = str(node), self._pipeline.number
+        sender, pipeline = str(node), cohort.pipeline
         try:
             fields = fields_of(reply, sender=sender)
             rounds = values(fields, "rounds", int, sender=sender)
@@ -203,31 +270,47 @@ class Exchange:
             errors = values(fields, "errors", str, sender=sender)
             answers = list(zip(rounds, stages, messages, errors, strict=True))
         except (WireError, ValueError) as error:
-            work.lose(node, self._pipeline.phase.value, str(error))
+            work.lose(node, pipeline.phase.value, str(error))
             return
         mode, names = fields.get("evaluate"), fields.get("metrics")
         if mode in _MODES:
             self.evaluates[node] = mode
-        if self._pipeline.phase is Phase.MASK and isinstance(names, list):
+        if pipeline.phase is Phase.MASK and isinstance(names, list):
             work.metric_names[node] = [name for name in names if isinstance(name, str)]
         for number, stage, message, refusal in answers:
-            ahead = number != current
+            ahead = number != pipeline.number
             if refusal or stage not in _PHASES:
                 problem = refusal or f"answered no stage that there is: {stage!r}"
-            elif stage == Phase.ADVERTISE.value and self._run_of(reply) != self._seen:
+            elif stage == Phase.ADVERTISE.value and self._run_of(reply) != cohort.seen:
                 problem = "sees another run configuration than the others"
             else:
-                problem = self._take(work, node, number, stage, message)
+                problem = _take(work, pipeline, node, number, stage, message)
                 if stage == Phase.ADVERTISE.value and not problem:
-                    self._opened.add((node, plan.frame))
+                    self._opened.add((node, cohort.own.frame))
             if problem and not ahead:
                 work.lose(node, stage, problem)
 
-    def _take(self, work: Work, node: int, number: int, stage: str, message: bytes) -> str:
-        """Give a machine one answer; why it refused it, empty if it did not."""
-        work.received_bytes.setdefault(stage, {})[node] = len(message)
-        try:
-            self._pipeline.receive(str(node), number, message)
-        except (FaultyUserError, WireError) as error:
-            return str(error)
-        return ""
+
+def combine_found(
+    work: Work, plan: Plan | CohortPlan, found: Sequence[Decoded | HeteroSagError], rule: Rule
+) -> Combined | CombinedCohorts:
+    """The blocks of the plan, or of all cohorts, by the rule; cohorts whose blocks it cannot take fail here."""
+    if isinstance(plan, Plan):
+        return combine(plan, next(one for one in found if isinstance(one, Decoded)), rule)
+    try:
+        combined = combine_cohorts(plan, found, rule)
+    except FailedCohortsError as error:
+        work.note_failures(error.errors)
+        raise
+    work.note_failures(combined.failed)
+    return combined
+
+
+def _take(work: Work, pipeline: ServerPipeline, node: int, number: int, stage: str, message: bytes) -> str:
+    """Give a machine one answer; why it refused it, empty if it did not."""
+    work.received_bytes.setdefault(stage, {})[node] = len(message)
+    try:
+        pipeline.receive(str(node), number, message)
+    except (FaultyUserError, WireError) as error:
+        return str(error)
+    return ""

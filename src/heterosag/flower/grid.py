@@ -22,13 +22,14 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from heterosag.aggregation.combine import BlockSum, Combined, combine
+from heterosag.aggregation.cohorts import CombinedCohorts, blocks_by_plan
+from heterosag.aggregation.combine import BlockSum, Combined
 from heterosag.aggregation.rules import find_rule
 from heterosag.choices import AssignmentName, RuleName
 from heterosag.errors import HeteroSagError, PlanError, UsageError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.evaluation import Evaluations
-from heterosag.flower.exchange import Exchange
+from heterosag.flower.exchange import Exchange, combine_found
 from heterosag.flower.failures import Failures
 from heterosag.flower.messages import (
     arrays_of,
@@ -49,7 +50,8 @@ from heterosag.flower.run_log import Recorder
 from heterosag.flower.selection import Selection
 from heterosag.flower.strategies import check_strategy, weight_of
 from heterosag.flower.trips import Trips
-from heterosag.plan import Plan, User
+from heterosag.plan import CohortPlan, Plan, User
+from heterosag.plan.cohorts import COHORT_SIZE, plans_of
 from heterosag.protocol.transitions import Phase
 from heterosag.vector.quantize import ValueRange
 
@@ -68,8 +70,8 @@ class SecureGrid(PassingGrid):
 
     Args:
         grid: The grid that the ServerApp was given.
-        plan: The plan of all nodes of a train message, users by node id as text. Leave it out and the grid plans: nodes
-            name their class or rate in their first message.
+        plan: The plan of all nodes of a train message, users by node id as text; or a `CohortPlan`. Leave it out and
+            the grid plans: nodes name their class or rate in their first message.
         levels: One quantizer level for each class, slowest first.
         rate_limits: The rates in Mb/s between the classes, for nodes that name a rate.
         rule: How block means are combined (mean, median, trimmed_mean).
@@ -93,6 +95,8 @@ class SecureGrid(PassingGrid):
             see it, which is logged).
         assignment: Who assigns nodes to subgroups, with identities: `enrolled`, the nodes draw it together when an
             epoch begins, or `server`, which the nodes must allow.
+        cohort_size: Nodes that a cohort has at most: more are split into cohorts, each with a plan and keys of its own,
+            whose stages ride on the same trips. A node is hidden among its own cohort.
         prepare: Whether the next round's keys and shares ride on this round's trips, so that a steady round takes two
             trips instead of four (three instead of five with identities).
         timeouts: Seconds for each stage, by its name, or one number.
@@ -114,7 +118,7 @@ class SecureGrid(PassingGrid):
         self,
         grid: Grid,
         *,
-        plan: Plan | None = None,
+        plan: Plan | CohortPlan | None = None,
         levels: Sequence[int] = (16,),
         rate_limits: Sequence[float] = (),
         rule: RuleName = "mean",
@@ -130,6 +134,7 @@ class SecureGrid(PassingGrid):
         privacy: Privacy | None = None,
         run_config: Mapping[str, Any] | None = None,
         assignment: AssignmentName = "enrolled",
+        cohort_size: int = COHORT_SIZE,
         prepare: bool = True,
         timeouts: float | Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -148,6 +153,7 @@ class SecureGrid(PassingGrid):
             tied=tied,
             directory=directory,
             assignment=assignment,
+            cohort_size=cohort_size,
             timeouts=timeouts,
             options=options,
             hide_sets_below=hide_sets_below,
@@ -178,6 +184,7 @@ class SecureGrid(PassingGrid):
             weighted_by=weighted_by,
             directory=known,
             assignment=assignment,
+            cohort_size=cohort_size,
             scaled=adapt_range,
             privacy=privacy,
         )
@@ -395,7 +402,7 @@ class SecureGrid(PassingGrid):
             log(INFO, "\t> node %d was lost: %s", node, why)
         return Message(content, reply_to=messages[0])
 
-    def _train(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined]:
+    def _train(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined | CombinedCohorts]:
         name, arrays = _one_model(work.messages.values())
         exclude = [*self._exclude, *self._integers_of(arrays)]
         self._exchange.terms["exclude"] = exclude
@@ -410,7 +417,7 @@ class SecureGrid(PassingGrid):
         self._epochs.ask_classes(work, carry)
         before = selection.vector
         plan = self._ranges.settle(self._epochs.plan_for(work, selection.layout.sizes, carry), before)
-        if not plan.metrics and self._budget is None and not self._no_metrics_logged:
+        if not plans_of(plan)[0].metrics and self._budget is None and not self._no_metrics_logged:
             log(
                 WARNING,
                 "no metrics are averaged: the plan has no place for them (Plan.build(metrics=...), fewer nodes)",
@@ -420,16 +427,18 @@ class SecureGrid(PassingGrid):
             work.privacy = self._budget.charge(plan)
         self._exchange.prepare_for(work.messages)
         self._evaluations.plan, self._evaluations.train_type = plan, work.message_type
-        decoded = self._exchange.run(work, plan, timeout)
+        found = self._exchange.run(work, plan, timeout)
         began = time.perf_counter()
-        self._epochs.leave_out(work, decoded)
-        combined = combine(plan, decoded, self._rule)
+        self._epochs.leave_out(work, found)
+        combined = combine_found(work, plan, found, self._rule)
         work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
         self._ranges.describe(plan, combined)
         vector = self._ranges.follow(plan, combined, before)
-        weight = min(_sound_weight(segment) for segment in combined.blocks)
+        parts = blocks_by_plan(plan, combined)
+        weight = sum(min(_sound_weight(segment) for segment in blocks) for _, blocks in parts)
         model = to_record(selection.restore(vector))
-        return RecordDict({name: model, "metrics": self._metrics_of(work, plan, weight, combined)}), combined
+        metrics = self._metrics_of(work, plans_of(plan)[0], weight, combined)
+        return RecordDict({name: model, "metrics": metrics}), combined
 
     def _integers_of(self, arrays: Mapping[str, npt.NDArray[Any]]) -> list[str]:
         """What has been an array of integers, as patterns: FedAdam and its like make floats of all arrays."""
@@ -445,7 +454,7 @@ class SecureGrid(PassingGrid):
                 self._recorder.note_evaluation(len(self.rounds), dict(secure.content.metric_records["metrics"]))
         return replies if secure is None else [*replies, secure]
 
-    def _metrics_of(self, work: Work, plan: Plan, weight: int, combined: Combined) -> MetricRecord:
+    def _metrics_of(self, work: Work, plan: Plan, weight: int, combined: Combined | CombinedCohorts) -> MetricRecord:
         """What the strategy learns beside the model: the sum of weights, and the means of metrics."""
         said = [work.metric_names[int(user)] for user in combined.survivors if int(user) in work.metric_names]
         unit = self._weight_unit if plan.max_weight > 1 else 1
@@ -473,7 +482,7 @@ def _sound_weight(blocks: Sequence[BlockSum]) -> int:
     return sum(block.weight for block in blocks if block.fault is None)
 
 
-def _check_private(plan: Plan | None, value_range: Any, metrics: Sequence[str], max_weight: int) -> None:
+def _check_private(plan: Plan | CohortPlan | None, value_range: Any, metrics: Sequence[str], max_weight: int) -> None:
     """Refuse what contradicts noise, and say what is off."""
     if plan is not None or value_range is not None or metrics:
         raise PlanError("privacy", "the grid plans noise itself, without a plan, value_range or metrics of your own")

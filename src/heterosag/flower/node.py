@@ -61,7 +61,7 @@ from heterosag.flower.messages import (
 )
 from heterosag.flower.reports import TrainingError, fill_slots, find_weight, numbers_of
 from heterosag.flower.selection import Selection, pairs_of
-from heterosag.plan import Plan, User
+from heterosag.plan import CohortPlan, Plan, User
 from heterosag.protocol import Client, RoundId
 from heterosag.protocol.enrolment import Charter, Enrolling
 from heterosag.protocol.pipeline import ClientPipeline, Part
@@ -311,9 +311,11 @@ class _Node:
 
     def _commit(self, context: Context, record: ConfigRecord) -> bytes:
         """Commit to a nonce for the assignment of a charter's users."""
-        charter = {name: record[name] for name in ("plan", "epoch") if name in record}
+        charter = {name: record[name] for name in ("plan", "cohorts", "epoch") if name in record}
         enrolling = self._enrolling(context, charter)
-        self._check_opening(context, Plan.decode(value(charter, "plan", bytes, sender="server")), record)
+        plan = _chartered(charter)
+        user = str(context.node_id)
+        self._check_opening(context, plan.plan_of(user) if isinstance(plan, CohortPlan) else plan, record)
         message = enrolling.commit()
         context.state[_ENROLMENT] = ConfigRecord({**charter, "saved": enrolling.save()})
         return message
@@ -348,8 +350,7 @@ class _Node:
         identity, directory = self._identity(context)
         if identity is None or directory is None:
             raise UsageError("nodes draw their assignment together with identities only")
-        plan = Plan.decode(value(charter, "plan", bytes, sender="server"))
-        chartered = Charter(epoch=value(charter, "epoch", bytes, sender="server"), plan=plan)
+        chartered = Charter(epoch=value(charter, "epoch", bytes, sender="server"), plan=_chartered(charter))
         options: dict[str, Any] = {
             "identity": identity,
             "directory": directory,
@@ -470,6 +471,13 @@ class _Trip:
         masked = client.mask(inbox, vector, weight=weight, metrics=metrics, parallel_map=all_cores())
         self.names += names
         return masked
+
+
+def _chartered(charter: Mapping[str, Any]) -> Plan | CohortPlan:
+    """The plan of a charter, or its cohorts."""
+    if "cohorts" in charter:
+        return CohortPlan.decode(value(charter, "cohorts", bytes, sender="server"))
+    return Plan.decode(value(charter, "plan", bytes, sender="server"))
 
 
 def _parts_of(record: ConfigRecord) -> list[tuple[int, str, bytes]]:

@@ -28,6 +28,7 @@ def check_options(
     tied: Any,
     directory: Mapping[Any, Any] | None,
     assignment: Any,
+    cohort_size: Any,
     timeouts: Any,
     options: Mapping[str, Any] | None,
     hide_sets_below: Any,
@@ -38,7 +39,7 @@ def check_options(
         raise PlanError("levels", f"is a list with one number from 2 on for each class, slowest first, not {levels!r}")
     for name, value, least in (
         ("max_weight", max_weight, 1), ("weight_unit", weight_unit, 1), ("hide_sets_below", hide_sets_below, 0),
-        ("stop_after", stop_after, 0),
+        ("stop_after", stop_after, 0), ("cohort_size", cohort_size, 4),
     ):  # fmt: skip
         if not _is_whole(value, least):
             raise PlanError(name, f"is an integer from {least} on, not {value!r}")

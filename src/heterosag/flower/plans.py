@@ -15,7 +15,7 @@ from typing import Any
 from heterosag.errors import PlanError
 from heterosag.plan import Plan
 
-__all__ = ["Choice", "choose"]
+__all__ = ["Choice", "choose", "choose_cohorts"]
 
 MOST_FAILURES = 0.01
 """Of rounds, at the dropout that the plan expects: what a plan that is made without being asked for may have."""
@@ -75,6 +75,51 @@ def choose(
         classes=tuple(classes),
         notes=(*merged, f"one block of everybody: {why}it reveals least", *_notes(plan, robust)),
     )
+
+
+def choose_cohorts(
+    members: Sequence[Sequence[str]],
+    levels: Sequence[int],
+    dimension: int,
+    *,
+    cohort_size: int,
+    robust: bool,
+    options: Mapping[str, Any],
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The plan for the nodes of one cohort, carried over to all of them.
+
+    Args:
+        members: The nodes of each class, slowest first, more of them than a cohort has.
+        levels: The level of each class.
+        dimension: Elements of the model.
+        cohort_size: Nodes that a cohort has at most.
+        robust: Whether the rule is to outvote malicious nodes, in every cohort by itself.
+        options: What else `Plan.build` takes.
+
+    Returns:
+        What `CohortPlan.build` takes, and what is to say of it.
+
+    Raises:
+        PlanError: No plan can be built for the smallest cohort.
+    """
+    count = -(-sum(map(len, members)) // cohort_size)
+    classes: list[tuple[int, ...]] = [(index,) for index, nodes in enumerate(members) if nodes]
+    notes = []
+    while len(classes) > 1 and min(_size(members, merged) for merged in classes) < count:
+        notes.append(_merge(members, classes, f"{count} cohorts need some of every class"))
+    grouped = [[user for index in merged for user in members[index]] for merged in classes]
+    slowest = [levels[merged[0]] for merged in classes]
+    part = [group[: len(group) // count] for group in grouped]
+    choice = choose(part, slowest, dimension, robust=robust, options=options)
+    whole = [[user for index in merged for user in grouped[index]] for merged in choice.classes]
+    arguments = choice.plan.arguments() | {
+        "classes": [len(group) for group in whole],
+        "users": [user for group in whole for user in group],
+        "assignment_seed": options.get("assignment_seed"),
+        "min_robustness": options.get("min_robustness"),
+        "cohort_size": cohort_size,
+    }
+    return arguments, (*notes, *(f"of a cohort: {note}" for note in choice.notes))
 
 
 def survives_one_loss(plan: Plan) -> bool:
@@ -162,16 +207,24 @@ def _build(
         raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None
 
 
-def _merge(members: Sequence[Sequence[str]], classes: list[tuple[int, ...]]) -> str:
+def _size(members: Sequence[Sequence[str]], merged: Iterable[int]) -> int:
+    return sum(len(members[index]) for index in merged)
+
+
+def _merge(
+    members: Sequence[Sequence[str]],
+    classes: list[tuple[int, ...]],
+    why: str = "apart, some subgroup would be lost too often",
+) -> str:
     """Merge the smallest class into the next slower one (the slowest takes the next faster one in); what to say."""
-    sizes = [sum(len(members[index]) for index in merged) for merged in classes]
+    sizes = [_size(members, merged) for merged in classes]
     smallest = sizes.index(min(sizes))
     into = max(smallest - 1, 0)
     faster = classes.pop(into + 1)
     classes[into] += faster
     return (
         f"class {_named(faster)} ({sizes[into + 1]} nodes) codes at the level of class {classes[into][0]} "
-        f"({sizes[into]} nodes): apart, some subgroup would be lost too often; more nodes would let it keep its own"
+        f"({sizes[into]} nodes): {why}; more nodes would let it keep its own"
     )
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heterosag.errors import BudgetError, UsageError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.cohorts import plans_of
 from heterosag.privacy import Accountant, NoisyRound
 from heterosag.privacy.statement import state
 
@@ -44,6 +45,12 @@ class Privacy:
         Accountant.filter(max_epsilon=self.target_epsilon, target_delta=self.target_delta)
         if not self.clipping_norm > 0 or isinstance(self.rounds, bool) or self.rounds < 1:
             raise UsageError(f"clipping_norm is above 0 and rounds at least 1: {self!r}")
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """What the planner takes to fit a plan's noise to it."""
+        names = ("clipping_norm", "target_epsilon", "target_delta", "rounds")
+        return {name: getattr(self, name) for name in names}
 
 
 class GridBudget:
@@ -79,11 +86,11 @@ class GridBudget:
         self._server.load_state_dict(state["server"])
         self._model.load_state_dict(state["model"])
 
-    def charge(self, plan: Plan) -> dict[str, Any]:
+    def charge(self, plan: Plan | CohortPlan) -> dict[str, Any]:
         """Charge a round before it begins, whether or not it will end.
 
         Args:
-            plan: Its plan.
+            plan: Its plan, or its cohorts, which have the same noise: the charge holds for a node of any.
 
         Returns:
             What the record says of it.
@@ -91,7 +98,7 @@ class GridBudget:
         Raises:
             BudgetError: It would exceed the target; it is not charged.
         """
-        delta, event = self._asked.target_delta, NoisyRound.of(plan)
+        delta, event, one = self._asked.target_delta, NoisyRound.of(plan), plans_of(plan)[0]
         if self._server.would_exceed(event):
             raise BudgetError(self._server.get_epsilon(delta), self._asked.target_epsilon, delta)
         self._server.compose(event)
@@ -103,12 +110,12 @@ class GridBudget:
             "epsilon_model": model,
             "delta": delta,
             "honest": plan.honest,
-            "clipping_norm": plan.clipping_norm,
+            "clipping_norm": one.clipping_norm,
             "noise_multiplier": plan.noise_multiplier,
             "error_in_clipping_norms": plan.quantization_error() ** 0.5 / plan.value_range[1],
             "simulated": False,
             "statement": state(
-                plan,
+                one,
                 epsilon_server=server,
                 epsilon_model=model,
                 delta=delta,

@@ -11,9 +11,11 @@ import numpy.typing as npt
 from flwr.common.logger import log
 
 from heterosag.aggregation.clipping import AdaptiveRange, follow_norm, measure_clipping
+from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.cohorts import plans_of
 from heterosag.plan.ranges import clipped_fraction
 from heterosag.vector.quantize import ValueRange, check_range
 
@@ -26,7 +28,9 @@ MOST_CLIPPED = 0.01
 class Ranges:
     """Settles a plan's range and scales round by round."""
 
-    def __init__(self, first: ValueRange | float | None, *, adapts: bool, given: Plan | None = None) -> None:
+    def __init__(
+        self, first: ValueRange | float | None, *, adapts: bool, given: Plan | CohortPlan | None = None
+    ) -> None:
         self.adaptive: AdaptiveRange | None = None
         self._adapts = adapts
         self._given = given
@@ -53,7 +57,7 @@ class Ranges:
             return
         self.adaptive = None if state is None else AdaptiveRange.from_state_dict(state)
 
-    def settle(self, plan: Plan, model: npt.NDArray[np.float64]) -> Plan:
+    def settle(self, plan: Plan | CohortPlan, model: npt.NDArray[np.float64]) -> Plan | CohortPlan:
         """The plan with the range and the scales of this round, which starts from a model."""
         if not self._adapts or plan.noise_multiplier:  # noise is that of the plan's own clipping norm
             settled = self._norm or self._first
@@ -61,18 +65,17 @@ class Ranges:
         if self.adaptive is None or self.adaptive.arrays != plan.arrays:
             half_widths = self._first and [max(map(abs, self._first))] * max(len(plan.arrays), 1)
             if self._first is None and self._given is not None:
-                half_widths = list(self._given.half_widths)
+                half_widths = list(plans_of(self._given)[0].half_widths)
             self.adaptive = AdaptiveRange.start(model, plan.arrays, half_widths=half_widths)
         return self.adaptive.settle(plan)
 
-    def describe(self, plan: Plan, combined: Combined) -> None:
+    def describe(self, plan: Plan | CohortPlan, combined: Combined | CombinedCohorts) -> None:
         """Log the range of a round that ended well, and what was clipped to it; a warning where that is much."""
         if plan.noise_multiplier:  # whole updates are clipped to their norm, and nobody counts them
             return
-        clipped, halves = measure_clipping(plan, combined), plan.half_widths
-        expected = float(
-            np.mean([clipped_fraction(block.width) for segment in plan.segments for block in segment.blocks])
-        )
+        clipped, halves = measure_clipping(plan, combined), plans_of(plan)[0].half_widths
+        segments = [segment for one in plans_of(plan) for segment in one.segments]
+        expected = float(np.mean([clipped_fraction(block.width) for segment in segments for block in segment.blocks]))
         ends = f"{min(halves):.3g}" if len(set(halves)) == 1 else f"{min(halves):.3g} to {max(halves):.3g} by array"
         line = f"range: 3 standard deviations are {ends}; {clipped:.2%} of elements were clipped"
         if self._adapts:
@@ -84,7 +87,9 @@ class Ranges:
         then = "; it follows the updates from round to round" if self._adapts else ": give a larger value_range"
         log(WARNING, "\t%s: %s, and the mean is biased towards zero%s", line, why, then)
 
-    def follow(self, plan: Plan, combined: Combined, model: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def follow(
+        self, plan: Plan | CohortPlan, combined: Combined | CombinedCohorts, model: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
         """Learn from a round; the model after it."""
         after: npt.NDArray[np.float64] = model + combined.vector
         if combined.within_norm is not None:

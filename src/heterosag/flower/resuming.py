@@ -15,11 +15,12 @@ _NodeId = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
 
 
 class KeptPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A plan in use, for these users and a model of so many elements in each array."""
+    """A plan in use, for these users and a model of so many elements in each array; `cohorts` says if it is several."""
 
     users: list[str]
     arrays: list[int]
     plan: bytes
+    cohorts: bool = False
 
 
 class GridState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

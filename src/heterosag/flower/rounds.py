@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
+from logging import WARNING
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.logger import log
 
+from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import HeteroSagError
-from heterosag.ledger import Ledger
-from heterosag.plan import Plan
+from heterosag.ledger import Ledger, summarise_ledgers
+from heterosag.plan import CohortPlan, Plan
 
 __all__ = ["TOO_LATE", "Round", "Work", "commonest", "wire_size"]
 
@@ -31,7 +34,9 @@ class Round:
     - `lost`, `lost_at`: by node id, why and at which stage a node was lost.
     - `faulty`: node ids of those who dealt false shares; they are left out of the rounds after.
     - `error`: why the round failed, empty if it did not.
-    - `plan`, `combined`: the plan, and the decoded blocks with what was made of them (None if it came to none).
+    - `plan`, `combined`: the plan, and the decoded blocks with what was made of them (None if it came to none); of
+      more nodes than a cohort has, a `CohortPlan` and the blocks of all cohorts.
+    - `failed_cohorts`: by the index of a cohort that failed, why; its nodes have no part in the result.
     - `ledger`: what the sums of the epoch so far show together.
     - `privacy`: what the rounds so far have cost a node, where there is noise.
     - `refusals`: messages that the server refused.
@@ -51,8 +56,9 @@ class Round:
     lost_at: dict[int, str] = field(default_factory=dict)
     faulty: tuple[int, ...] = ()
     error: str = ""
-    plan: Plan | None = None
-    combined: Combined | None = None
+    plan: Plan | CohortPlan | None = None
+    combined: Combined | CombinedCohorts | None = None
+    failed_cohorts: dict[int, str] = field(default_factory=dict)
     ledger: dict[str, Any] | None = None
     privacy: dict[str, Any] | None = None
     refusals: int = 0
@@ -74,8 +80,9 @@ class Work:
     number: int
     messages: dict[int, Message]
     message_type: str
-    plan: Plan | None = None
-    ledger: Ledger | None = None
+    plan: Plan | CohortPlan | None = None
+    ledgers: Sequence[Ledger] = ()
+    failed_cohorts: dict[int, str] = field(default_factory=dict)
     privacy: dict[str, Any] | None = None
     refusals: int = 0
     trips: int = 0
@@ -106,6 +113,13 @@ class Work:
             reason += f" (all nodes were lost, most {commonest(self.lost)})"
         return reason
 
+    def note_failures(self, failed: Mapping[int, HeteroSagError]) -> None:
+        """Note and log why cohorts failed, each once."""
+        for index, error in failed.items():
+            if index not in self.failed_cohorts:
+                log(WARNING, "\tcohort %d failed, and has no part in the result: %s", index, error)
+                self.failed_cohorts[index] = f"{type(error).__name__}: {error}"
+
     def note_seconds(self, stage: str, node: int, record: ConfigRecord | None, most: float) -> None:
         """Keep what a node says it spent on a stage, if it is a duration; at most what the stage took."""
         said = None if record is None else record.get("seconds")
@@ -113,13 +127,18 @@ class Work:
             self.node_seconds.setdefault(stage, {})[node] = min(said, most)
 
     def finish(
-        self, seconds: float, *, survivors: Iterable[Any] = (), combined: Combined | None = None, error: str = ""
+        self,
+        seconds: float,
+        *,
+        survivors: Iterable[Any] = (),
+        combined: Combined | CombinedCohorts | None = None,
+        error: str = "",
     ) -> Round:
         """The round as it ended: what was noted on the way, and these."""
         noted = {one.name: getattr(self, one.name) for one in fields(Round) if one.name in self.__slots__}
-        noted["ledger"] = None if self.ledger is None else self.ledger.summary()
         return Round(
             **noted,
+            ledger=summarise_ledgers(self.ledgers) if self.ledgers else None,
             nodes=tuple(self.messages),
             survivors=tuple(int(user) for user in survivors),
             combined=combined,

@@ -16,8 +16,9 @@ from flwr.common.logger import log
 from heterosag.errors import UsageError
 from heterosag.flower.messages import HELLO
 from heterosag.flower.rounds import TOO_LATE, Round
-from heterosag.plan import Plan, User
-from heterosag.plan.summary import summarise
+from heterosag.plan import CohortPlan, Plan, User
+from heterosag.plan.cohorts import plans_of
+from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.protocol.transitions import Phase
 from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_round
 
@@ -99,7 +100,7 @@ class Recorder:
         if self._writer is not None:
             self._writer.close()
 
-    def _begin(self, plan: Plan, classes: Mapping[int, int] | None, count: int | None) -> None:
+    def _begin(self, plan: Plan | CohortPlan, classes: Mapping[int, int] | None, count: int | None) -> None:
         user_classes = _user_classes(plan, plan.users, classes).values()
         sizes = [
             sum(user_class == index for user_class in user_classes) for index in range(count or 1 + max(user_classes))
@@ -107,7 +108,7 @@ class Recorder:
         config = {
             "engine": "flower",
             "data": "flower",
-            "design": plan.design.name,
+            "design": plans_of(plan)[0].design.name,
             "rule": self._rule,
             "classes": sizes,
             "attack": "unknown",
@@ -117,9 +118,13 @@ class Recorder:
         }
         self.folder = self._make_folder()
         self._writer = RunWriter(self.folder)
-        self._writer.write(
-            "run", {"format": FORMAT, "config": config, "plan": summarise(plan, identities=self._identities)}
+        signed = self._identities
+        found = (
+            summarise_cohorts(plan, identities=signed)
+            if isinstance(plan, CohortPlan)
+            else summarise(plan, identities=signed)
         )
+        self._writer.write("run", {"format": FORMAT, "config": config, "plan": found})
         for kind, values in self._waiting:
             self._writer.write(kind, values)
         self._waiting.clear()
@@ -145,11 +150,17 @@ class Recorder:
             self._writer.write(kind, values)
 
 
-def _user_classes(plan: Plan, users: Iterable[User], classes: Mapping[int, int] | None) -> dict[User, int]:
+def _user_classes(plan: Plan | CohortPlan, users: Iterable[User], classes: Mapping[int, int] | None) -> dict[User, int]:
     """Users' classes: as they named them, or the plan's."""
     if classes is not None:
         return {user: classes[int(user)] for user in users}
-    return {user: plan.subgroups[plan.subgroup_of(user)].user_class for user in users}
+    wanted = set(users)
+    return {
+        user: own.subgroups[own.subgroup_of(user)].user_class
+        for own in plans_of(plan)
+        for user in own.users
+        if user in wanted
+    }
 
 
 def _is_number(value: Any) -> bool:
@@ -186,9 +197,12 @@ def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> 
     }
     if done.privacy is not None:
         line["privacy"] = done.privacy
+    if done.failed_cohorts:
+        parts = {index: why.partition(": ") for index, why in sorted(done.failed_cohorts.items())}
+        line["failed_cohorts"] = {str(at): {"kind": kind, "message": said} for at, (kind, _, said) in parts.items()}
     if done.plan is None or done.combined is None:
         return line
-    most = count or 1 + max(subgroup.user_class for subgroup in done.plan.subgroups)
+    most = count or len(done.plan.classes)
     sent: dict[str, dict[User, int]] = {
         stage: {str(node): size for node, size in by.items()} for stage, by in done.received_bytes.items()
     }

@@ -6,7 +6,13 @@ is the hash of all nonces, and every user works the plan out itself. The last to
 plans by staying silent, so a missing reveal ends the enrolment, and it starts again under a charter without whoever
 withheld: choosing costs a user each time.
 
-Guarantees: a user that finishes with a plan has seen signed commitments of every user of the charter, its own among
+The users of several cohorts draw the split and all subgroups with one seed. Everybody's commitments and nonces are
+hashed into it, but which signatures count is known only afterwards: a user reveals to bare commitments, works the split
+out, and then checks the signatures of its own cohort only. A server that showed a user commitments which others never
+made gains nothing unless nobody of that user's cohort, which nobody could foresee, is among those others; and a user
+reveals once, so it can try as often as there are sets of users without anybody in common.
+
+Guarantees: a user that finishes with a plan has seen signed commitments of every user of the plan, its own among
 them, and nonces that open them; if one user is honest, nobody who committed knew the seed before. A user reveals once
 per charter, claimed in its log before it answers, so two sets of commitments never see the same nonce. Told of the
 charter that failed before (`after`), a user enrols again only under one with fewer users, all of them of that one. A
@@ -16,7 +22,7 @@ runs the users says when a new epoch may begin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import Any, Literal, TypeVar
@@ -26,95 +32,22 @@ import msgspec
 from heterosag.crypto import hashing
 from heterosag.crypto.identity import Identity, check_identity, verify
 from heterosag.crypto.secret import Secret
-from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
-from heterosag.plan import Plan, User
+from heterosag.errors import FaultyServerError, FaultyUserError, UsageError, WireError, WithheldError
+from heterosag.plan import CohortPlan, Plan, User
+from heterosag.plan.cohorts import plans_of
 from heterosag.protocol import messages as wire
+from heterosag.protocol.charter import Charter, commit_to, commitments_context
 from heterosag.protocol.client import Directory
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.release_log import MemoryReleaseLog, ReleaseLog
 
-__all__ = ["Charter", "Enrolment", "Enrolling"]
+__all__ = ["Charter", "Enrolling", "Enrolment"]
 
 NONCE_SIZE = 32
 
 T = TypeVar("T")
 _Step = Literal["commit", "reveal", "finish", "done", "nothing"]
 """What comes next in an enrolment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charter:
-    """Who enrols in which epoch, and for what.
-
-    Args:
-        epoch: Bytes that no other try has.
-        plan: A plan in listed order, whose users are assigned anew.
-    """
-
-    epoch: bytes
-    plan: Plan
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.epoch) <= 64:
-            raise UsageError(f"an epoch is named by 1 to 64 bytes, not {len(self.epoch)}")
-        if self.plan.assignment_seed is not None:
-            raise PlanError("assignment_seed", "a charter's plan has none: enrolment makes it")
-
-    @property
-    def context(self) -> bytes:
-        """What commitments are signed for."""
-        return hashing.digest("context/charter", hashing.index_bytes(wire.WIRE_VERSION), self.plan.digest, self.epoch)
-
-    def without(self, users: Collection[User], epoch: bytes) -> Charter:
-        """The charter of the next try, without these users.
-
-        Args:
-            users: Who did not answer.
-            epoch: Bytes that no other try has.
-
-        Returns:
-            The charter.
-
-        Raises:
-            PlanError: Too few are left for a plan.
-        """
-        arguments = self.plan.arguments()
-        gone = {self.plan.users[self.plan.index(user)] for user in users}
-        kept, sizes, first = [], [], 0
-        for size in self.plan.classes:
-            members = [user for user in self.plan.users[first : first + size] if user not in gone]
-            kept += members
-            sizes.append(len(members))
-            first += size
-        filled = [place for place, size in enumerate(sizes) if size]
-        arguments |= {
-            "users": kept,
-            "classes": [sizes[place] for place in filled],
-            "levels": [self.plan.levels[place] for place in filled],
-            "min_robustness": None,
-        }
-        return Charter(epoch=epoch, plan=Plan.build(**arguments))
-
-    def settle(self, commitments: bytes, nonces: Collection[bytes]) -> Plan:
-        """The plan that everybody arrives at.
-
-        Args:
-            commitments: The context of everybody's commitments.
-            nonces: Everybody's nonce, in roster order.
-
-        Returns:
-            The plan.
-        """
-        seed = hashing.digest("enrol/seed", commitments, *nonces)
-        return Plan.build(**self.plan.arguments() | {"assignment_seed": seed})
-
-
-def _commit(context: bytes, user: int, nonce: bytes) -> bytes:
-    return hashing.digest("enrol/nonce", context, hashing.index_bytes(user), nonce)
-
-
-def _commitments_context(context: bytes, commitments: Collection[bytes]) -> bytes:
-    return hashing.digest("context/commitments", context, *commitments)
 
 
 # --- a user ---------------------------------------------------------------------------------------------------------
@@ -167,9 +100,9 @@ class Enrolling(Secret):
         after: Charter | None = None,
         level: int | None = None,
     ) -> None:
-        plan = charter.plan
-        (policy or Policy()).check(plan, directory=directory, settled=False)  # the range: with every round's client
-        index = plan.index(user)
+        plan, index = charter.plan, charter.plan.index(user)
+        for one in plans_of(plan):  # it may be in any of them; the range: with every round's client
+            (policy or Policy()).check(one, directory=directory, settled=False)
         strangers = [other for other in plan.users if other not in directory]
         if strangers:
             raise FaultyServerError(f"the charter names {strangers[0]!r}, whom this user's directory does not know")
@@ -177,7 +110,7 @@ class Enrolling(Secret):
             raise UsageError(f"the directory's key of {user!r} is not the one of the identity given")
         if after is not None and not set(plan.users) < set(after.plan.users):
             raise FaultyServerError("after a failed enrolment the next charter has fewer users, all of the one before")
-        if level is not None and plan.levels[plan.subgroups[plan.assignment[index]].user_class] != level:
+        if level is not None and plan.levels[_class_of(plan, user)] != level:
             raise FaultyServerError(f"the charter puts this user into a class of another level than {level}")
         self.user = user
         self._charter = charter
@@ -256,7 +189,7 @@ class Enrolling(Secret):
         return self._answer("commit", "reveal", lambda: self._commit(drawn))
 
     def reveal(self, message: bytes) -> bytes:
-        """Check everybody's signed commitment, then reveal the nonce, once.
+        """Check everybody's signed commitment (of cohorts: that one's own is there), then reveal the nonce, once.
 
         Args:
             message: Everybody's commitments.
@@ -267,19 +200,19 @@ class Enrolling(Secret):
         return self._answer("reveal", "finish", lambda: self._reveal(message), message)
 
     def finish(self, message: bytes) -> Plan:
-        """Check everybody's nonce, and work out the plan.
+        """Check everybody's nonce, and work out the plan; of cohorts check the signatures of one's own.
 
         Args:
             message: Everybody's nonces.
 
         Returns:
-            The plan that they give.
+            The plan that they give, of this user's own cohort where there are several.
         """
         return self._answer("finish", "done", lambda: self._finish(message), message)
 
     def _commit(self, nonce: bytes) -> bytes:
         context = self._charter.context
-        commitment = _commit(context, self._index, nonce)
+        commitment = commit_to(context, self._index, nonce)
         self._log.claim(context, "commit", commitment)
         signature = self._identity.sign("commit", context, hashing.index_bytes(self._index), commitment)
         self._nonce = _Nonce(nonce)
@@ -287,37 +220,64 @@ class Enrolling(Secret):
         return wire.encode(own)
 
     def _reveal(self, message: bytes) -> bytes:
-        charter, plan = self._charter, self._charter.plan
-        found = wire.decode(wire.NonceCommitments, message, plan=plan, sender="server")
-        self._check(found.context, charter.context, len(found.commitments))
-        nonce = self._nonce
-        for index, (commitment, signature) in enumerate(found.commitments):
-            parts = (charter.context, hashing.index_bytes(index), commitment)
-            try:
-                verify(self._directory[index], signature, "commit", *parts)
-            except WireError:
-                name = plan.users[index]
-                raise FaultyServerError(f"the commitment shown for user {name!r} is not signed by it") from None
-        commitments = tuple(commitment for commitment, _ in found.commitments)
-        if nonce is None or commitments[self._index] != _commit(charter.context, self._index, nonce.value):
+        charter, nonce = self._charter, self._nonce
+        commitments = self._read_commitments(message)
+        if nonce is None or commitments[self._index] != commit_to(charter.context, self._index, nonce.value):
             raise FaultyServerError("the commitments show another one for this user than it made")
-        context = _commitments_context(charter.context, commitments)
+        context = commitments_context(charter.context, commitments)
         self._log.claim(charter.context, "reveal", context)
         self._commitments = commitments
         return wire.encode(wire.NonceReveal(wire.WIRE_VERSION, context, self._index, nonce.value))
 
+    def _read_commitments(self, message: bytes) -> tuple[bytes, ...]:
+        """Everybody's commitment; of a plan with everybody's signature, of cohorts the signatures come at the end."""
+        plan, context = self._charter.plan, self._charter.context
+        if isinstance(plan, CohortPlan):
+            shown = wire.decode(wire.CohortCommitments, message, plan=plan, sender="server")
+            self._check(shown.context, context, len(shown.commitments))
+            return tuple(shown.commitments)
+        found = wire.decode(wire.NonceCommitments, message, plan=plan, sender="server")
+        self._check(found.context, context, len(found.commitments))
+        for index, (commitment, signature) in enumerate(found.commitments):
+            self._verify(index, commitment, signature)
+        return tuple(commitment for commitment, _ in found.commitments)
+
+    def _verify(self, index: int, commitment: bytes, signature: bytes) -> None:
+        try:
+            parts = (self._charter.context, hashing.index_bytes(index), commitment)
+            verify(self._directory[index], signature, "commit", *parts)
+        except WireError:
+            name = self._charter.plan.users[index]
+            raise FaultyServerError(f"the commitment shown for user {name!r} is not signed by it") from None
+
     def _finish(self, message: bytes) -> Plan:
-        charter, plan = self._charter, self._charter.plan
-        found = wire.decode(wire.NonceReveals, message, plan=plan, sender="server")
-        context = _commitments_context(charter.context, self._commitments)
+        charter = self._charter
+        found: wire.NonceReveals | wire.CohortReveals
+        if isinstance(charter.plan, CohortPlan):
+            found = wire.decode(wire.CohortReveals, message, plan=charter.plan, sender="server")
+        else:
+            found = wire.decode(wire.NonceReveals, message, plan=charter.plan, sender="server")
+        context = commitments_context(charter.context, self._commitments)
         self._check(found.context, context, len(found.nonces))
         for index, (nonce, commitment) in enumerate(zip(found.nonces, self._commitments, strict=True)):
-            if _commit(charter.context, index, nonce) != commitment:
-                raise FaultyServerError(
-                    f"the nonce shown for user {plan.users[index]!r} is not the one it committed to"
-                )
+            if commit_to(charter.context, index, nonce) != commitment:
+                name = charter.plan.users[index]
+                raise FaultyServerError(f"the nonce shown for user {name!r} is not the one it committed to")
+        plan = charter.settle(context, found.nonces)
+        if isinstance(plan, CohortPlan):
+            plan = self._check_cohort(plan, found.signatures if isinstance(found, wire.CohortReveals) else [])
         self._nonce = None
-        return charter.settle(context, found.nonces)
+        return plan
+
+    def _check_cohort(self, plan: CohortPlan, signatures: Sequence[bytes]) -> Plan:
+        """This user's cohort, if everybody in it signed the commitment shown for it."""
+        own = plan.plan_of(self.user)
+        if len(signatures) != len(own.users):
+            raise FaultyServerError(f"{len(signatures)} signatures are shown, this user's cohort has {len(own.users)}")
+        for user, signature in zip(own.users, signatures, strict=True):
+            index = plan.index(user)
+            self._verify(index, self._commitments[index], signature)
+        return own
 
     def _check(self, theirs: bytes, ours: bytes, count: int) -> None:
         if theirs != ours:
@@ -368,11 +328,11 @@ class Enrolment:
         self._commitments: dict[int, tuple[bytes, bytes]] = {}
         self._nonces: dict[int, bytes] = {}
         self._phase = "commit"
-        self._plan: Plan | None = None
+        self._plan: Plan | CohortPlan | None = None
 
     @property
-    def plan(self) -> Plan:
-        """The plan, once everybody has revealed."""
+    def plan(self) -> Plan | CohortPlan:
+        """The plan, or the cohorts, once everybody has revealed."""
         if self._plan is None:
             raise UsageError(f"the enrolment has no plan: it is in the phase {self._phase!r}")
         return self._plan
@@ -401,7 +361,7 @@ class Enrolment:
         elif self._phase == "reveal":
             shown = wire.decode(wire.NonceReveal, data, plan=plan, sender=user)
             self._check(user, index, shown.user, shown.context)
-            if _commit(self.charter.context, index, shown.nonce) != self._commitments[index][0]:
+            if commit_to(self.charter.context, index, shown.nonce) != self._commitments[index][0]:
                 raise FaultyUserError(user, "revealed another nonce than it committed to")
             self._keep(self._nonces, user, index, shown.nonce)
         else:
@@ -421,18 +381,36 @@ class Enrolment:
         if self._phase == "commit":
             self._everybody(self._commitments, "commitment")
             listed = [self._commitments[index] for index in range(len(plan.users))]
-            message = wire.encode(wire.NonceCommitments(wire.WIRE_VERSION, self._context, listed))
-            self._context = _commitments_context(self._context, [commitment for commitment, _ in listed])
+            message = self._show(listed)
+            self._context = commitments_context(self._context, [commitment for commitment, _ in listed])
             self._phase = "reveal"
         elif self._phase == "reveal":
             self._everybody(self._nonces, "nonce")
             nonces = [self._nonces[index] for index in range(len(plan.users))]
-            message = wire.encode(wire.NonceReveals(wire.WIRE_VERSION, self._context, nonces))
             self._plan = self.charter.settle(self._context, nonces)
             self._phase = "done"
+            if isinstance(self._plan, CohortPlan):
+                return self._show_cohorts(self._plan, nonces)
+            message = wire.encode(wire.NonceReveals(wire.WIRE_VERSION, self._context, nonces))
         else:
             raise UsageError(f"the enrolment is over: {self._phase}")
         return dict.fromkeys(plan.users, message)
+
+    def _show(self, listed: list[tuple[bytes, bytes]]) -> bytes:
+        """Everybody's commitments, of a plan with their signatures."""
+        if isinstance(self.charter.plan, Plan):
+            return wire.encode(wire.NonceCommitments(wire.WIRE_VERSION, self._context, listed))
+        commitments = [commitment for commitment, _ in listed]
+        return wire.encode(wire.CohortCommitments(wire.WIRE_VERSION, self._context, commitments))
+
+    def _show_cohorts(self, plan: CohortPlan, nonces: list[bytes]) -> dict[User, bytes]:
+        """Everybody's nonces, to each cohort with the signatures of its own users."""
+        found: dict[User, bytes] = {}
+        for own in plan.plans:
+            signatures = [self._commitments[plan.index(user)][1] for user in own.users]
+            message = wire.encode(wire.CohortReveals(wire.WIRE_VERSION, self._context, nonces, signatures))
+            found |= dict.fromkeys(own.users, message)
+        return found
 
     def _everybody(self, found: Mapping[int, Any], what: str) -> None:
         missing = [user for index, user in enumerate(self.charter.plan.users) if index not in found]
@@ -450,3 +428,9 @@ class Enrolment:
     def _keep(kept: dict[int, Any], user: User, index: int, value: Any) -> None:
         if kept.setdefault(index, value) != value:
             raise FaultyUserError(user, "sent two different messages of one kind")
+
+
+def _class_of(plan: Plan | CohortPlan, user: User) -> int:
+    """The class of a user; in whichever cohort it is, that is the same."""
+    own = plan.plan_of(user) if isinstance(plan, CohortPlan) else plan
+    return own.subgroups[own.subgroup_of(user)].user_class

@@ -19,6 +19,8 @@ no message longer than its plan allows. Whatever is wrong is a `WireError` with 
 | NonceCommitments | server | charter | everybody's signed commitment, in roster order |
 | NonceReveal | user | commitments | the nonce |
 | NonceReveals | server | commitments | everybody's nonce, in roster order |
+| CohortCommitments | server | charter | everybody's commitment, of all cohorts, in roster order |
+| CohortReveals | server | commitments | everybody's nonce, and the signatures of one cohort's commitments |
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from heterosag.crypto.identity import SIGNATURE_SIZE
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE
 from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import UsageError, WireError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 
 __all__ = [
     "PAIR_SIZE",
@@ -43,6 +45,8 @@ __all__ = [
     "Advertised",
     "Advertisement",
     "Agreement",
+    "CohortCommitments",
+    "CohortReveals",
     "Inbox",
     "MaskedVector",
     "Message",
@@ -203,6 +207,19 @@ class NonceReveals(Message, frozen=True, tag=13):
     nonces: list[_Digest]
 
 
+class CohortCommitments(Message, frozen=True, tag=14):
+    """Enrolment of cohorts, server to user: the commitment of every user of all cohorts."""
+
+    commitments: list[_Digest]
+
+
+class CohortReveals(Message, frozen=True, tag=15):
+    """Enrolment of cohorts, server to user: every user's nonce, and the signatures of the user's own cohort."""
+
+    nonces: list[_Digest]
+    signatures: list[_Signature]
+
+
 M = TypeVar("M", bound=Message)
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -222,6 +239,8 @@ _DECODERS: dict[type[Message], msgspec.msgpack.Decoder[Any]] = {
         NonceCommitments,
         NonceReveal,
         NonceReveals,
+        CohortCommitments,
+        CohortReveals,
     )
 }
 
@@ -231,7 +250,7 @@ def encode(message: Message) -> bytes:
     return _ENCODER.encode(message)
 
 
-def decode(kind: type[M], data: bytes, *, plan: Plan, sender: int | str | None = None) -> M:
+def decode(kind: type[M], data: bytes, *, plan: Plan | CohortPlan, sender: int | str | None = None) -> M:
     """The message of the expected kind, or a `WireError` that names the sender."""
     limit = size_limit(plan, kind)
     if len(data) > limit:
@@ -272,8 +291,13 @@ def vector_size(plan: Plan, subgroup: int) -> int:
     return plan.vector_sizes()[subgroup]
 
 
-def size_limit(plan: Plan, kind: type[Message]) -> int:
-    """The most bytes a message of this kind may have under a plan: its fields at their largest."""
+def size_limit(plan: Plan | CohortPlan, kind: type[Message]) -> int:
+    """The most bytes a message of this kind may have under a plan, or in an enrolment of cohorts: its fields at their
+    largest."""
+    if isinstance(plan, CohortPlan):
+        largest = max(plan.plans, key=lambda one: len(one.users))
+        more = len(plan.users) - len(largest.users) if kind in (CohortCommitments, CohortReveals) else 0
+        return size_limit(largest, kind) + more * (DIGEST_SIZE + 2)
     index, head, users, neighbours = 5, 64, len(plan.users), plan.sharing.neighbours
     advertised = 1 + index + 2 * (PUBLIC_KEY_SIZE + 2) + SIGNATURE_SIZE + 2
     sealed = SEALED_SIZE + PAIR_SIZE
@@ -295,5 +319,7 @@ def size_limit(plan: Plan, kind: type[Message]) -> int:
             NonceCommitments: index + users * (1 + (DIGEST_SIZE + 2) + (SIGNATURE_SIZE + 2)),
             NonceReveal: index + DIGEST_SIZE + 2,
             NonceReveals: index + users * (DIGEST_SIZE + 2),
+            CohortCommitments: index + users * (DIGEST_SIZE + 2),
+            CohortReveals: 2 * index + users * (DIGEST_SIZE + 2) + users * (SIGNATURE_SIZE + 2),
         }[kind]
     )
