@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,3 +81,34 @@ def test_a_deployed_round_is_summarised_by_its_steady_rounds() -> None:
     assert found["client_cpu_seconds_a_message"] == 2.0
     with pytest.raises(RuntimeError, match="all nodes were lost"):
         _summarise({"rounds": [{"error": "all nodes were lost"}]}, 0.0, 7)
+
+
+def test_cohorts_are_compared_and_a_summary_fills_the_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One round per process, replaced here by one that took so long; the page follows from the summary alone."""
+    from bench import cohorts
+
+    def apart(users: int, elements: int, cohort: int) -> dict[str, object]:
+        many = users // cohort
+        base = {"users": users, "cohorts": many, "survivors": users, "workers": 2, "seconds": 9.0, "bytes": 1e8}
+        costs = {"server": users / 100, "server_cpu": users / 50, "user_ms": 2.0 * cohort, "blocks": 4}
+        return base | costs | {"sent": {"mask": 100.0 * elements}, "received": {"mask": 50}}
+
+    monkeypatch.setattr(cohorts, "_apart", apart)
+    monkeypatch.setattr(cohorts, "flower_ms", lambda size: 0.5)
+    monkeypatch.setattr(sys, "argv", ["cohorts", "10000", "100", "500", "--summary", str(tmp_path / "s.json")])
+    cohorts.main()
+    assert "in cohorts of 500, m=100, 10% dropped: 2" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
+    assert summary["command"] == "python -m bench.cohorts 10000 100 500"
+    assert [row["ratio"] for row in summary["rows"]][:4] == [2.0, 1.0, 1.0, 1.0]
+    assert len(summary["rows"]) == 7, "the budgets are those of ten thousand users"
+    pages = load_script(ROOT / "tools" / "documents" / "cohort_pages.py")
+    monkeypatch.setattr(pages, "SUMMARY", tmp_path / "s.json")
+    assert "| cohorts | 20 | 200 | 2,000 |" in pages.carried()
+    assert "| the server's core-seconds | 200 | 2,000 | 20,000 |" in pages.carried()
+    assert "One server core handles 3,000 users in 60 s, which is 6 cohorts of 500" in pages.processes()
+    assert "| 100,000 nodes | 400,000 | 200 |" in pages.superlink()
+    assert "all 500 nodes of a cohort are in time in 61% of its trips" in pages.stragglers()
+    assert (pages.goals().count("| met |"), pages.goals().count("**missed**")) == (4, 1)

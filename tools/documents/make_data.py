@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import json
 import re
 import shlex
@@ -44,6 +45,7 @@ PAGES = (
     ROOT / "docs" / "reference" / "configuration.md",
     ROOT / "docs" / "benchmarks.md",
     ROOT / "docs" / "performance.md",
+    ROOT / "docs" / "beyond-one-machine.md",
 )
 # The modules beside this one and the reproduction, also when a test loads it by its path.
 sys.path += [str(ROOT / "tools" / "documents"), str(ROOT)]
@@ -534,19 +536,18 @@ def reference(name: str) -> Callable[[], str]:
     return table
 
 
-def benchmark(name: str) -> Callable[[], str]:
+def benchmark(name: str, module: str = "benchmark_pages") -> Callable[[], str]:
     """A table of the benchmarks."""
 
     def make() -> str:
-        import benchmark_pages
-
-        found: str = getattr(benchmark_pages, name)()
+        found: str = getattr(importlib.import_module(module), name)()
         return found
 
     return make
 
 
 BENCHMARKS = ("about", "goals", "peer", "readme", "secagg", "masking", "scaling", "large", "flower", "rest", "profile")
+COHORTS = ("about", "measured", "goals", "carried", "processes", "superlink", "stragglers")
 
 REGIONS = {
     "tree": tree,
@@ -572,6 +573,7 @@ REGIONS = {
     "mod_reference": reference("mod_reference"),
     "policy_reference": reference("policy_reference"),
     **{f"bench_{name}": benchmark(name) for name in BENCHMARKS},
+    **{f"cohorts_{name}": benchmark(name, "cohort_pages") for name in COHORTS},
 }
 
 

@@ -66,7 +66,7 @@ JSON: dict[str, dict[str, str]] = {
         "inference_robustness": "of these survivors",
         "byzantine_tolerance": "of these survivors",
         "phases": "a list by phase: `phase`, `users`, `sent_bytes` (`mean` and `max` of a user), `received_bytes` "
-        "(`max`), `user_seconds` (mean CPU seconds of a user), `server_seconds`",
+        "(`max`), `user_seconds` (mean CPU seconds of a user), `server_seconds` on the clock, `server_cpu_seconds`",
         "user_ms": "mean CPU milliseconds of a user over all phases",
         "exact": "whether every block's sum equals the plain integer sum of its survivors",
         "error_rms": "distance of the aggregate from the honest survivors' mean, root mean square",

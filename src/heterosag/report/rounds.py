@@ -182,6 +182,7 @@ def measure(combined: Combined | CombinedCohorts, traffic: Traffic) -> dict[str,
             "received_bytes": {"max": max(traffic.received[phase].values(), default=0)},
             "user_seconds": traffic.user_seconds.get(phase, 0.0) / max(len(sent), 1),
             "server_seconds": traffic.server_seconds.get(phase, 0.0),
+            "server_cpu_seconds": traffic.server_cpu_seconds.get(phase, 0.0),
         }
         for phase, sent in traffic.sent.items()
     ]

@@ -233,7 +233,11 @@ def _add(total: Traffic, part: Traffic) -> None:
     for phase in part.received:
         total.received.setdefault(phase, {}).update(part.received[phase])
         total.sent.setdefault(phase, {}).update(part.sent.get(phase, {}))
-        for whole, own in ((total.user_seconds, part.user_seconds), (total.server_seconds, part.server_seconds)):
+        for whole, own in (
+            (total.user_seconds, part.user_seconds),
+            (total.server_seconds, part.server_seconds),
+            (total.server_cpu_seconds, part.server_cpu_seconds),
+        ):
             whole[phase] = whole.get(phase, 0.0) + own.get(phase, 0.0)
 
 

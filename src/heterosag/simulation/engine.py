@@ -62,12 +62,14 @@ class Traffic:
         received: Encoded bytes of the messages to each user, by phase.
         user_seconds: CPU seconds of all users together, by phase: what else the machine does is not counted.
         server_seconds: Seconds of the server on the clock, by phase.
+        server_cpu_seconds: CPU seconds of the server, all its threads together, by phase.
     """
 
     sent: dict[str, dict[User, int]] = field(default_factory=dict)
     received: dict[str, dict[User, int]] = field(default_factory=dict)
     user_seconds: dict[str, float] = field(default_factory=dict)
     server_seconds: dict[str, float] = field(default_factory=dict)
+    server_cpu_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -475,11 +477,12 @@ def _secure_round(
         answers = clients.answer(phase, present)
         traffic.sent[name] = {user: len(reply) for user, (reply, _) in answers.items()}
         traffic.user_seconds[name] = sum(seconds for _, seconds in answers.values())
-        start = time.perf_counter()
+        start, spent = time.perf_counter(), time.process_time()
         for user, (reply, _) in answers.items():
             server.receive(user, reply)
         messages = server.close()
         traffic.server_seconds[name] = time.perf_counter() - start
+        traffic.server_cpu_seconds[name] = time.process_time() - spent
     return server.decoded
 
 

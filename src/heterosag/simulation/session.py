@@ -138,7 +138,7 @@ class Session:
     def _trip(self, absent: Mapping[User, Phase], mask: Callable[[Client, Part], bytes], traffic: Traffic) -> None:
         """One trip: every present user's answers, and what crossed counted by phase."""
         server, phase = self._server, self._server.phase
-        spent = served = 0.0
+        spent = served = cpu = 0.0
         for user, parts in server.send().items():
             for part in parts:
                 traffic.received.setdefault(part.phase.value, {})[user] = len(part.message)
@@ -147,13 +147,15 @@ class Session:
             start = time.process_time()
             answers = self._users[user].answer(parts, mask)
             spent += time.process_time() - start
-            answered = time.perf_counter()
+            answered, before = time.perf_counter(), time.process_time()
             for answer in answers:
                 if answer.error is None:
                     traffic.sent.setdefault(answer.phase.value, {})[user] = len(answer.message)
                     server.receive(user, answer.number, answer.message)
             served += time.perf_counter() - answered
-        start = time.perf_counter()
+            cpu += time.process_time() - before
+        start, before = time.perf_counter(), time.process_time()
         server.close()
+        traffic.server_cpu_seconds[phase.value] = cpu + time.process_time() - before
         traffic.user_seconds[phase.value] = spent
         traffic.server_seconds[phase.value] = served + time.perf_counter() - start
