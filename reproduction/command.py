@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from reproduction.running import Job
 
 __all__ = ["run", "show_items"]
 
-_STYLES = {"holds": "green", "partly": "yellow", "fails": "red"}
+_STYLES = {"holds": "green", "partly": "yellow", "fails": "red", "not judged": "dim"}
 
 
 def show_items(*, as_json: bool) -> None:
@@ -68,7 +69,7 @@ def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int
         for verdict in summary.outcome.verdicts:
             style = _STYLES[verdict.holds.value]
             words = escape(f"{verdict.claim}: {verdict.found}")
-            console.print(f"  [{style}]{verdict.holds.value:6}[/{style}] {words}", markup=True)
+            console.print(f"  [{style}]{verdict.holds.value:10}[/{style}] {words}", markup=True)
         console.print(f"  {time.perf_counter() - began:.0f} s")
     from reproduction.page import lead, write_all
 
@@ -100,6 +101,7 @@ def _judged(summary: Summary) -> dict[str, Any]:
         "verdicts": [
             {
                 "claim": verdict.claim,
+                "ours": verdict.ours,
                 "paper": verdict.paper,
                 "found": verdict.found,
                 "holds": verdict.holds.value,
@@ -108,6 +110,7 @@ def _judged(summary: Summary) -> dict[str, Any]:
             for verdict in summary.outcome.verdicts
         ],
         "values": summary.outcome.values,
+        "runs": [asdict(run) for run in summary.outcome.runs],
     }
 
 

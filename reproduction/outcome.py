@@ -14,7 +14,20 @@ import msgspec
 
 from heterosag.errors import UsageError
 
-__all__ = ["Holds", "Outcome", "Plot", "Scale", "Series", "Summary", "Table", "Verdict", "load", "save"]
+__all__ = [
+    "OURS",
+    "Holds",
+    "Outcome",
+    "Plot",
+    "Scale",
+    "Series",
+    "Summary",
+    "Table",
+    "Trained",
+    "Verdict",
+    "load",
+    "save",
+]
 
 
 class Scale(enum.StrEnum):
@@ -26,27 +39,39 @@ class Scale(enum.StrEnum):
 
 
 class Holds(enum.StrEnum):
-    """Whether a claim came true."""
+    """Whether a claim came true; `NOT_JUDGED` where what was run cannot tell."""
 
     YES = "holds"
     PARTLY = "partly"
     NO = "fails"
+    NOT_JUDGED = "not judged"
 
     @classmethod
-    def of(cls, *parts: bool) -> Holds:
-        """All, some or none of the parts of a claim."""
+    def of(cls, *parts: bool, judged: bool = True) -> Holds:
+        """All, some or none of the parts of a claim, if it can be judged at all."""
+        if not judged:
+            return cls.NOT_JUDGED
         return cls.YES if all(parts) else cls.PARTLY if any(parts) else cls.NO
+
+
+OURS = "(ours)"
+"""What stands in the place of the paper's words where a claim is ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A claim, what the paper says of it, what was found, and whether it holds."""
+    """A claim, what the paper says of it (`OURS` where it is not the paper's), what was found, and the verdict."""
 
     claim: str
     paper: str
     found: str
     holds: Holds
     note: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """Whether the claim is ours, and not the paper's."""
+        return self.paper == OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +118,16 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A training run behind an item: how many users, training samples and rounds it had."""
+
+    name: str
+    users: int
+    samples: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Everything that an item found. `values` are the numbers that tests and other pages ask for by name."""
 
@@ -101,6 +136,7 @@ class Outcome:
     tables: tuple[Table, ...] = ()
     plots: tuple[Plot, ...] = ()
     values: dict[str, float] = field(default_factory=dict)
+    runs: tuple[Trained, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

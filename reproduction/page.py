@@ -10,9 +10,9 @@ from pathlib import Path
 
 from heterosag.report.templates import render, write
 from reproduction import figures
-from reproduction.outcome import Holds, Summary, Table
+from reproduction.outcome import Holds, Summary, Table, Verdict
 
-__all__ = ["html", "markdown", "write_all"]
+__all__ = ["html", "lead", "markdown", "sizes", "write_all"]
 
 
 _HOW = """<!-- not run: takes minutes to hours -->
@@ -29,12 +29,31 @@ what was run."""
 
 
 def lead(summaries: Sequence[Summary]) -> str:
-    """How many claims came true."""
-    count = Counter(verdict.holds for summary in summaries for verdict in summary.outcome.verdicts)
+    """How many claims came true: the paper's and ours apart, and only what was judged."""
+    verdicts = [verdict for summary in summaries for verdict in summary.outcome.verdicts]
+    ours = [verdict for verdict in verdicts if verdict.ours]
+    theirs = [verdict for verdict in verdicts if not verdict.ours]
+    own = f" Of our own {_count(ours)}." if ours else ""
+    return f"{len(summaries)} items. Of the paper's claims {_count(theirs)}.{own}"
+
+
+def _count(verdicts: Sequence[Verdict]) -> str:
+    count = Counter(verdict.holds for verdict in verdicts)
+    judged = count.total() - count[Holds.NOT_JUDGED]
     return (
-        f"{len(summaries)} items, {count.total()} claims: {count[Holds.YES]} hold, {count[Holds.PARTLY]} hold partly, "
-        f"{count[Holds.NO]} fail."
+        f"{judged} were judged: {count[Holds.YES]} hold, {count[Holds.PARTLY]} hold partly, {count[Holds.NO]} fail"
+        + (f"; {count[Holds.NOT_JUDGED]} could not be judged" if count[Holds.NOT_JUDGED] else "")
     )
+
+
+def sizes(summary: Summary) -> str:
+    """The runs behind an item, with their users, samples and rounds; empty where nothing was trained."""
+    kinds = Counter((run.users, run.samples, run.rounds) for run in summary.outcome.runs)
+    words = [
+        f"{count} of {users} users, {samples:,} samples, {rounds} rounds"
+        for (users, samples, rounds), count in kinds.items()
+    ]
+    return f"Training runs: {'; '.join(words)}." if words else ""
 
 
 def markdown(summaries: Sequence[Summary], pictures: str = "figures") -> str:
@@ -67,6 +86,7 @@ def markdown(summaries: Sequence[Summary], pictures: str = "figures") -> str:
             f"{summary.place}. `{summary.command}`, seed {summary.seed}, scale {summary.scale.value}, "
             f"{summary.duration_seconds:.0f} s."
         )
+        parts += [sizes(summary)] if summary.outcome.runs else []
         parts += summary.outcome.text
         parts += [f"![{plot.title}]({pictures}/{summary.item}-{plot.name}.svg)" for plot in summary.outcome.plots]
         for table in summary.outcome.tables:
@@ -92,7 +112,7 @@ def html(summaries: Sequence[Summary]) -> str:
         pairs = [(plot.title, figures.svg(plot)) for plot in summary.outcome.plots]
         drawn[summary.item] = [(title, text[text.index("<svg") :]) for title, text in pairs]
     template = Path(__file__).with_name("page.html")
-    return render(template, summaries=summaries, figures=drawn, lead=lead(summaries))
+    return render(template, summaries=summaries, figures=drawn, lead=lead(summaries), sizes=sizes)
 
 
 def _csv(table: Table) -> str:

@@ -28,7 +28,8 @@ PUBLIC = (
     "protocol.enrolment", "protocol.guard", "protocol.pipeline", "protocol.update", "report.figures", "report.page",
     "report.runs", "simulation.engine", "simulation.session", "storage.budget", "storage.directories",
     "storage.identities",
-    "storage.release_log", "storage.run_log", "training.config", "training.data", "training.models", "training.runs",
+    "storage.release_log", "storage.run_log", "training.combining", "training.config", "training.data",
+    "training.models", "training.runs",
     "vector.arrays",
 )  # fmt: skip
 
