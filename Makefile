@@ -42,7 +42,7 @@ test: $(VENV)/everything $(VENV)/browser
 	$(PYTEST) -m "not slow" --cov --cov-report= $(COVERING)
 	$(PYTEST) -m "not slow" $(COVERING:%=--ignore=%)
 
-# What takes minutes, random examples in fourfold number among it; a deployment of Flower waits more than it works, so it
+# What takes minutes, random examples in threefold number among it; a deployment of Flower waits more than it works, so it
 # runs beside the rest.
 test-all: test
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or property"

@@ -17,6 +17,7 @@ that a text block is what the block before it prints. In output `...` stands for
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -32,6 +33,7 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+from scripts import load_script
 from tolerance import shows
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +55,11 @@ _LONG = (
     "robust-rules",
     "identities",
 )
-TRAINING = {"docs/tutorial.md", "docs/plans.md", *(f"docs/how-to/{name}.md" for name in _LONG)}
+TRAINING = {"docs/plans.md", *(f"docs/how-to/{name}.md" for name in _LONG)}
 """Pages that train models, plan, or start many programs for many seconds: run by `make test-all`."""
+
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+"""Run by a test of its own."""
 
 _NAMED = re.compile(r"(?:#|//) ([\w./-]+\.(?:py|toml|json))\n")
 
@@ -108,26 +113,29 @@ def _line(token: Any) -> int:
 class Reader:
     """Somebody who reads a page and does what it says, in a folder."""
 
-    def __init__(self, folder: Path, *, flower: bool = False, seconds: float = 120.0) -> None:
-        """flower: `flwr run` is Flower's own, not what stands in for it. seconds: the most a command may take."""
+    def __init__(self, folder: Path, *, seconds: float = 120.0) -> None:
+        """seconds: the most a command may take."""
         self.folder = folder
         self.seconds = seconds
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.printed = ""
         own = folder / ".bin"
         own.mkdir()
-        if not flower:
-            stand_in = own / "flwr"
-            others = f'[ "$1" = run ] || exec "{Path(sys.executable).parent / "flwr"}" "$@"'
-            runs = f'exec "{sys.executable}" "{ROOT / "tests" / "flower_run.py"}" "$@"'
-            stand_in.write_text(f"#!/bin/sh\n{others}\n{runs}\n")
-            stand_in.chmod(0o755)
-            for name in ("examples", "tests"):
-                (folder / name).symlink_to(ROOT / name)
+        others = f'[ "$1" = run ] || exec "{Path(sys.executable).parent / "flwr"}" "$@"'
+        runs = f'exec "{sys.executable}" "{ROOT / "tests" / "flower_run.py"}" "$@"'
+        (own / "flwr").write_text(f"#!/bin/sh\n{others}\n{runs}\n")
+        (own / "flwr").chmod(0o755)
+        for name in ("examples", "tests"):
+            (folder / name).symlink_to(ROOT / name)
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
         path = os.pathsep.join([str(own), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         home = {"HOME": str(folder), "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
         self.environment = {**os.environ, **quiet, **home}
+
+    def use_flower(self) -> None:
+        """From here on `flwr run` is Flower's own, and the folder has only what an app of its own would have."""
+        for name in (".bin/flwr", "examples", "tests"):
+            (self.folder / name).unlink()
 
     def do(self, block: Block) -> None:
         if block.reason:
@@ -239,7 +247,7 @@ def test_every_block_runs_or_says_why_not(page: Path, tmp_path: Path, monkeypatc
         assert block.reason or "not run" not in block.comment, f"{block.place}: not run, and no reason"
         assert not block.reason or block.language in RUN, f"{block.place}: a {block.language} block is never run"
     wanted = [block for block in blocks if not block.reason and block.language in RUN | {"diff", "text"}]
-    if not any(block.language in RUN for block in wanted):
+    if page == TUTORIAL or not any(block.language in RUN for block in wanted):
         return
     text = "\n".join(block.code for block in wanted if block.language in RUN)
     for module, pattern in NEEDS.items():
@@ -256,15 +264,23 @@ def test_every_block_runs_or_says_why_not(page: Path, tmp_path: Path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_the_tutorial_under_flower_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands in for `flwr run` above is no stand-in here: Ray, and a SuperLink that is ended afterwards."""
-    pytest.importorskip("ray")
+def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last `flwr run`, which has every change, is Flower's own: Ray, and a SuperLink that is ended afterwards."""
+    pytest.importorskip("flwr")
+    pytest.importorskip("torch")
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / ".flwr"))
     monkeypatch.setenv("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    reader = Reader(tmp_path, flower=True, seconds=300.0)
+    ports = load_script(ROOT / "examples" / "flower" / "deploy.py").free_ports(2)
+    for name, port in zip(("SUPERLINK_HTTP", "CONTROL"), ports, strict=True):
+        monkeypatch.setenv(f"FLWR_LOCAL_{name}_API_PORT", str(port))
+    reader = Reader(tmp_path, seconds=300.0)
+    blocks = blocks_of(TUTORIAL)
+    last = max(place for place, block in enumerate(blocks) if "flwr run" in block.code and block.language == "sh")
     try:
-        for block in blocks_of(ROOT / "docs" / "tutorial.md"):
+        for place, block in enumerate(blocks):
+            if place == last and importlib.util.find_spec("ray") is not None:
+                reader.use_flower()
             reader.do(block)
     finally:
         for process in Path("/proc").glob("[0-9]*"):
