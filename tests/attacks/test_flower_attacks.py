@@ -75,8 +75,8 @@ def test_2_a_server_that_knows_better_is_refused_by_the_node(tmp_path: Path) -> 
         node.app = _trains_if_told(secret, tmp_path)  # type: ignore[assignment]
         node.context.run_config = {"local-epochs": int(node.context.node_id == FIRST_NODE)}
     grid = grid_of(nodes)
-    honest = grid._exchange._run_of
-    grid._exchange._run_of = lambda reply: grid._exchange._seen if any(grid._exchange._seen) else honest(reply)  # type: ignore[method-assign]
+    honest, cohort = grid._exchange._run_of, grid._exchange._cohort(0)
+    grid._exchange._run_of = lambda reply: cohort.seen if any(cohort.seen) else honest(reply)  # type: ignore[method-assign]
     (reply,) = grid.send_and_receive(ask(nodes))
     assert FIRST_NODE not in grid.rounds[0].survivors
     assert np.abs(reply.content.array_records["arrays"]["w"].numpy()).max() < 0.01
@@ -275,7 +275,7 @@ def test_9_a_node_joins_so_many_epochs_of_a_run(tmp_path: Path, caplog: pytest.L
     nodes = make_nodes(12, tmp_path, lambda node, before: before, secure=own)
     grid = grid_of(nodes)
     for number in range(5):
-        grid._exchange._pipeline.session = bytes([number])  # which the server may choose anew, and gains nothing by
+        grid._exchange._cohort(0).pipeline.session = bytes([number])  # which the server may choose anew, and gains nothing by
         grid._epochs._plans.clear()  # a new seed for who is assigned where
         (reply,) = grid.send_and_receive(ask(nodes))
         assert reply.has_error() == (number >= 3)
@@ -337,12 +337,12 @@ def test_8_a_new_session_is_no_new_evaluation(tmp_path: Path, caplog: pytest.Log
     assert not next(iter(grid.send_and_receive(ask(nodes)))).has_error()
     answered = []
     for place in range(3):
-        grid._exchange._pipeline = ServerPipeline(bytes([place]))
+        grid._exchange._cohort(0).pipeline = ServerPipeline(bytes([place]))
         content = RecordDict({"arrays": ArrayRecord({"w": Array(np.full(30, place, dtype=np.float32))})})
         asked = [Message(content, dst_node_id=node.context.node_id, message_type="evaluate") for node in nodes]
         (reply,) = grid.send_and_receive(asked)
         answered.append(not reply.has_error())
-        assert grid._exchange._pipeline.number == 1
+        assert grid._exchange._cohort(0).pipeline.number == 1
         grid._evaluations._none = ""
     assert answered == [True, False, False]
     assert "asked to evaluate again" in caplog.text
