@@ -35,6 +35,7 @@ WITHOUT_EXAMPLE = {
     "storage.identities": "reads and writes files",
     "storage.release_log": "writes files",
     "storage.run_log": "reads and writes files",
+    "training.combining": "what a run hands over; training.runs uses it",
     "training.data": "reads data sets",
     "training.models": "makes networks",
     "training.runs": "trains; README has the example",

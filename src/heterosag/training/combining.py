@@ -20,7 +20,16 @@ __all__ = ["Gathered", "Summed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """What the users of a round send: an update from everybody who has one, and who drops out or is malicious."""
+    """What the users of a round send: an update from everybody who has one, and who drops out or is malicious.
+
+    Args:
+        number: The round's.
+        epoch: Whose plan and ledgers it is run with.
+        plan: The epoch's plan with the round's range.
+        updates: Everybody's update.
+        dropped: Who drops out, and before which phase.
+        malicious: Users whose updates are not clipped.
+    """
 
     number: int
     epoch: Epoch
@@ -34,7 +43,11 @@ class Gathered:
 class Summed:
     """What became of it: the model's step, whose updates are in it, and what the record says of the round.
 
-    `result` is what secure aggregation gave, if that is what was used: ranges follow it.
+    Args:
+        vector: The step.
+        survivors: The users in it.
+        line: What the record says of the round beyond what every round says.
+        result: What secure aggregation gave, if that is what was used: ranges follow it.
     """
 
     vector: npt.NDArray[np.float64]
