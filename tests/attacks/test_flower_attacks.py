@@ -275,7 +275,7 @@ def test_9_a_node_joins_so_many_epochs_of_a_run(tmp_path: Path, caplog: pytest.L
     nodes = make_nodes(12, tmp_path, lambda node, before: before, secure=own)
     grid = grid_of(nodes)
     for number in range(5):
-        grid._exchange._cohort(0).pipeline.session = bytes([number])  # which the server may choose anew, and gains nothing by
+        grid._exchange._cohort(0).pipeline.session = bytes([number])  # chosen anew, which gains it nothing
         grid._epochs._plans.clear()  # a new seed for who is assigned where
         (reply,) = grid.send_and_receive(ask(nodes))
         assert reply.has_error() == (number >= 3)
