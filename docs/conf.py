@@ -59,6 +59,7 @@ nitpick_ignore_regex = [
         "py:class",
         r"heterosag\.(crypto\.keys\.RoundSecrets|protocol\.steps\.Polynomials|protocol\.rounding\.Rounding)",
     ),  # for tests
+    ("py:class", r"heterosag\.training\.epochs\.Epoch"),  # what a run hands to itself
     ("py:class", r"heterosag\.aggregation\.clipping\.P"),  # a plan, or cohorts: whichever was given
 ]
 

@@ -22,6 +22,7 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flower"
+_STARTS = 4  # tries
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +57,17 @@ def _simulate(app: Path, settings: str, nodes: int, home: Path, deploy: types.Mo
         "--run-config", f'{settings} result="{result}"',
         "--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1",
     ]  # fmt: skip
-    # Ports of its own: on the fixed ones somebody else's SuperLink may listen, and end in the middle of the run.
-    http, control = map(str, deploy.free_ports(2))
-    ports = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": http, "FLWR_LOCAL_CONTROL_API_PORT": control}
-    environment = deploy.environment(home) | ports
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    for _ in range(_STARTS):
+        # Ports of its own: on the fixed ones somebody else's SuperLink may listen, and end in the middle of the run.
+        http, control = map(str, deploy.free_ports(2))
+        ports = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": http, "FLWR_LOCAL_CONTROL_API_PORT": control}
+        environment = deploy.environment(home) | ports
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
+        if "Failed to start local SuperLink" not in done.stdout + done.stderr:
+            break
+        for process in _living(home):  # Flower waits 15 seconds for it, too few where other tests keep all cores busy
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
     try:
         found: dict[str, Any] = deploy.wait_for(result, 120)
     except TimeoutError as error:
