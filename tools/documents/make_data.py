@@ -35,6 +35,7 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "docs" / "flower.md",
+    ROOT / "docs" / "how-to" / "flower-deployment.md",
     ROOT / "docs" / "plans.md",
     ROOT / "docs" / "protocol.md",
     ROOT / "docs" / "training.md",
@@ -164,6 +165,14 @@ def apps() -> str:
     import apps_table
 
     made: str = apps_table.render(load("apps"))
+    return made
+
+
+def deployed() -> str:
+    """What a deployed round takes."""
+    import deployed_table
+
+    made: str = deployed_table.render(load("deployed"))
     return made
 
 
@@ -566,6 +575,7 @@ REGIONS = {
     "rotation": rotation,
     "few_levels": few_levels,
     "apps": apps,
+    "deployed": deployed,
     "reproduction": reproduction,
     "train_reference": reference("train_reference"),
     "plan_reference": reference("plan_reference"),
