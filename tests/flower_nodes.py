@@ -180,6 +180,11 @@ def record(values: dict[str, Any]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(value)) for name, value in values.items()})
 
 
+def rounds(grid: SecureGrid, nodes: list[Node], count: int) -> list[Message]:
+    """The replies of so many rounds of training, one after another."""
+    return [reply for _ in range(count) for reply in grid.send_and_receive(messages(nodes, arrays()))]
+
+
 def messages(nodes: list[Node], model: dict[str, Any]) -> list[Message]:
     content = RecordDict({"arrays": record(model), "config": ConfigRecord({"lr": 0.1})})
     return [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.TRAIN) for node in nodes]

@@ -10,13 +10,12 @@ import pytest
 from flower_nodes import (
     FIRST_NODE,
     OPTIONS,
-    Node,
     arrays,
     expected,
     grid_of,
     make_nodes,
-    messages,
     result_of,
+    rounds,
     shift,
     signed_nodes,
     train,
@@ -30,10 +29,6 @@ from heterosag.flower import Privacy, SecureGrid
 from heterosag.storage.run_log import read_run
 
 np = pytest.importorskip("numpy")
-
-
-def rounds(grid: SecureGrid, nodes: list[Node], count: int) -> list[Message]:
-    return [reply for _ in range(count) for reply in grid.send_and_receive(messages(nodes, arrays()))]
 
 
 def moved(reply: Message) -> Any:

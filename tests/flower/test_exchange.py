@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from flower_nodes import (
     FIRST_NODE,
-    Node,
     arrays,
     expected,
     grid_of,
     make_nodes,
-    messages,
     record,
     result_of,
+    rounds,
     signed_nodes,
     stage_of,
     train,
@@ -23,14 +22,9 @@ from flower_nodes import (
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from heterosag.flower import SecureGrid
 from heterosag.flower.messages import TERMS
 
 np = pytest.importorskip("numpy")
-
-
-def rounds(grid: SecureGrid, nodes: list[Node], count: int) -> list[Message]:
-    return [reply for _ in range(count) for reply in grid.send_and_receive(messages(nodes, arrays()))]
 
 
 def test_stages_fall_to_two(tmp_path: Path) -> None:

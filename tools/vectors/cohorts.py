@@ -6,14 +6,14 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from material import document, hashed, identity
+from enrolments import nonce_of, play, signer_of
+from material import document, hashed
 from msgspec.structs import replace
 from plans import written
 
 from heterosag.plan import CohortPlan
 from heterosag.protocol import messages as wire
-from heterosag.protocol.enrolment import Charter, Enrolling, Enrolment
-from heterosag.protocol.policy import Policy
+from heterosag.protocol.enrolment import Charter
 
 Document = dict[str, Any]
 
@@ -95,43 +95,24 @@ def _bad_encodings() -> list[Document]:
 # --- an enrolment -----------------------------------------------------------------------------------------------------
 
 
+_NAME = "enrolment of cohorts"
+
+
 def _charter() -> Charter:
     return Charter(epoch=EPOCH, plan=CohortPlan.build(**BASE))
 
 
 def _nonce(index: int) -> bytes:
-    return hashed("enrolment of cohorts", index, "nonce")
+    return nonce_of(_NAME, index)
 
 
 def _signer(index: int) -> Any:
-    return identity("enrolment of cohorts", index)
+    return signer_of(_NAME, index)
 
 
 @cache
 def _enrol() -> Document:
-    """Every message of the enrolment, and the cohorts."""
-    charter = _charter()
-    users = charter.plan.users
-    directory = {user: _signer(index).public for index, user in enumerate(users)}
-    people = [
-        Enrolling(charter, user, identity=_signer(index), directory=directory, policy=Policy.any_plan())
-        for index, user in enumerate(users)
-    ]
-    server = Enrolment(charter, directory=directory)
-    commitments = [person.commit(nonce=_nonce(index)) for index, person in enumerate(people)]
-    for user, data in zip(users, commitments, strict=True):
-        server.receive(user, data)
-    listed = server.close()[users[0]]
-    reveals = [person.reveal(listed) for person in people]
-    for user, data in zip(users, reveals, strict=True):
-        server.receive(user, data)
-    return {
-        "commitments": commitments,
-        "listed": listed,
-        "reveals": reveals,
-        "shown": server.close(),
-        "plan": server.plan,
-    }
+    return play(_charter(), _NAME)
 
 
 def enrolled() -> Document:
