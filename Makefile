@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests, deployments and benchmarks start many processes; each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .PHONY: demo test test-all test-other-machine check bench bench-full fuzz soak mutants installs docs docs-pages docs-data reproduction clean help
