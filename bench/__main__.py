@@ -10,7 +10,7 @@ import argparse
 import datetime as dt
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +65,16 @@ FULL: dict[str, Suite] = SHORT | {
     "large": large.rows,
     "ledger": ledger.rows,
 }
+PARTS: dict[str, Suite] = {"peer-large": lambda: against_peer.rows(against_peer.LARGE)}
+"""Parts of suites, named after them, that can be measured again by themselves."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Ratios, measured in one run.")
     parser.add_argument("--full", action="store_true", help="all sizes: an hour")
-    parser.add_argument("--only", action="append", choices=sorted(FULL), help="only this suite; may be given again")
+    parser.add_argument(
+        "--only", action="append", choices=sorted(FULL | PARTS), help="only this suite; may be given again"
+    )
     parser.add_argument("--summary", type=Path, help="write rows, series and machine there, for the documents")
     parser.add_argument("--baseline", action="store_true", help="write bench/baseline.json anew from this run")
     given = parser.parse_args()
@@ -79,14 +83,16 @@ def main() -> None:
     found: dict[str, list[Row]] = {}
     for name in given.only or suites:
         console.print(f"{name} …", style="dim")
-        found[name] = list(suites.get(name, FULL[name])())
-        console.print(_table(name, found[name]))
+        measured = list((FULL | suites | PARTS)[name]())
+        found.setdefault(name.partition("-")[0], []).extend(measured)
+        console.print(_table(name, measured))
     rows = [row for part in found.values() for row in part]
     LATEST.write_text(json.dumps([row.as_json() for row in rows], indent=2) + "\n", encoding="utf-8")
     if given.summary:
         summary = _summary(given, found, start)
         if given.only and given.summary.exists():
-            summary = _merge(json.loads(given.summary.read_text(encoding="utf-8")), summary)
+            partly = {name.partition("-")[0] for name in given.only if name in PARTS}
+            summary = _merge(json.loads(given.summary.read_text(encoding="utf-8")), summary, partly)
         given.summary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     _compare(console, rows)
     if given.baseline:
@@ -118,11 +124,22 @@ def _compare(console: Console, rows: list[Row]) -> None:
     console.print(f"{len(known)} rows compared with bench/baseline.json, {len(worse)} of them a fifth or more worse")
 
 
-def _merge(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    """A summary in which some suites were measured again, which it says."""
+def _merge(before: dict[str, Any], again: dict[str, Any], partly: Collection[str] = ()) -> dict[str, Any]:
+    """A summary in which some suites were measured again, some of them `partly`; it says so."""
     run = {key: again[key] for key in ("command", "duration_seconds", "date", "machine")}
     parts = {key: again[key] for key in ("peer", "series", "large", "profile", "cohorts") if again.get(key)}
-    return before | parts | {"rows": before["rows"] | again["rows"], "again": [*before.get("again", []), run]}
+    rows = dict(again["rows"])
+    for suite in partly:
+        rows[suite] = _replace(before["rows"][suite], rows[suite], ("name",))
+        if suite == "peer":
+            parts["peer"] = _replace(before["peer"], again["peer"], ("users", "dimension", "graph"))
+    return before | parts | {"rows": before["rows"] | rows, "again": [*before.get("again", []), run]}
+
+
+def _replace(before: list[dict[str, Any]], again: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """A list in which what has the same keys is replaced, and what is new comes last."""
+    found = {tuple(one[key] for key in keys): one for one in before}
+    return list((found | {tuple(one[key] for key in keys): one for one in again}).values())
 
 
 def _summary(given: argparse.Namespace, found: dict[str, list[Row]], start: float) -> dict[str, Any]:

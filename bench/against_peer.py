@@ -79,6 +79,7 @@ FULL = tuple(
     for graph in ("complete", "sparse")
     if not (users == 10 and graph == "sparse")  # nine neighbours are everybody
 )
+LARGE = tuple(case for case in FULL if (case.users, case.dimension) == (100, 1_000_000))
 
 _STEPS: dict[str, Callable[[Cost], float]] = {
     "user's share step": lambda cost: cost.user_seconds["share"],

@@ -64,6 +64,23 @@ def test_a_suite_measured_again_replaces_its_rows_and_says_so() -> None:
     assert [again["command"] for again in merged["again"]] == ["b"]
 
 
+def test_a_part_of_a_suite_measured_again_leaves_its_other_rows() -> None:
+    pytest.importorskip("flwr")
+    pytest.importorskip("torch")
+    sys.modules.pop("bench.__main__", None)
+    from bench.__main__ import _merge
+
+    def case(users: int, seconds: int) -> dict[str, object]:
+        return {"users": users, "dimension": 1, "graph": "sparse", "seconds": seconds}
+
+    run = {"command": "all", "duration_seconds": 9.0, "date": "d", "machine": {}}
+    old = run | {"rows": {"peer": [{"name": "x", "ratio": 1}, {"name": "y", "ratio": 2}]}}
+    new = run | {"rows": {"peer": [{"name": "y", "ratio": 3}]}, "peer": [case(2, 7)]}
+    merged = _merge(old | {"peer": [case(1, 5), case(2, 6)]}, new, {"peer"})
+    assert merged["rows"]["peer"] == [{"name": "x", "ratio": 1}, {"name": "y", "ratio": 3}]
+    assert merged["peer"] == [case(1, 5), case(2, 7)]
+
+
 def test_a_deployed_round_is_summarised_by_its_steady_rounds() -> None:
     from bench.deployed import _summarise
 
