@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo test test-all test-other-machine check bench bench-full fuzz soak mutants installs docs docs-pages docs-data reproduction clean help
+.PHONY: demo installed test test-all test-other-machine check bench bench-full fuzz soak mutants installs docs docs-pages docs-data reproduction clean help
 
 help:
 	@echo "make demo     a federated training run with dropouts and malicious, and its report"
@@ -40,17 +40,18 @@ demo: $(VENV)/training
 COVERING := tests/attacks tests/crypto tests/protocol tests/property tests/simulation tests/storage tests/test_ledger.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-test: $(VENV)/everything $(VENV)/browser
+test: installed
 	$(PYTEST) -m "not slow" --cov --cov-report= $(COVERING)
 	$(PYTEST) -m "not slow" $(COVERING:%=--ignore=%)
 
-# What takes minutes, random examples in threefold number among it; a deployment of Flower waits more than it works, so it
-# runs beside the rest.
-test-all: test
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or property"
+# All tests, those that take minutes too, and random examples in threefold number. A deployment of Flower waits more than it
+# works, so it runs beside the rest.
+test-all: installed
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) --cov --cov-report= $(COVERING)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) $(COVERING:%=--ignore=%)
 
 # The tests that touch floats once more, as on a processor whose last digits differ.
-test-other-machine: $(VENV)/everything $(VENV)/browser
+test-other-machine: installed
 	$(BIN)/python tools/other_machine.py -m pytest --numprocesses 2 --dist worksteal -m "not slow" \
 	  $(NO_FLOATS:%=--ignore=%)
 
@@ -116,6 +117,10 @@ clean:
 	rm -f bench/latest.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# What tests need, the browser beside the packages.
+installed:
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/everything $(VENV)/browser
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -130,15 +135,17 @@ $(VENV)/training: pyproject.toml constraints.txt | $(VENV)/torch
 
 LOCK_FITS := $(shell $(PYTHON) -c 'import platform as p; print(*p.python_version_tuple()[:2], p.system(), p.machine())')
 ifeq ($(LOCK_FITS),3 11 Linux x86_64)
-# The lock before torch: pip checks no hash of what is installed already, and torch would bring some of it.
+# The lock before torch: pip checks no hash of what is installed already, and torch would bring some of it. The lock is
+# whole, so nothing is resolved; bytecode is compiled afterwards, on every core.
 $(VENV)/locked: requirements-lock.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: \
-	  --requirement requirements-lock.txt
+	$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: --no-deps \
+	  --no-compile --requirement requirements-lock.txt
 	@touch $@
 
 $(VENV)/everything: pyproject.toml constraints.txt $(VENV)/locked
-	$(PIP) torch==2.13.0
+	$(PIP) --no-compile torch==2.13.0
 	$(PIP) --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # some packages hold files for other versions of Python
 	@touch $(VENV)/torch $@
 else
 $(VENV)/everything: pyproject.toml constraints.txt | $(VENV)/torch

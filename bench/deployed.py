@@ -36,6 +36,10 @@ _IMPORTS = {
     "Flower": "import flwr.supernode.cli.flwr_clientapp",
     "and this package": "import flwr.supernode.cli.flwr_clientapp, heterosag.flower; heterosag.flower.mod",
     "and PyTorch": "import flwr.supernode.cli.flwr_clientapp, heterosag.flower, torch; heterosag.flower.mod",
+    "and makes an optimiser": (
+        "import flwr.supernode.cli.flwr_clientapp, heterosag.flower, torch; heterosag.flower.mod; "
+        "torch.optim.SGD([torch.zeros(1, requires_grad=True)])"
+    ),
 }
 
 

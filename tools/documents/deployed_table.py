@@ -7,12 +7,11 @@ from typing import Any
 
 def render(found: dict[str, Any]) -> str:
     """A row for each deployment and way of setting up: trips, and the seconds of a steady round by stage."""
-    imports = found["import_cpu_seconds"]
+    imports = "; ".join(f"{name}: {seconds:.1f}" for name, seconds in found["import_cpu_seconds"].items())
     lines = [
         f"`{found['command']}`: {found['nodes']} SuperNodes and the SuperLink on one machine of "
         f"{found['machine']['cores']} cores, a model of digits, no evaluation. CPU seconds of a process that imports "
-        f"Flower: {imports['Flower']:.1f}; and this package: {imports['and this package']:.1f}; and PyTorch: "
-        f"{imports['and PyTorch']:.1f}.",
+        f"{imports}.",
         "",
         "| identities | rounds | trips | seconds of a steady round | by stage |",
         "| --- | --- | --- | ---: | --- |",
