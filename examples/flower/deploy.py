@@ -238,7 +238,7 @@ def main() -> None:
     if given.summary:
         words = ["python examples/flower/deploy.py", f"--nodes {given.nodes} --rounds {given.rounds}"]
         command = " ".join([*words, "--compare"][: 2 + given.compare])
-        about = {"command": command, "seed": None, "seconds": round(time.monotonic() - began, 3)}
+        about = {"command": command, "seed": None, "duration_seconds": round(time.monotonic() - began, 1)}
         given.summary.write_text(json.dumps(about | found, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What a deployed round takes, from the summary of `python -m bench.deployed`."""
+"""What deployed rounds take, from the summaries of `python -m bench.deployed` and `examples/flower/deploy.py`."""
 
 from __future__ import annotations
 
@@ -23,4 +23,25 @@ def render(found: dict[str, Any]) -> str:
             lines.append(
                 f"| {identities.partition(' ')[0]} | {way} | {trips} | {run['steady_seconds']:.0f} | {stages} |"
             )
+    return "\n".join(lines) + "\n"
+
+
+def render_example(found: dict[str, Any]) -> str:
+    """The example deployed: trips, seconds and survivors of its rounds, set up ahead and each by itself."""
+    nodes = found["rounds"][0]["nodes"]
+    lines = [
+        f"`{found['command']}`, {nodes} SuperNodes on one machine; the last round of the first line loses the node that is "
+        "killed, and its partner in a subgroup of two with it:",
+        "",
+        "| rounds | trips | seconds | survivors | test accuracy |",
+        "| --- | --- | --- | --- | ---: |",
+    ]
+    for way, run in (("set up on the round before", found), ("each by itself", found["each_round_by_itself"])):
+        rounds = run["rounds"]
+        cells = (
+            ", ".join(str(one["trips"]) for one in rounds),
+            ", ".join(f"{one['seconds']:.0f}" for one in rounds),
+            ", ".join(str(one["survivors"]) for one in rounds),
+        )
+        lines.append(f"| {way} | {' | '.join(cells)} | {run['accuracy'][-1]:.0%} |")
     return "\n".join(lines) + "\n"

@@ -176,6 +176,14 @@ def deployed() -> str:
     return made
 
 
+def deployment() -> str:
+    """The example, deployed."""
+    import deployed_table
+
+    made: str = deployed_table.render_example(load("deployment"))
+    return made
+
+
 def load(name: str) -> dict[str, Any]:
     """A committed summary."""
     summary: dict[str, Any] = json.loads((SUMMARIES / f"{name}.json").read_text(encoding="utf-8"))
@@ -576,6 +584,7 @@ REGIONS = {
     "few_levels": few_levels,
     "apps": apps,
     "deployed": deployed,
+    "deployment": deployment,
     "reproduction": reproduction,
     "train_reference": reference("train_reference"),
     "plan_reference": reference("plan_reference"),
