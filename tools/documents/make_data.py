@@ -452,7 +452,7 @@ def trials() -> str:
 
 def _mutants(found: dict[str, Any]) -> str:
     rest = f", {found['not_run']:,} not run" if found["not_run"] else ""
-    return f"{found['killed']:,} noticed by a test, {found['survived']:,} not ([listed](mutants.md)){rest}"
+    return f"{found['killed']:,} noticed by a test, {found['survived']:,} not ([list of surviving mutants](mutants.md)){rest}"
 
 
 _WHY = (

@@ -286,5 +286,5 @@ draw_bytes()
 # With a model of this size the shares are the larger part; they grow with the number of users, the masked vector with
 # the model.
 #
-# Next: [the tutorial](tutorial.md) does the same on Flower, [plans.md](plans.md) explains the numbers,
-# [protocol.md](protocol.md) the messages.
+# Next: [the tutorial](tutorial.md) does the same on Flower, [plans](plans.md) explains the numbers,
+# [the protocol](protocol.md) the messages.
