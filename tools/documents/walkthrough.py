@@ -73,7 +73,7 @@ print(f"bound on the squared error      {plan.error_bound():.2f}")
 
 # %%
 def shown(subgroups: tuple[int, ...]) -> int:
-    """Segments in which the server can work out the sum of exactly these subgroups."""
+    """Segments in which the server can compute the sum of exactly these subgroups."""
     blocks = [[{*block.subgroups} for block in segment.blocks] for segment in plan.segments]
     return sum(
         {*subgroups} == set().union(*(block for block in segment if block <= {*subgroups})) for segment in blocks
