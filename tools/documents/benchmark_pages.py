@@ -88,7 +88,7 @@ def secagg() -> str:
 
 def profile() -> str:
     """Every step's parts."""
-    lines = ["| step | part | times | each | together | share of the step |", "|---|---|---:|---:|---:|---:|"]
+    lines = ["| step | part | times | each | together | fraction of the step |", "|---|---|---:|---:|---:|---:|"]
     for step in load()["profile"]:
         whole = step["seconds"]
         parts = sorted(step["parts"], key=lambda part: -part["seconds"])
