@@ -1,7 +1,8 @@
 """The documentation site: Sphinx over the same Markdown that reads as plain text (`make docs`).
 
-Nothing is fetched while it builds or when it is opened: system fonts, no scripts or styles from elsewhere. Every link
-between pages, every anchor and every name in a signature is checked, and a warning is an error.
+Nothing is fetched while it builds or when it is opened: system fonts, no scripts or styles from elsewhere, formulas as
+MathML, which browsers typeset themselves. Every link between pages, every anchor and every name in a signature is
+checked, and a warning is an error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from pygments.lexers import TextLexer  # type: ignore[import-untyped]
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -30,13 +33,16 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 exclude_patterns = ["summaries/**"]
 myst_heading_anchors = 4  # headings can be linked to as on GitHub
-myst_enable_extensions = ["tasklist"]
+myst_enable_extensions = ["dollarmath", "tasklist"]  # $formulas$ as on GitHub
+myst_dmath_allow_digits = False  # an amount of money is no formula
+html_math_renderer = "mathml"
 highlight_language = "none"
 smartquotes = False  # a flag's two dashes stay two dashes
 html_theme = "furo"
 html_title = f"HeteroSAg {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
@@ -104,6 +110,21 @@ class LinksOut(SphinxTransform):
                 link.replace_self(link.children)
 
 
+# --- formulas -----------------------------------------------------------------------------------------------------
+
+
+def write_formula(writer: Any, node: nodes.math) -> None:
+    """A formula in a line, as MathML."""
+    writer.body.append(str(tex2mathml(node.astext())))
+    raise nodes.SkipNode
+
+
+def write_equation(writer: Any, node: nodes.math_block) -> None:
+    """A formula in a line of its own."""
+    writer.body.append(f'<div class="equation">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise nodes.SkipNode
+
+
 # --- signatures ---------------------------------------------------------------------------------------------------
 
 # Classes that are not made by calling them, and one whose fields have a page of their own.
@@ -128,4 +149,5 @@ def setup(app: Sphinx) -> None:
     """Add what is above."""
     app.add_transform(LinksOut)
     app.connect("autodoc-process-signature", shorten_signature)
+    app.add_html_math_renderer("mathml", inline_renderers=(write_formula, None), block_renderers=(write_equation, None))
     app.add_lexer("mermaid", TextLexer)  # the diagrams read well as text

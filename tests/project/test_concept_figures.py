@@ -110,9 +110,9 @@ def test_the_bits_drawn_are_those_of_the_plan(figures: types.ModuleType) -> None
 
 
 def test_the_survivors_drawn_end_as_the_picture_says(figures: types.ModuleType) -> None:
-    ends = [case.reason or len(case.kept) for case in figures.floor_cases()]
+    ends = [case.reason or len(case.kept) for case in figures.survivor_cases()]
     assert ends == [21, 20, 20, "robustness", 18, "thresholds"]
-    assert [len(case.alive) for case in figures.floor_cases()] == [21, 21, 20, 18, 18, 12]
+    assert [len(case.alive) for case in figures.survivor_cases()] == [21, 21, 20, 18, 18, 12]
 
 
 def test_refusals_fall_with_size_and_rise_with_dropout(figures: types.ModuleType) -> None:

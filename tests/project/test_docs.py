@@ -128,6 +128,29 @@ def test_figures_are_those_the_software_draws(
     assert not differences_of_drawings((tmp_path / "design.svg").read_text(encoding="utf-8"), committed)
 
 
+def test_the_readmes_figure_is_drawn_from_the_committed_summaries(data: types.ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import benefit_figure
+
+    benefit_figure.draw(tmp_path / "drawn.svg")
+    drawn, committed = (path.read_text(encoding="utf-8") for path in (tmp_path / "drawn.svg", benefit_figure.FIGURE))
+    assert not differences_of_drawings(drawn, committed), "run `make docs-data`"
+    assert data.BENCHMARKS
+
+
+def test_what_the_readmes_figure_says_of_bits_and_accuracy_holds(data: types.ModuleType) -> None:
+    import benefit_figure
+
+    shown = benefit_figure.find_benefit()
+    secagg, plain, fine, *classes = shown.bits.values()
+    assert secagg > plain > fine > max(classes)
+    assert classes == sorted(classes, reverse=True)
+    assert 5 <= min(classes) <= max(classes) <= 8
+    for without, with_levels in shown.accuracy.values():
+        assert abs(sum(with_levels) - sum(without)) / len(without) < 0.5
+    assert data.REGIONS
+
+
 @pytest.mark.slow
 def test_the_benchmarks_figures_are_drawn_from_the_committed_summary(data: types.ModuleType, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

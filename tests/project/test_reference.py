@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from browser import open_page
 from scripts import load_script
 
 from heterosag import errors
@@ -203,3 +204,7 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -
         assert not re.findall(r"""(?:src=|<link[^>]*href=)["']?(?:https?:)?//[^"' >]+""", text), f"{page} fetches"
     for style in site.rglob("*.css"):
         assert not re.findall(r"""(?:@import|url\()\s*["']?(?:https?:)?//""", style.read_text(encoding="utf-8"))
+    opened = open_page(site / "concepts" / "rings.html", tmp_path / "profile")
+    assert "CONSOLE" not in opened.stderr, opened.stderr
+    assert opened.stdout.count("<math") > 5, "formulas are MathML"
+    assert opened.stdout.count('class="copy"') > 5, "code blocks have a button that copies them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,15 @@ SUMMARY = Path(__file__).resolve().parents[2] / "docs" / "summaries" / "benchmar
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures" / "benchmarks"
 
 STEPS = ("user's share step", "user's mask step", "user's unmask step", "server's unmask step", "server, all steps")
+STYLE: Any = {
+    "svg.hashsalt": "heterosag",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.facecolor": "white",
+}
 _PEER, _COARSE, _FINE = "#0072b2", "#d55e00", "#e69f00"  # Okabe and Ito's, told apart by everybody
 
 
@@ -78,7 +88,7 @@ def secagg() -> str:
 
 def profile() -> str:
     """Every step's parts."""
-    lines = ["| step | part | times | each | together | share of the step |", "|---|---|---:|---:|---:|---:|"]
+    lines = ["| step | part | times | each | together | fraction of the step |", "|---|---|---:|---:|---:|---:|"]
     for step in load()["profile"]:
         whole = step["seconds"]
         parts = sorted(step["parts"], key=lambda part: -part["seconds"])
@@ -129,33 +139,26 @@ def peer() -> str:
 
 
 def readme() -> str:
-    """Us and the peer at 100 users and a million parameters."""
+    """Us and the peer at 100 users and a million parameters: at the peer's precision first, then at few levels."""
     cases = {case["graph"]: case for case in load()["peer"] if (case["users"], case["dimension"]) == (100, 1_000_000)}
-    lines = [
-        "| 100 users, 1,000,000 parameters, 10 drop out | SecAgg+, complete graph | SecAgg+, sparse graph | HeteroSAg "
-        "| times less |",
-        "|---|---:|---:|---:|---:|",
+    sparse, complete = cases["sparse"], cases["complete"]
+    sides = ("peer", "fine", "coarse")
+    users = ("user's share step", "user's mask step", "user's unmask step")
+    rows: list[tuple[str, list[float], Callable[[float], str]]] = [
+        ("a user sends", [sparse[side]["bytes up"] for side in sides], lambda sent: f"{sent / 1e6:.1f} MB"),
+        ("a user computes", [sum(sparse[side][step] for step in users) for side in sides], _seconds),
+        ("the server computes", [sparse[side]["server, all steps"] for side in sides], _seconds),
+        ("the same, complete graphs", [complete[side]["server, all steps"] for side in sides], _seconds),
     ]
-    ours = cases["complete"]["coarse"]
-    rows = {
-        "a user's share step": "user's share step",
-        "a user's mask step": "user's mask step",
-        "the server's unmask step": "server's unmask step",
-    }
-    for text, step in rows.items():
-        dense, sparse = (cases[graph]["peer"][step] for graph in ("complete", "sparse"))
-        least = sparse / cases["sparse"]["coarse"][step]
-        lines.append(
-            f"| {text} | {_seconds(dense)} | {_seconds(sparse)} | {_seconds(ours[step])} | "
-            f"{_short(dense / ours[step])} (sparse against sparse: {_short(least)}) |"
-        )
-    sent = {graph: case["peer"]["bytes up"] for graph, case in cases.items()}
-    fine = cases["complete"]["fine"]
-    lines.append(
-        f"| bytes a user sends | {sent['complete'] / 1e6:.1f} MB | {sent['sparse'] / 1e6:.1f} MB | "
-        f"{ours['bytes up'] / 1e6:.1f} MB at 12 levels, {fine['bytes up'] / 1e6:.1f} MB at its precision | "
-        f"{_short(sent['complete'] / ours['bytes up'])} and {_short(sent['complete'] / fine['bytes up'])} |"
-    )
+    lines = [
+        "| 100 users, 1,000,000 parameters, 10 drop out | SecAgg+ | HeteroSAg, same precision | HeteroSAg, 12 levels |",
+        "|---|---:|---:|---:|",
+    ]
+    for text, (theirs, *ours), show in rows:
+        cells = " | ".join(f"{show(one)} ({_short(theirs / one)} times less)" for one in ours)
+        lines.append(f"| {text} | {show(theirs)} | {cells} |")
+    errors = " | ".join(f"{sparse[side]['error of the mean']:.1e}" for side in sides)
+    lines.append(f"| largest error of an element of the mean | {errors} |")
     return "\n".join(lines) + "\n"
 
 
@@ -216,9 +219,7 @@ def draw(folder: Path = FIGURES) -> None:
 
     mpl.use("svg")
     folder.mkdir(parents=True, exist_ok=True)
-    style = {"svg.hashsalt": "heterosag", "svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"}
-    style |= {"axes.spines.top": False, "axes.spines.right": False, "figure.facecolor": "white"}
-    with mpl.rc_context(style):
+    with mpl.rc_context(STYLE):
         _draw_peer(folder / "peer.svg")
         _draw_scaling(folder / "scaling.svg")
 

@@ -460,7 +460,8 @@ def trials() -> str:
 
 def _mutants(found: dict[str, Any]) -> str:
     rest = f", {found['not_run']:,} not run" if found["not_run"] else ""
-    return f"{found['killed']:,} noticed by a test, {found['survived']:,} not ([listed](mutants.md)){rest}"
+    unnoticed = f"{found['survived']:,} not ([list of surviving mutants](mutants.md))"
+    return f"{found['killed']:,} noticed by a test, {unnoticed}{rest}"
 
 
 _WHY = (
@@ -630,10 +631,12 @@ def draw_reproduction() -> None:
 
 
 def draw_benchmarks() -> None:
-    """The benchmarks' figures, from their committed summary."""
+    """The benchmarks' figures and that of the README, from committed summaries."""
     import benchmark_pages
+    import benefit_figure
 
     benchmark_pages.draw()
+    benefit_figure.draw()
 
 
 def draw_concepts() -> None:

@@ -450,7 +450,7 @@ SURVIVORS: tuple[tuple[str, DesignName, tuple[int, ...]], ...] = (
 """Title, design, and how many are left of each subgroup."""
 
 
-def floor_cases() -> list[Case]:
+def survivor_cases() -> list[Case]:
     """What the server's rule makes of each case."""
     found = []
     for title, design, counts in SURVIVORS:
@@ -466,10 +466,10 @@ def floor_cases() -> list[Case]:
     return found
 
 
-def draw_floor_cases() -> Figure:
+def draw_survivor_cases() -> Figure:
     """Six small pictures of survivors, each with its verdict."""
     figure = Figure(figsize=(7.2, 4.1), facecolor="white")
-    for place, case in enumerate(floor_cases()):
+    for place, case in enumerate(survivor_cases()):
         axes = figure.add_axes((0.01 + 0.33 * (place % 3), 0.565 - 0.47 * (place // 3), 0.32, 0.42))
         axes.set_xlim(0, 7)
         axes.set_ylim(5.9, -0.9)
@@ -653,7 +653,7 @@ DRAWINGS: dict[str, tuple[str, Callable[[], Figure]]] = {
     "designs": ("The designs as tables of segments and subgroups", draw_designs),
     "rings": ("The ring width of every block of a plan", draw_rings),
     "bits": ("Bits a parameter by class of links", draw_bits),
-    "floor-cases": ("Six sets of survivors and what becomes of the round", draw_floor_cases),
+    "survivor-cases": ("Six sets of survivors and what becomes of the round", draw_survivor_cases),
     "refusals": ("How often a round is refused, by subgroup size and dropout", draw_refusals),
     "noise": ("The error under noise, by the users of a block and epsilon", draw_noise),
     "theorem-1": ("Why the paper's Theorem 1 fails for six groups", draw_theorem_1),

@@ -68,12 +68,12 @@ print(f"bound on the squared error      {plan.error_bound():.2f}")
 
 # %% [markdown]
 # Robustness says how much of the sum of any set of subgroups stays hidden. Count it by hand: in how many segments is
-# a set of subgroups a union of blocks, so that the server can work out its sum?
+# a set of subgroups a union of blocks, so that the server can compute its sum?
 
 
 # %%
 def shown(subgroups: tuple[int, ...]) -> int:
-    """Segments in which the server can work out the sum of exactly these subgroups."""
+    """Segments in which the server can compute the sum of exactly these subgroups."""
     blocks = [[{*block.subgroups} for block in segment.blocks] for segment in plan.segments]
     return sum(
         {*subgroups} == set().union(*(block for block in segment if block <= {*subgroups})) for segment in blocks
@@ -118,7 +118,7 @@ for phase, replies in sent.items():
 
 # %% [markdown]
 # Only the masked vector grows with the model, and with the class's levels. In the first segment user 0 codes with its
-# block's ring; its levels are small numbers, and what crosses is spread over the whole ring.
+# block's ring; its levels are small numbers, and what is sent is uniform on the ring.
 
 # %%
 cell = plan.cells(plan.subgroup_of(0))[0]
@@ -144,7 +144,7 @@ for number, segment in enumerate(decoded.segments):
     print(f"segment {number}: {blocks}")
 
 # %% [markdown]
-# Are the sums exact? Add up the survivors' levels in the clear, which only this walk-through can do:
+# Are the sums exact? Add up the survivors' levels in plaintext, which only this walk-through can do:
 
 
 # %%
@@ -188,7 +188,7 @@ except TooFewSurvivorsError as error:
 # ## A malicious user
 #
 # User 9 sends the largest value that the range allows, in every element. Nobody can see that; but of the three
-# blocks of every segment it sits in one, and the median takes the middle one. It is still a little too high: where
+# blocks of every segment it is in one, and the median takes the middle one. It is still a little too high: where
 # one of three is always the largest, the middle one is the larger of the other two.
 
 # %%
@@ -221,7 +221,7 @@ draw_rules()
 
 # %% [markdown]
 # A malicious user who changes its own software may skip the clip and send any ring element. Honest users cannot have
-# made such a sum: the mean refuses it, the median leaves the block out and names it.
+# produced such a sum: the mean fails, the median leaves the block out and names it.
 
 # %%
 lying[9] = 30 * updates[9]
@@ -286,5 +286,5 @@ draw_bytes()
 # With a model of this size the shares are the larger part; they grow with the number of users, the masked vector with
 # the model.
 #
-# Next: [the tutorial](tutorial.md) does the same on Flower, [plans.md](plans.md) explains the numbers,
-# [protocol.md](protocol.md) the messages.
+# Next: [the tutorial](tutorial.md) does the same on Flower, [plans](plans.md) explains the numbers,
+# [the protocol](protocol.md) the messages.
