@@ -294,6 +294,7 @@ def expansion(job: Job) -> Outcome:
                 paper="1.25 and 1.625",
                 found=f"{factor(16, 2**16):.3f} and {factor(many, 2**16):.3f}",
                 holds=Holds.of(factor(16, 2**16) == 1.25, factor(many, 2**16) == 1.625),
+                note="in blocks of two subgroups",
             ),
             Verdict(
                 claim="Expansion 4 instead of 11 at one bit",

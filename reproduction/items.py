@@ -70,7 +70,7 @@ ITEMS: dict[str, Item] = {
         ),
         _item("theorem-1", "Inference robustness", "Theorems 1 and 4, section 4.2", "guarantees:theorem_1", (8, 8)),
         _item("theorem-3", "Leaks under dropout", "Theorem 3, Remark 5", "guarantees:theorem_3", (3, 12)),
-        _item("remarks", "Remarks on robustness and splitting", "Remarks 1, 2 and 4", "guarantees:remarks", (1, 1)),
+        _item("remarks", "Remarks on robustness and splitting", "Remarks 1, 2 and 4", "remarks:remarks", (1, 1)),
         _item("lemmas", "Quantization error", "Lemmas 1 and 2, Proposition 1", "quantization:lemmas", (20, 20)),
         _item("theorem-2", "Convergence", "Theorem 2, Remark 3", "convergence:theorem_2", (15, 200)),
         _item(
@@ -80,6 +80,7 @@ ITEMS: dict[str, Item] = {
             "communication:cost_table",
             (3, 3),
         ),
+        _item("networks", "What the networks see", "Tables 5 and 6, Appendix J", "networks:networks", (2, 2)),
         _item("labels", "Labels of the users", "Figures 10 and 12, Appendix J", "labels:labels", (1, 1)),
         _item("expansion", "Bandwidth expansion", "Section 1.1, Appendix F", "communication:expansion", (1, 1)),
         _item(

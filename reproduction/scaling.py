@@ -41,7 +41,7 @@ class _Sizes:
 # 248 users of two levels still fit into a byte; with more SecAg's masks are twice as wide.
 _SIZES = {
     Scale.TINY: _Sizes(
-        users=(16, 32, 64), short=5_000, long=40_000, elements=(20_000, 80_000, 320_000), fixed_users=16, repeats=2
+        users=(16, 24, 32), short=5_000, long=40_000, elements=(20_000, 80_000, 320_000), fixed_users=16, repeats=2
     ),
     Scale.QUICK: _Sizes(
         users=(16, 32, 64),
