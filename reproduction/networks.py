@@ -74,8 +74,8 @@ def networks(job: Job) -> Outcome:
             "do not fill a window: with the printed shapes the network looks at the first "
             f"{features[0]} of {_SIDE} rows and columns only, {features[0] ** 2 / _SIDE**2:.0%} of a picture; with the "
             f"padding of 1 in the second convolution that the authors' code has, at the first {features[1]}. That "
-            f"code's first dense layer has 256 inputs instead of 64, {counts['cifar10-padded']:,} parameters instead of "
-            f"{counts['cifar10']:,}: the table may be a misprint. Both networks can be trained.",
+            f"code's first dense layer has 256 inputs instead of 64, {counts['cifar10-padded']:,} parameters instead "
+            f"of {counts['cifar10']:,}: the table may be a misprint. Both networks can be trained.",
         ),
         verdicts=(
             Verdict(
