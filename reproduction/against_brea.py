@@ -65,12 +65,19 @@ def _measure(users: int, size: int, job: Job) -> tuple[_Cost, _Cost]:
 
 
 def _train(job: Job) -> list[dict[str, Finished]]:
-    """The runs of every seed by name; those of later seeds have the secure rounds of quick runs only."""
+    """The runs of every seed by name.
+
+    A round of real shares takes a minute or more with 40 users, so that at full scale runs have one secure round each
+    with the first seed, and two of them with the others, as quick runs have.
+    """
     every = []
-    for number in range(_SEEDS[job.scale]):
-        settings = [_thinned(one, job.scale) for one in beside_brea(job.scale, job.seed + number, job.data_dir)]
-        own = job if not number else replace(job, scale=Scale.QUICK, folder=job.folder / f"seed-{job.seed + number}")
-        every.append({run.setting.name: run for run in run_all(own, "brea", settings)})
+    for seed in range(job.seed, job.seed + _SEEDS[job.scale]):
+        settings = [_thinned(one, job.scale) for one in beside_brea(job.scale, seed, job.data_dir)]
+        own, parts = job, [settings]
+        if job.scale is Scale.FULL:
+            own = replace(job, scale=Scale.QUICK, folder=job.folder / "runs" / job.scale / "brea" / f"seed-{seed}")
+            parts = [[one] for one in settings] if seed == job.seed else parts
+        every.append({run.setting.name: run for some in parts for run in run_all(own, "brea", some)})
     return every
 
 

@@ -111,7 +111,7 @@ class _Way:
 _WAYS = {
     "exact": _Way(label="full gradients, not quantized", levels=None),
     "constant": _Way(label="full gradients, levels 2, 6, 8, 10, 12"),
-    "decreasing": _Way(label="the same, step falling as 1/sqrt(1 + t/5)", step=lambda number: (1 + number / 5) ** -0.5),
+    "decreasing": _Way(label="the same, falling step", step=lambda number: (1 + number / 5) ** -0.5),
     "finer": _Way(label="full gradients, 256 levels", levels=_FINE),
     "sampled": _Way(label=f"batches of {_BATCH}, 256 levels", levels=_FINE, batch=_BATCH),
 }
@@ -237,7 +237,8 @@ def theorem_2(job: Job) -> Outcome:
             f"rounding and sampling, the range 1.5 times the widest first gradient, for batches the widest possible "
             f"({clipped} of all elements were clipped). Intervals are two standard errors on either side, over the "
             "seeds or of the regression.",
-            "A run that starts at the minimiser has nothing to gain, so that its excess is the residual error alone: "
+            "The falling step is 1/L over the square root of 1 + t/5. A run that starts at the minimiser has nothing to "
+            "gain, so that its excess is the residual error alone: "
             f"these have {short} rounds.",
         ),
         verdicts=(*_bound_verdicts(found), *_residual_verdicts(found)),

@@ -45,6 +45,8 @@ def remarks(job: Job) -> Outcome:
         )
         for count, plan in parts.items()
     )
+    composite = sorted({a * b for a in range(2, 21) for b in range(2, 21) if a * b <= 40})
+    split = [count for count in composite if math.isclose(float(paper(count).robustness()), (count - 2) / count)]
     growing, stuck = (
         {count: float(paper(count).robustness()) for count in counts}
         for counts in ((3, 7, 13, 31, 61), (6, 12, 30, 60))
@@ -95,7 +97,8 @@ def remarks(job: Job) -> Outcome:
                         math.isclose(p.inference_robustness(), (5 * c - 2) / (5 * c)) for c, p in parts.items() if c > 1
                     )
                 ),
-                note="false for these composite numbers of subgroups: half the segments of some set show",
+                note="with L from 2 on their number is composite: of those up to 40 it is true for "
+                f"{list_numbers(split)} only",
             ),
             Verdict(
                 claim="Remark 4, Proposition 1: the quantization error bound stays",

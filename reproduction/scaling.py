@@ -334,11 +334,12 @@ def _plots(rounds: _Rounds, sizes: _Sizes, masking: _Masking) -> tuple[Plot, ...
 
     def lines(what: str, places: Sequence[tuple[int, int]], x: tuple[float, ...], panel: str) -> list[Series]:
         value = _QUANTITIES[what][1]
+        unit = 1e-3 if what == "sent" else 1e3  # kB, ms
         return [
             Series(
                 label=name,
                 x=x,
-                y=tuple(_short(_mean([value(one) for one in rounds[name, *place]])) for place in places),
+                y=tuple(_short(unit * _mean([value(one) for one in rounds[name, *place]])) for place in places),
                 panel=panel,
             )
             for name in _DESIGNS
@@ -353,7 +354,7 @@ def _plots(rounds: _Rounds, sizes: _Sizes, masking: _Masking) -> tuple[Plot, ...
             title=f"Against users, {sizes.long:,} elements",
             kind="lines",
             x_label="users",
-            series=(*masks, *lines("user", by_users, x, "a user, s"), *lines("server", by_users, x, "the server, s")),
+            series=(*masks, *lines("user", by_users, x, "a user, ms"), *lines("server", by_users, x, "the server, ms")),
             log_x=True,
             log_y=True,
         ),
@@ -363,9 +364,9 @@ def _plots(rounds: _Rounds, sizes: _Sizes, masking: _Masking) -> tuple[Plot, ...
             kind="lines",
             x_label="elements",
             series=(
-                *lines("user", by_size, elements, "a user, s"),
-                *lines("server", by_size, elements, "the server, s"),
-                *lines("sent", by_size, elements, "a user sends, bytes"),
+                *lines("user", by_size, elements, "a user, ms"),
+                *lines("server", by_size, elements, "the server, ms"),
+                *lines("sent", by_size, elements, "a user sends, kB"),
             ),
             log_x=True,
             log_y=True,
