@@ -237,9 +237,8 @@ def theorem_2(job: Job) -> Outcome:
             f"rounding and sampling, the range 1.5 times the widest first gradient, for batches the widest possible "
             f"({clipped} of all elements were clipped). Intervals are two standard errors on either side, over the "
             "seeds or of the regression.",
-            "The falling step is 1/L over the square root of 1 + t/5. A run that starts at the minimiser has nothing to "
-            "gain, so that its excess is the residual error alone: "
-            f"these have {short} rounds.",
+            "The falling step is 1/L over the square root of 1 + t/5. A run that starts at the minimiser has nothing "
+            f"to gain, so that its excess is the residual error alone: these have {short} rounds.",
         ),
         verdicts=(*_bound_verdicts(found), *_residual_verdicts(found)),
         tables=(_excess_table(found), _residual_table(found)),
