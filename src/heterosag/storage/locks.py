@@ -1,14 +1,15 @@
-"""A lock between the programs of one node: Flower may run two messages of it at once."""
+"""Locks between programs: of one node, of which Flower may run two messages at once, and of a file that is written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
 from heterosag.errors import LocalFileError
 
-__all__ = ["locked"]
+__all__ = ["hold", "is_held", "locked"]
 
 
 @contextmanager
@@ -25,3 +26,35 @@ def locked(path: Path) -> Iterator[None]:
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def hold(file: IO[Any]) -> None:
+    """Mark an open file as this program's until it is closed or the program ends, where the system can lock files."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_SH)  # several may hold it; nobody is kept out by it
+
+
+def is_held(file: IO[Any]) -> bool:
+    """Whether some program holds a file; OSError where that cannot be known.
+
+    Args:
+        file: The file, open for reading.
+
+    Returns:
+        Whether it is held.
+
+    Raises:
+        OSError: The system cannot lock files, or not these.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError("this system cannot lock files") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
