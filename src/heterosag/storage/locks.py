@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import IO, Any
 from heterosag.errors import LocalFileError
 
 __all__ = ["hold", "is_held", "locked"]
+
+_TRIES = 50  # a millisecond apart
 
 
 @contextmanager
@@ -30,14 +33,22 @@ def locked(path: Path) -> Iterator[None]:
 
 def hold(file: IO[Any]) -> None:
     """Mark an open file as this program's until it is closed or the program ends, where the system can lock files."""
-    with suppress(ImportError, OSError):
+    with suppress(ImportError):
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_SH)  # several may hold it; nobody is kept out by it
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # somebody looks whether it is held, or holds it already
+                time.sleep(0.001)
+            except OSError:
+                return
+            else:
+                return
 
 
 def is_held(file: IO[Any]) -> bool:
-    """Whether some program holds a file; OSError where that cannot be known.
+    """Whether some program holds a file.
 
     Args:
         file: The file, open for reading.
@@ -53,7 +64,7 @@ def is_held(file: IO[Any]) -> bool:
     except ImportError:
         raise OSError("this system cannot lock files") from None
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which others who only look may have at the same time
     except BlockingIOError:
         return True
     fcntl.flock(file, fcntl.LOCK_UN)
