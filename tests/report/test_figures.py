@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -77,3 +78,13 @@ def test_colours_become_the_pages_own() -> None:
     assert apply_theme(svg) == (
         '<svg><path style="fill: var(--card, #ffffff); stroke: var(--c0, #1b7f79)"/><path style="fill: #8dd3c7"/></svg>'
     )
+
+
+def test_neighbouring_classes_that_send_the_same_have_one_bar(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run = write_run(tmp_path / "one", 1)
+    alike = {"share": [4000.0, 4000.0], "mask": [1900.0, 1905.0]}
+    same = replace(run, plan=run.plan | {"class_levels": [8, 8]}, rounds=(run.rounds[0] | {"sent_bytes": alike},))
+    for found, bars in ((run, {"class 0, 2 levels", "class 1, 8 levels"}), (same, {"classes 0 to 1, 8 levels"})):
+        (upload,) = (one for one in draw_runs([found]) if one["title"].startswith("Bytes"))
+        assert bars == {one for one in re.findall("<!-- (.*?) -->", upload["svg"]) if one.startswith("class")}

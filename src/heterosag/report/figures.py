@@ -247,7 +247,7 @@ def _upload(runs: Sequence[RunRecord]) -> Figure:
     for dimension, named in sizes.items():
         what = f", {dimension:,} parameters" if len(sizes) > 1 else ""
         rows += [(f"{name}{what}", {name: float(size)}) for name, size in named.items()]
-    figure, axes = _axes(height=1.3 + 0.3 * len(rows))
+    figure, axes = _axes(height=1.3 + (0.4 if len(runs) > 1 else 0.3) * len(rows))
     most = max(sum(parts.values()) for _, parts in rows) or 1.0
     colours = dict(zip(PARTS, COLOURS, strict=False))
     for place, (_, parts) in enumerate(rows):
@@ -273,12 +273,22 @@ def _upload(runs: Sequence[RunRecord]) -> Figure:
 
 
 def _upload_rows(run: RunRecord, *, several: bool) -> list[tuple[str, dict[str, float]]]:
-    """The name of each class's bar, and its parts."""
+    """The name of each class's bar, and its parts; neighbouring classes that send the same have one bar."""
     levels = run.plan.get("class_levels", [])
-    rows = []
+    groups: list[tuple[int, int, dict[str, float]]] = []
     for index, parts in enumerate(split_upload(run)):
-        level = f", {levels[index]} levels" if index < len(levels) else ""
-        rows.append((f"{run.name}\nclass {index}{level}" if several else f"class {index}{level}", parts))
+        if groups:
+            first, last, before = groups[-1]
+            same = levels[index : index + 1] == levels[last : last + 1]
+            if same and math.isclose(sum(parts.values()), sum(before.values()), rel_tol=0.01):
+                groups[-1] = first, index, before
+                continue
+        groups.append((index, index, parts))
+    rows = []
+    for first, last, parts in groups:
+        which = f"class {first}" if first == last else f"classes {first} to {last}"
+        level = f", {levels[first]:,} levels" if first < len(levels) else ""
+        rows.append((f"{run.name}\n{which}{level}" if several else f"{which}{level}", parts))
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ def describe_runs(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     Returns:
         The rows.
     """
-    rows = {
+    rows: dict[str, Callable[[RunRecord], str]] = {
         "what": _describe_engine,
         "started": lambda run: _describe_time(run.started),
         "took": _describe_duration,

@@ -429,8 +429,8 @@ def spread_points(choice: Choice) -> list[float]:
     middle = choose_point(choice)[0]
     if choice.private is not None:
         return sorted({*EPSILONS, middle})
-    spread = (float(f"{middle * 0.4 * 12.5 ** (at / (_CURVE - 1)):.3g}") for at in range(_CURVE))
-    return sorted({*spread, middle} if choice.proposal is not None else spread)
+    spread = {float(f"{middle * 0.4 * 12.5 ** (at / (_CURVE - 1)):.3g}") for at in range(_CURVE)}
+    return sorted(spread if choice.proposal is None else spread | {middle})
 
 
 def trace(choice: Choice, curve: int, at: float) -> tuple[float, float | None]:
