@@ -133,8 +133,11 @@ def _named(name: str | None, unless: str) -> str:
 
 
 def _rate(rates: list[float] | None, index: int) -> str:
-    if not rates:
+    """A class's link: its own, or everybody's; an empty list means 1 Mb/s, doubled from class to class."""
+    if rates is None:
         return _UNKNOWN
+    if not rates:
+        return f"{2.0**index:g} Mb/s"
     return f"{rates[index] if len(rates) > 1 else rates[0]:g} Mb/s"
 
 
