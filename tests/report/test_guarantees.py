@@ -55,6 +55,8 @@ def test_all_rounds_together_say_whom_differences_isolate(
 
 def test_the_mean_tolerates_nobody(tmp_path: Path) -> None:
     run = write_run(tmp_path / "one", 1)
-    assert "median tolerates" in words_of(run)["Malicious users"]
+    assert words_of(run)["Malicious users"] == "The median of the blocks tolerates one, wherever it is."
     mean = replace(run, config=run.config | {"rule": "mean"})
-    assert "tolerates none" in words_of(mean)["Malicious users"]
+    assert words_of(mean)["Malicious users"].startswith("The mean tolerates none;")
+    two = replace(run, config=run.config | {"rule": "trimmed_mean"}, plan=run.plan | {"byzantine_tolerance": 2})
+    assert words_of(two)["Malicious users"].endswith("the median tolerates 2, wherever they are.")

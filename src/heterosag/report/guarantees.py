@@ -32,8 +32,9 @@ def describe_guarantees(run: RunRecord) -> list[tuple[str, str]]:
         (
             "Dropouts",
             f"At {plan['dropout']:.0%} dropout {_one_in(plan['failure_probability'])} fails because too few users are "
-            f"left. Any {plan['share_threshold']} holders of shares can replace a user who dropped out; fewer, even "
-            f"together with the server, learn nothing. {plan['agree_quorum']} users must agree on who survived.",
+            f"left. Any {plan['share_threshold']} holders of shares can rebuild the secrets of a user who dropped out, so "
+            f"that masks can be removed; fewer learn nothing, even together with the server. {plan['agree_quorum']} "
+            "users must agree on who survived.",
         ),
     ]
     return found + [("Privacy", f"{line['privacy']['statement']}.") for line in run.rounds[-1:] if "privacy" in line]
@@ -80,11 +81,13 @@ def _describe_ledger(run: RunRecord) -> str:
 
 
 def _describe_tolerance(run: RunRecord) -> str:
-    tolerates = run.plan["byzantine_tolerance"]
-    could = "one malicious user" if tolerates == 1 else f"{tolerates} malicious users"
-    if run.config["rule"] == "mean":
-        return f"The mean of this run tolerates none. The median would tolerate {could}, wherever they are."
-    return f"The rule {run.config['rule']} can rely on a plan whose median tolerates {could}, wherever they are."
+    tolerates, rule = run.plan["byzantine_tolerance"], run.config["rule"]
+    could = {0: "none", 1: "one, wherever it is"}.get(tolerates, f"{tolerates}, wherever they are")
+    if rule == "median":
+        return f"The median of the blocks tolerates {could}."
+    if rule == "mean":
+        return f"The mean tolerates none; with this plan the median would tolerate {could}."
+    return f"The rule of this run is {rule}; with this plan the median tolerates {could}."
 
 
 def _one_in(probability: float) -> str:
