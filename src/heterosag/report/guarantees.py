@@ -32,9 +32,9 @@ def describe_guarantees(run: RunRecord) -> list[tuple[str, str]]:
         (
             "Dropouts",
             f"At {plan['dropout']:.0%} dropout {_one_in(plan['failure_probability'])} fails because too few users are "
-            f"left. Any {plan['share_threshold']} holders of shares can rebuild the secrets of a user who dropped out, so "
-            f"that masks can be removed; fewer learn nothing, even together with the server. {plan['agree_quorum']} "
-            "users must agree on who survived.",
+            f"left. Any {plan['share_threshold']} holders of shares can rebuild the secrets of a user who dropped out, "
+            "so that masks can be removed; fewer learn nothing, even together with the server. "
+            f"{plan['agree_quorum']} users must agree on who survived.",
         ),
     ]
     return found + [("Privacy", f"{line['privacy']['statement']}.") for line in run.rounds[-1:] if "privacy" in line]
