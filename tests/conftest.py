@@ -13,6 +13,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
     os.environ.setdefault(variable, "1")  # before NumPy or torch are imported, and for the commands that tests run
 
 import pytest  # noqa: E402
+from browser import Browser  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 RANDOM = os.environ.get("HYPOTHESIS_PROFILE") == "random"
@@ -35,3 +36,11 @@ def bounds_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             patch.setenv("MPLCONFIGDIR", str(fonts))  # where it knows this machine's fonts already
         patch.setenv("XDG_CACHE_HOME", str(place))
         yield place
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One headless Chromium for all tests of pages."""
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.summary import summarise, summarise_cohorts
-from heterosag.storage.run_log import FORMAT, RunRecord, RunWriter, read_run
+from heterosag.storage.run_log import RunRecord, RunWriter, read_run
 
 CONFIG: dict[str, Any] = {
     "data": "digits", "design": "perfect", "rule": "median", "attack": "none", "attackers": 0, "secure": True,
@@ -18,7 +18,7 @@ CONFIG: dict[str, Any] = {
 def begin_run(folder: Path) -> RunWriter:
     plan = Plan.build([12, 12], [2, 8], 1000, value_range=1.0, subgroup_size=4)
     writer = RunWriter(folder)
-    writer.write("run", {"format": FORMAT, "config": CONFIG, "plan": summarise(plan)})
+    writer.begin(CONFIG, summarise(plan), command="heterosag train --classes=12,12")
     return writer
 
 
@@ -46,7 +46,7 @@ def write_cohorts(folder: Path) -> RunRecord:
     """A run of three cohorts: the second fails in the second round, it and the third in the last."""
     plan = CohortPlan.build([18, 18], [2, 8], 1000, cohort_size=12, value_range=1.0, subgroup_size=3, min_survivors=2)
     writer = RunWriter(folder)
-    writer.write("run", {"format": FORMAT, "config": CONFIG | {"classes": [18, 18]}, "plan": summarise_cohorts(plan)})
+    writer.begin(CONFIG | {"classes": [18, 18]}, summarise_cohorts(plan))
     write_round(writer, 1, 0.1)
     error = {"kind": "TooFewSurvivorsError", "message": "too few <b>survivors</b>"}
     for number, failed in ((2, ["1"]), (3, ["1", "2"])):

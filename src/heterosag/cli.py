@@ -451,6 +451,7 @@ def report(
 def studio(
     runs: Annotated[Path, typer.Argument(help="Folder whose runs are shown.")] = Path("runs"),
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 8642,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Serve a page on this machine to choose a plan by looking at it, and to watch runs."""
     _need("uvicorn", "studio")
@@ -458,7 +459,7 @@ def studio(
 
     if runs == Path("runs"):
         runs.mkdir(exist_ok=True)  # where training puts runs by itself
-    serve(runs, port=port)
+    serve(runs, port=port, open_page=open_page)
 
 
 @app.command(cls=_Command)

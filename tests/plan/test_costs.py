@@ -4,6 +4,7 @@ import pytest
 from paper_plan import PAPER
 from rounds import World, small_plan
 
+from heterosag.choices import RangesName
 from heterosag.plan import Plan, costs
 from heterosag.plan.costs import beside_vector
 from heterosag.protocol import messages as wire
@@ -68,3 +69,15 @@ def test_expansion_against_plaintext_and_secagg() -> None:
     assert sorted(block.bits for block in coarse.blocks_of(0)) == [4] + [5] * 126
     secagg = Plan.build([1024], [2], 127, value_range=1.0, design="secagg", sharing="complete")
     assert costs.of(secagg).expansion() == (11.0,)
+
+
+@pytest.mark.parametrize("ranges", ["levels", "single"])
+def test_one_sum_that_is_as_precise_has_the_least_levels_that_are(ranges: RangesName) -> None:
+    plan = Plan.build([24, 24], [4, 64], 1000, value_range=0.5, subgroup_size=8, ranges=ranges)
+    level, bits = costs.match_secagg(plan)
+
+    def build(levels: int) -> Plan:
+        return Plan.build([48], [levels], 1000, value_range=0.5, design="secagg", ranges=ranges)
+
+    assert build(level).error_bound() <= plan.error_bound() < build(level - 1).error_bound()
+    assert build(level).segments[0].blocks[0].bits == bits

@@ -1,12 +1,15 @@
 """The page of some runs: complete, and everything inside the one file."""
 
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import open_page
+from browser import Browser
 from records import begin_run, write_cohorts, write_round, write_run
 
+from heterosag import __version__
 from heterosag.errors import UsageError
 from heterosag.report.page import make_page, write_page
 from heterosag.storage.run_log import read_run
@@ -17,12 +20,17 @@ pytest.importorskip("jinja2")
 
 def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
     page = make_page([write_run(tmp_path / "one", 3), write_run(tmp_path / "two", 2)])
-    assert page.count("<svg") == 7
+    assert page.count("<svg") == 8
     for words in (
         "Accuracy over rounds",
         "Accuracy over communication time",
-        "Bytes a user sends",
-        "what is guaranteed",
+        "Bytes that a user sends",
+        "Error of the aggregate",
+        "Where the runs differ",
+        "All settings are the same",
+        "heterosag train --classes=12,12",
+        f"heterosag {__version__}",
+        "What is guaranteed, and what is exposed: one",
         "No sum over fewer than 3 survivors of a subgroup is unmasked",
     ):
         assert words in page
@@ -64,10 +72,36 @@ def test_a_page_needs_rounds_and_a_place(tmp_path: Path) -> None:
         write_page([write_run(tmp_path / "one", 1)], tmp_path / "file" / "page.html")
 
 
-def test_the_page_in_a_browser(tmp_path: Path) -> None:
-    """Headless Chromium loads it without a word on its console, with its five figures and the design drawn."""
+def test_one_run_is_not_compared_and_different_runs_say_where(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "one", 2)
+    assert "Where the runs differ" not in make_page([one])
+    other = replace(one, folder=tmp_path / "two", config=one.config | {"rule": "mean"})
+    page = make_page([one, other])
+    assert re.search(r'<th scope="row">rule</th><td>median</td><td>mean</td>', page)
+    assert "All settings are the same" not in page
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+    """Wide and narrow, light and dark: its figures are drawn, it fits, and its console is silent."""
     page = tmp_path / "page.html"
-    write_page([write_run(tmp_path / "one", 2)], page)
-    done = open_page(page, tmp_path / "profile")
-    assert done.stdout.count("<svg") == 6
-    assert "CONSOLE" not in done.stderr
+    write_page([write_run(tmp_path / name, 2) for name in ("one", "a-run-with-a-rather-long-name")], page)
+    browser.open(page.as_uri(), width=width, dark=dark, ready="true")
+    assert browser.run("document.querySelectorAll('svg').length") == 8
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    shades = "getComputedStyle({}).{}.match(/\\d+/g).slice(0, 3).reduce((sum, one) => sum + Number(one), 0)"
+    text, paper = (
+        shades.format("document.querySelector('figure svg')", "fill"),
+        shades.format("document.querySelector('figure')", "backgroundColor"),
+    )
+    assert (browser.run(text) > browser.run(paper)) == dark
+    small = browser.run(
+        "Math.min(...[...document.querySelectorAll('.figures svg')].map((svg) =>"
+        " 10 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))"
+    )
+    assert small >= 8, "text of 10 points is too small to read"
+    kept = os.environ.get("HETEROSAG_SCREENSHOTS")
+    if kept:
+        browser.screenshot(Path(kept) / f"report-{width}{'-dark' if dark else ''}.png", whole=True)
+    assert [entry for entry in browser.complaints() if entry != page.as_uri()] == []

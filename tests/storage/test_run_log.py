@@ -2,17 +2,21 @@
 
 import json
 import os
+import subprocess
+import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from heterosag import __version__
 from heterosag.errors import UsageError
-from heterosag.storage.run_log import FORMAT, RECORD, RunWriter, find_runs, read_run
+from heterosag.storage.run_log import RECORD, RunWriter, find_runs, is_written, read_run
 
 
 def write(folder: Path, rounds: int) -> None:
     writer = RunWriter(folder)
-    writer.write("run", {"format": FORMAT, "config": {"a": 1}, "plan": {"b": 2}})
+    writer.begin({"a": 1}, {"b": 2}, command="heterosag train")
     for number in range(1, rounds + 1):
         writer.write("round", {"round": number})
     writer.close()
@@ -25,6 +29,37 @@ def test_a_record_comes_back(tmp_path: Path) -> None:
     assert found.config == {"a": 1}
     assert [line["round"] for line in found.rounds] == [1, 2, 3]
     assert found.end is None
+    assert (found.version, found.command) == (__version__, "heterosag train")
+    assert found.started is not None
+    assert datetime.fromisoformat(found.started).utcoffset() == timedelta(0)
+
+
+def test_a_record_is_written_by_somebody_until_it_is_closed(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    assert is_written(tmp_path)
+    writer.close()
+    assert not is_written(tmp_path)
+    assert not is_written(tmp_path / "nowhere")
+
+
+def test_a_program_that_was_killed_writes_no_longer(tmp_path: Path) -> None:
+    code = "import sys, time, pathlib, heterosag.storage.run_log as r; w = r.RunWriter(pathlib.Path(sys.argv[1])); "
+    words = [sys.executable, "-c", code + "print('ready', flush=True); time.sleep(60)", str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        assert is_written(tmp_path)
+        program.kill()
+        program.wait()
+    assert not is_written(tmp_path)
+
+
+def test_without_locks_a_record_written_lately_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 1)
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    assert is_written(tmp_path)
+    os.utime(tmp_path / RECORD, (1000, 1000))
+    assert not is_written(tmp_path)
 
 
 def test_a_folder_names_its_own_run_or_those_below_it_oldest_first(tmp_path: Path) -> None:

@@ -2,167 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import json
 import os
 import re
-import select
-import shutil
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from records import begin_run, write_round
+from browser import Browser
+from records import begin_run, write_round, write_run
 from studio_server import Studio
 
+from heterosag import studio as studio_package
 from heterosag.plan import Plan
-
-# Chromium reads commands from descriptor 3 and writes to 4; this puts two pipes there.
-_LAUNCH = """
-import fcntl, os, sys
-reads, writes = (fcntl.fcntl(int(word), fcntl.F_DUPFD, 10) for word in sys.argv[1:3])
-os.dup2(reads, 3); os.dup2(writes, 4)
-os.execvp(sys.argv[3], sys.argv[3:])
-"""
-
-
-class Browser:
-    """One page of headless Chromium, over the DevTools protocol on a pipe: no driver, no port, no dependency."""
-
-    def __init__(self, chromium: str, profile: Path) -> None:
-        to_read, self._to = os.pipe()
-        self._from, to_write = os.pipe()
-        words = [
-            sys.executable, "-c", _LAUNCH, str(to_read), str(to_write), chromium, "--headless=new", "--no-sandbox",
-            "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-            "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-pipe",
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--user-data-dir={profile}", "about:blank",
-        ]  # fmt: skip
-        quiet = subprocess.DEVNULL
-        self.process = subprocess.Popen(words, pass_fds=(to_read, to_write), stdout=quiet, stderr=quiet)
-        os.close(to_read)
-        os.close(to_write)
-        self._buffer, self._number, self._session = b"", 0, ""
-        self.events: list[dict[str, Any]] = []
-        target = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")
-        self._session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **values: Any) -> dict[str, Any]:
-        self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": values}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._to, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._next()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer
-                return answer["result"]  # type: ignore[no-any-return]
-            self.events.append(answer)
-
-    def _next(self) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            assert select.select([self._from], [], [], 30)[0], "the browser does not answer"
-            data = os.read(self._from, 1 << 20)
-            assert data, "the browser has gone"
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(line)  # type: ignore[no-any-return]
-
-    def run(self, script: str) -> Any:
-        """The value of a JavaScript expression."""
-        found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
-
-    def wait(self, script: str, seconds: float = 15) -> None:
-        """Until the expression is true."""
-        end = time.monotonic() + seconds
-        while not self.run(f"Boolean({script})"):
-            assert time.monotonic() < end, f"never true: {script}"
-            time.sleep(0.05)
-
-    def open(self, address: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        self.call("Page.navigate", url="about:blank")
-        self.events.clear()
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
-        self.call("Page.navigate", url=address)
-        self.wait("document.readyState === 'complete' && document.querySelector('#matrix td')")
-
-    def press(self, key: str) -> None:
-        codes = {"Tab": 9, "Enter": 13, " ": 32, "ArrowRight": 39, "ArrowDown": 40}
-        text = {"text": "\r" if key == "Enter" else key} if key in ("Enter", " ") else {}
-        for kind in ("keyDown", "keyUp"):
-            spelled = text if kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key], **spelled)
-
-    def set(self, field: str, value: str) -> None:
-        """Change a control as a person's input does."""
-        self.run(
-            f"(() => {{ const box = document.querySelector({json.dumps(field)}); box.value = {json.dumps(value)};"
-            "for (const kind of ['input', 'change']) box.dispatchEvent(new Event(kind, { bubbles: true })); })()"
-        )
-
-    def click(self, what: str) -> None:
-        self.run(f"document.querySelector({json.dumps(what)}).click()")
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
-
-    def complaints(self) -> list[Any]:
-        """Errors and warnings of the console, and requests that went elsewhere."""
-        self.run("new Promise((done) => setTimeout(done, 100))")
-        found: list[Any] = []
-        for event in self.events:
-            values = event.get("params", {})
-            match event.get("method"):
-                case "Runtime.consoleAPICalled" if values["type"] in ("error", "warning", "assert"):
-                    found.append(values["args"])
-                case "Runtime.exceptionThrown":
-                    found.append(values["exceptionDetails"])
-                case "Log.entryAdded" if values["entry"]["level"] in ("error", "warning"):
-                    found.append(values["entry"])
-                case "Network.requestWillBeSent":
-                    address = values["request"]["url"]
-                    if not address.startswith(("http://127.0.0.1:", "blob:http://127.0.0.1:")):
-                        found.append(address)
-        return found
-
-    def close(self) -> None:
-        self._session = ""
-        with contextlib.suppress(AssertionError, OSError):
-            self.call("Browser.close")
-        try:
-            self.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        os.close(self._to)
-        os.close(self._from)
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine: install it to check the studio in a browser")
-    found = Browser(chromium, tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
-
 
 SHOWN = "document.querySelector('#planned').getAttribute('aria-busy') === 'false'"
 
@@ -188,7 +41,8 @@ def test_every_control_changes_the_numbers(studio: Studio, browser: Browser) -> 
     changes = {
         "users": "120", "slowest": "1.5", "fastest": "30", "dimension": "60000", "deadline": "0.5", "dropout": "0.05",
         "attackers": "3", "min_survivors": "4", "most_subgroups": "14", "most_classes": "2", "value_range": "2",
-        "max_weight": "3", "rates_kind": "lognormal", "median": "6", "spread": "0.5", "corrupt": "0.2",
+        "max_weight": "3", "ranges": "single", "rates_kind": "lognormal", "median": "6", "spread": "0.5",
+        "corrupt": "0.2",
     }  # fmt: skip
     for name, value in changes.items():
         change(browser, f"#f-{name}", value)
@@ -252,15 +106,20 @@ def test_a_wrong_value_is_pointed_at_and_the_last_plan_stays(studio: Studio, bro
     browser.wait("document.querySelector('#f-users').getAttribute('aria-invalid') === 'true'")
     assert "10,000" in browser.run("document.querySelector('#row-users .fault').textContent")
     assert browser.run("document.querySelectorAll('#matrix td').length") > 0
+    assert browser.run("document.querySelector('#planned').classList.contains('stale')")
     browser.set("#f-users", "96")
-    browser.wait("document.querySelector('#problem').hidden")
+    browser.wait("document.querySelector('#problem').hidden && !document.querySelector('#planned.stale')")
 
 
 def test_the_plan_is_shown_and_taken_away(studio: Studio, browser: Browser) -> None:
     browser.open(f"{studio.base}/#plan")
     browser.wait("document.querySelector('#curve .point')")
     assert browser.run("document.querySelectorAll('#bytes rect.box').length") > 2
-    assert "does not hold" in browser.run("document.querySelector('#guarantees').textContent")
+    assert "Theorem" not in browser.run("document.querySelector('#guarantees').textContent")
+    browser.click("#claims")
+    assert "Theorem 1" in browser.run("document.querySelector('#guarantees').textContent")
+    browser.click("#claims")
+    assert "Theorem" not in browser.run("document.querySelector('#guarantees').textContent")
     browser.run("document.querySelector('#matrix td[data-row=\"1\"][data-column=\"2\"]').dispatchEvent("
                 "new MouseEvent('mouseover', { bubbles: true }))")  # fmt: skip
     words = browser.run("document.querySelector('#cell').textContent")
@@ -276,13 +135,116 @@ def test_the_plan_is_shown_and_taken_away(studio: Studio, browser: Browser) -> N
     browser.click("[data-export=python]")
     assert "Plan.build(" in browser.run("document.querySelector('#export').textContent")
     assert browser.run("document.querySelector('#download').download") == "plan.py"
+    browser.click("[data-export=train]")
+    assert "heterosag train" in browser.run("document.querySelector('#export').textContent")
+    browser.click("[data-export=flower]")
+    assert "SecureGrid(" in browser.run("document.querySelector('#export').textContent")
+    browser.click("[data-export=toml]")
+    assert browser.run("document.querySelector('#export').textContent") == toml
+
+
+def test_classes_and_savings_are_those_of_the_plan(studio: Studio, browser: Browser) -> None:
+    browser.open(f"{studio.base}/#plan")
+    browser.wait(SHOWN)
+    _, plan = studio.post("/api/plan", {})
+    rows = browser.run(
+        "[...document.querySelector('#classes').tBodies[0].rows]"
+        ".map((row) => [...row.cells].map((cell) => cell.textContent))"
+    )
+    assert [row[0] for row in rows] == [str(index) for index in range(len(plan["classes"]))]
+    for row, found in zip(rows, plan["classes"], strict=True):
+        assert row[1].replace(",", "") == str(found["users"])
+        assert row[3].replace(",", "") == str(found["level"])
+        assert float(row[4].replace(",", "")) == pytest.approx(found["bytes"] / 1000, rel=0.01)
+        assert float(row[5].removesuffix("\u00d7")) == pytest.approx(found["float32"], rel=0.05)
+        assert float(row[6]) == pytest.approx(found["seconds"], rel=0.01)
+    tiles = browser.run("document.querySelector('#figures').textContent")
+    for reference in ("float32", "secagg"):
+        assert f"{plan['savings'][reference]['slowest']:.1f}\u00d7" in tiles
+
+
+def test_the_curve_is_dimmed_until_it_is_the_plans_own(studio: Studio, browser: Browser) -> None:
+    """Answers of the trade-off are held back: the old curve is dimmed, and an answer that comes too late is dropped."""
+    browser.open(f"{studio.base}/#plan")
+    browser.wait("document.querySelector('#curve .point') && !document.querySelector('.stale')")
+    browser.run(
+        "window.held = []; window.plain = window.fetch; window.fetch = (path, request) => path === '/api/trade-off'"
+        " ? new Promise((done) => held.push(() => done(plain(path, { ...request, signal: undefined }))))"
+        " : plain(path, request)"
+    )
+    stale = "document.querySelector('#curve-card').classList.contains('stale')"
+    old = browser.run("document.querySelector('#curve').textContent")
+    for count, deadline in ((1, "0.5"), (2, "0.6")):
+        browser.set("#f-deadline", deadline)
+        browser.wait(f"held.length === {count} && {SHOWN}")
+        assert browser.run(stale)
+        assert browser.run("document.querySelector('#curve').textContent") == old
+    browser.run("held[0]()")  # of the plan that is no longer shown
+    browser.run("new Promise((done) => setTimeout(done, 1000))")
+    assert browser.run(stale)
+    assert browser.run("document.querySelector('#curve').textContent") == old
+    browser.run("held[1]()")
+    browser.wait(f"!{stale}")
+    tile = browser.run(
+        "[...document.querySelectorAll('#figures div')].find((one) => one.textContent.startsWith('Error of the mean'))"
+        ".querySelector('dd').textContent"
+    )
+    assert f"this plan: {tile} at 0.6 s" in browser.run("document.querySelector('#curve').textContent")
+    assert browser.complaints() == []
+
+
+def test_a_link_brings_a_colleague_to_the_same_plan(studio: Studio, browser: Browser) -> None:
+    browser.open(f"{studio.base}/#plan")
+    browser.wait(SHOWN)
+    assert browser.run("location.hash") == "#plan"
+    change(browser, "#f-users", "60")
+    change(browser, "#f-rates_kind", "lognormal")
+    toml = browser.run("document.querySelector('#export').textContent")
+    address = browser.run("location.href")
+    assert address.endswith("#plan?rates_kind=lognormal&users=60")
+    browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    browser.click("#link")
+    browser.wait("document.querySelector('#link').textContent === 'Copied'")
+    assert browser.run("navigator.clipboard.readText()") == address
+    browser.click("#copy")
+    browser.wait("document.querySelector('#copy').textContent === 'Copied'")
+    assert browser.run("navigator.clipboard.readText()") == toml
+    browser.open(address)
+    browser.wait(SHOWN)
+    assert browser.run("document.querySelector('#export').textContent") == toml
+    assert browser.run("[document.querySelector('#f-users').value, document.querySelector('#f-rates_kind').value]") == [
+        "60",
+        "lognormal",
+    ]
+    browser.click("nav a[href='#attack']")
+    browser.wait("document.querySelector('#decode td')")
+    browser.click("[aria-label='A curious server: subgroup 1']")
+    browser.click("[aria-label='Malicious users: subgroup 2']")
+    browser.click("[aria-label='subgroup 0 dropped out']")
+    words = "document.querySelector('#decode-words').textContent + document.querySelector('#spoil-words').textContent"
+    browser.wait("document.querySelector('#decode-words').textContent.includes('subgroup 1 in')")
+    browser.wait("document.querySelectorAll('#decode td.gone').length > 0")
+    said, address = browser.run(words), browser.run("location.href")
+    assert address.endswith("#attack?rates_kind=lognormal&users=60&subgroups=1&malicious=2&lost=0")
+    browser.open(address)
+    browser.wait(f"({words}) === {json.dumps(said)}")
+    assert browser.complaints() == []
+
+
+def test_an_address_with_nonsense_is_a_page_all_the_same(studio: Studio, browser: Browser) -> None:
+    address = f"{studio.base}/#plan?users=many&mode=magic&deadline=1e9&nothing=1"
+    browser.open(address, ready="document.querySelector('#f-deadline')")
+    browser.wait("document.querySelector('#f-deadline').getAttribute('aria-invalid') === 'true'", 30)
+    assert browser.run("document.querySelector('#f-users').value") == "96"
+    browser.set("#f-deadline", "0.5")
+    browser.wait(f"{SHOWN} && document.querySelector('#problem').hidden")
 
 
 def test_the_keyboard_reaches_everything(studio: Studio, browser: Browser) -> None:
     browser.open(f"{studio.base}/#plan")
     browser.wait(SHOWN)
     visited = set()
-    for _ in range(70):
+    for _ in range(80):
         browser.press("Tab")
         here = "(document.activeElement.id || document.activeElement.tagName + document.activeElement.textContent)"
         visited.add(browser.run(here))
@@ -313,7 +275,7 @@ def test_subgroups_and_malicious_users_are_picked(studio: Studio, browser: Brows
     assert browser.run("document.querySelectorAll('#spoil td.spoiled').length") > 0
     browser.set("#worst", "8")
     browser.click("#place")
-    browser.wait("document.querySelector('#spoil-words').textContent.includes('take the median')")
+    browser.wait("document.querySelector('#spoil-words').textContent.includes('control the median')")
     assert browser.complaints() == []
 
 
@@ -347,9 +309,107 @@ def test_a_run_is_watched_while_it_runs(studio: Studio, browser: Browser) -> Non
     assert browser.complaints() == []
 
 
+def test_runs_are_listed_by_time_with_their_state(studio: Studio, browser: Browser) -> None:
+    stopped, going = begin_run(studio.folder / "stopped"), begin_run(studio.folder / "going")
+    for writer in (stopped, going):
+        write_round(writer, 1, 0.2)
+    stopped.close()
+    browser.open(f"{studio.base}/#runs")
+    state = "document.querySelector('#listing input[value={}]')?.closest('tr').querySelector('.state')?.textContent"
+    browser.wait(f"{state.format('going')} === 'running' && {state.format('stopped')} === 'interrupted'")
+    order = "[...document.querySelectorAll('#listing input')].map((box) => box.value)"
+    states = "[...document.querySelectorAll('#listing .state')].map((one) => one.textContent)"
+    assert browser.run(states) == sorted(browser.run(states), key=lambda word: word != "running")
+    going.close()
+    browser.wait(f"{state.format('going')} === 'interrupted'")
+    browser.set("#filter", "STOP")
+    browser.wait(f"JSON.stringify({order}) === '[\"stopped\"]'")
+    assert browser.run("location.hash").endswith("filter=STOP")
+    browser.set("#filter", "")
+    browser.wait(f"{order}.length > 5")
+    assert browser.complaints() == []
+
+
+def test_lines_are_smoothed_drawn_on_a_log_axis_and_read_by_hovering(studio: Studio, browser: Browser) -> None:
+    browser.open(f"{studio.base}/#runs?run=steady&run=group/inner")
+    dots = "document.querySelectorAll('#accuracy-rounds circle').length"
+    browser.wait(f"{dots} === 9")
+    assert browser.run("[...document.querySelectorAll('#listing input:checked')].map((box) => box.value).sort()") == [
+        "group/inner",
+        "steady",
+    ]
+    tip = "document.querySelector('#accuracy-rounds .tip')"
+    browser.run(
+        "(() => { const svg = document.querySelector('#accuracy-rounds svg'), box = svg.getBoundingClientRect();"
+        "svg.dispatchEvent(new PointerEvent('pointermove', { clientX: box.right - 20, clientY: box.top + 90 })); })()"
+    )
+    assert browser.run(f"{tip}.innerText.split('\\n')") == ["round 6", "steady: 60 %"]
+    browser.run("document.querySelector('#accuracy-rounds svg').focus()")
+    for _ in range(3):
+        browser.press("ArrowLeft")
+    assert browser.run(f"{tip}.innerText.split('\\n')") == ["round 3", "steady: 30 %", "group/inner: 30 %"]
+    browser.run("document.querySelector('#accuracy-rounds svg').dispatchEvent(new PointerEvent('pointerleave'))")
+    assert browser.run(f"{tip}.hidden")
+    bar = "document.querySelector('#run-bytes rect[height]:not([height=\"8\"])')"
+    browser.run(f"{bar}.dispatchEvent(new PointerEvent('pointerenter'))")
+    assert browser.run("document.querySelector('#run-bytes .tip').innerText") == "class 0, steady: 5.9 kB"
+    plain = browser.run("document.querySelector('#accuracy-rounds svg').innerHTML")
+    browser.set("#smooth", "60")
+    browser.wait("document.querySelectorAll('#accuracy-rounds path.faint').length === 2")
+    assert browser.run("document.querySelector('#smooth-words').textContent") == "0.60"
+    smoothed = browser.run("document.querySelector('#accuracy-rounds svg').innerHTML")
+    assert smoothed != plain
+    browser.click("#log")
+    browser.wait(f"document.querySelector('#accuracy-rounds svg').innerHTML !== {json.dumps(smoothed)}")
+    address = browser.run("location.href")
+    assert address.endswith("#runs?run=steady&run=group%2Finner&smooth=0.6&log=true")
+    browser.open(address)
+    browser.wait(f"{dots} === 9 && document.querySelectorAll('#accuracy-rounds path.faint').length === 2")
+    assert browser.run("document.querySelector('#log').checked")
+    browser.wait("document.querySelector('#ran').textContent.includes('parameters')")
+    assert "heterosag train" in browser.run("document.querySelector('#commands').textContent")
+    assert browser.run("document.querySelector('#difference').hidden") is False
+    browser.click("#none")
+    browser.wait(f"{dots} === 0 && !document.querySelector('#listing input:checked')")
+    assert browser.complaints() == []
+
+
+def test_a_ninth_run_is_not_compared_and_the_page_says_why(studio: Studio, browser: Browser) -> None:
+    for number in range(9):
+        write_run(studio.folder / "many" / str(number), 1)
+    picked = "&".join(f"run=many/{number}" for number in range(8))
+    browser.open(f"{studio.base}/#runs?{picked}")
+    browser.wait("document.querySelectorAll('#listing input:checked').length === 8")
+    assert browser.run("document.querySelector('#too-many').hidden")
+    browser.click("#listing input[value='many/8']")
+    assert not browser.run("document.querySelector('#too-many').hidden")
+    assert browser.run("document.querySelectorAll('#listing input:checked').length") == 8
+
+
+def test_every_control_is_moved_by_a_test() -> None:
+    """A control that is added to the page has to be named here, or in a test above."""
+    static = Path(studio_package.__file__).with_name("static")
+    page, form = ((static / name).read_text(encoding="utf-8") for name in ("index.html", "form.js"))
+    tests = Path(__file__).read_text(encoding="utf-8")
+    named = re.findall(r'<(?:input|select|textarea|button|a)[^>]* id="([\w-]+)"', page)
+    assert {"claims", "smooth", "place", "next", "download"} <= set(named)
+    missing = [name for name in named if f"#{name}" not in tests]
+    missing += [name for name in re.findall(r'data-export="(\w+)"', page) if f"[data-export={name}]" not in tests]
+    missing += [
+        name for name in re.findall(r'group: "[^"]+", name: "(\w+)"', form) if not re.search(rf'"(#f-)?{name}"', tests)
+    ]
+    assert not missing
+
+
 def test_a_round_is_stepped_through(studio: Studio, browser: Browser) -> None:
     browser.open(f"{studio.base}/#round")
     browser.wait("document.querySelectorAll('#steps button').length === 5")
+    assert browser.run("document.querySelector('#before').disabled")
+    opacity = "Number(getComputedStyle(document.querySelector('#before')).opacity)"
+    assert browser.run(opacity) < 0.6
+    browser.click("#next")
+    assert browser.run(opacity) == 1
+    browser.click("#before")
     assert "Advertise keys" in browser.run("document.querySelector('#step').textContent")
     browser.click("#next")
     browser.click("#next")
@@ -362,6 +422,13 @@ def test_a_round_is_stepped_through(studio: Studio, browser: Browser) -> None:
     browser.click("#identities")
     browser.click("#round-form button")
     browser.wait("document.querySelectorAll('#steps button').length === 6")
+    browser.set("#watched", "3")
+    browser.set("#dropping", "7")
+    browser.set("#drop-phase", "unmask")
+    browser.click("#round-form button")
+    browser.wait("document.querySelector('#step').textContent.includes('User 3 knows')")
+    browser.run("document.querySelector('#steps li:nth-child(5) button').click()")
+    assert "Gone: user 7" in browser.run("document.querySelector('#step').textContent")
     assert browser.complaints() == []
 
 

@@ -50,6 +50,8 @@ def test_requirements_give_a_plan_within_the_deadline_and_a_curve_through_it(stu
     errors = [error for _, error in traced["curve"] if error is not None]
     assert errors == sorted(errors, reverse=True)
     assert traced["chosen"][0] == 1.0
+    assert [1.0, plan["error"]] == traced["chosen"]
+    assert traced["chosen"] in traced["curve"]
 
 
 def test_impossible_requirements_get_the_nearest_plan_and_the_contradiction(studio: Studio) -> None:
@@ -70,3 +72,23 @@ def test_the_largest_plans_of_the_page_take_seconds(studio: Studio, form: dict[s
     began = time.monotonic()
     assert studio.post("/api/plan", form)[0] == 200
     assert time.monotonic() - began < 20
+
+
+def test_savings_compare_with_one_sum_that_is_as_precise(studio: Studio) -> None:
+    _, plan = studio.post("/api/plan", HAND)
+    savings, rows = plan["savings"], plan["classes"]
+    levels = savings["secagg_levels"]
+    users = sum(row["users"] for row in rows)
+
+    def error(level: int) -> float:
+        one = Plan.build([users], [level], plan["dimension"], design="secagg", value_range=1.0)
+        assert max(one.vector_sizes()) >= savings["secagg"]["bytes"] or level < levels
+        return one.error_bound()
+
+    assert error(levels) <= plan["error"] < error(levels - 1)
+    assert savings["float32"]["bytes"] == 4 * plan["dimension"]
+    for reference in ("float32", "secagg"):
+        assert savings[reference]["slowest"] == pytest.approx(savings[reference]["bytes"] / rows[0]["bytes"])
+    sent = sum(row["users"] * row["bytes"] for row in rows)
+    assert savings["secagg"]["all"] == pytest.approx(users * savings["secagg"]["bytes"] / sent)
+    assert rows[1]["float32"] == pytest.approx(savings["float32"]["bytes"] / rows[1]["bytes"])

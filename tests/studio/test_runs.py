@@ -24,6 +24,28 @@ def test_runs_are_listed_shown_and_compared(studio: Studio) -> None:
     assert run["points"][0]["bytes"] == [5900.0, 6300.0]
     _, compared = studio.get("/api/compare?run=steady&run=group/inner")
     assert {"name": "rounds (failed)", "cells": ["6 (0)", "3 (0)"]} in compared["rows"]
+    assert {"name": "seed", "cells": ["not recorded", "not recorded"]} in compared["ran"]
+    assert compared["differences"] == []
+    assert compared["commands"] == ["heterosag train --classes=12,12"] * 2
+
+
+def test_running_runs_come_first_then_the_newest(studio: Studio) -> None:
+    running, stopped = begin_run(studio.folder / "order" / "running"), begin_run(studio.folder / "order" / "stopped")
+    for writer in (running, stopped):
+        write_round(writer, 1, 0.2)
+    stopped.close()
+    _, listed = studio.get("/api/runs")
+    states = [run.get("state") for run in listed["runs"]]
+    order = {"running": 0, "finished": 1, "interrupted": 1, None: 2}  # those that cannot be read come last
+    assert [order[state] for state in states] == sorted(order[state] for state in states)
+    times = [run["started"] for run in listed["runs"] if run.get("state") in ("finished", "interrupted")]
+    assert times == sorted(times, reverse=True)
+    found = {run["name"]: run.get("state") for run in listed["runs"]}
+    assert (found["order/running"], found["order/stopped"]) == ("running", "interrupted")
+    assert found["steady"] == "finished"
+    running.close()
+    _, listed = studio.get("/api/runs")
+    assert {run["name"]: run.get("state") for run in listed["runs"]}["order/running"] == "interrupted"
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -57,7 +79,7 @@ def test_rounds_arrive_as_they_are_written(studio: Studio) -> None:
     writer.write("evaluation", {"round": 2, "accuracy": 0.9, "loss": 0.1})
     assert next_event("rounds")["points"][0]["accuracy"] == 0.9
     writer.write("end", {"rounds": 2, "seconds": 1.0})
-    assert next_event("rounds")["finished"]
+    assert next_event("rounds")["state"] == "finished"
     writer.close()
     connection.close()
 

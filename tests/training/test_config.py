@@ -1,5 +1,6 @@
 """The configuration of a training run."""
 
+import shlex
 from typing import Any
 
 import pytest
@@ -63,3 +64,24 @@ def test_learning_rate_falls_when_it_should() -> None:
     assert config.learning_rate_at(150) == 0.02
     assert config.learning_rate_at(200) == pytest.approx(0.02 / 5)
     assert TrainConfig(learning_rate=0.1).learning_rate_at(1000) == 0.1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"classes": [12, 12], "levels": [4, 16], "rates": [1.0, 8.0], "secure": False, "fill_levels": True},
+        {"value_range": [-0.5, 0.5], "range_rule": "fixed", "data_dir": "a folder/data", "seed": 3},
+        {"epsilon": 8.0, "clip": 0.5, "cohort": 50, "dropout_phases": ["share", "mask"]},
+    ],
+)
+def test_the_command_repeats_the_run(values: dict[str, Any]) -> None:
+    config = TrainConfig.from_dict(values)
+    program, command, *flags = shlex.split(config.to_command())
+    assert (program, command) == ("heterosag", "train")
+    found: dict[str, Any] = {}
+    for word in flags:
+        name, given, value = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        found[name.removeprefix("no_")] = value if given else not name.startswith("no_")
+    assert TrainConfig.from_dict(found) == config

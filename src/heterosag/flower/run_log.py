@@ -20,7 +20,7 @@ from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.cohorts import plans_of
 from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.protocol.transitions import Phase
-from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_round
+from heterosag.storage.run_log import FAILED, RunWriter, describe_round
 
 __all__ = ["Recorder"]
 
@@ -124,7 +124,7 @@ class Recorder:
             if isinstance(plan, CohortPlan)
             else summarise(plan, identities=signed)
         )
-        self._writer.write("run", {"format": FORMAT, "config": config, "plan": found})
+        self._writer.begin(config, found)
         for kind, values in self._waiting:
             self._writer.write(kind, values)
         self._waiting.clear()

@@ -16,9 +16,11 @@ from heterosag.crypto.identity import SIGNATURE_SIZE
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE
 from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan.plan import Plan
+from heterosag.plan.ranges import THREE_DEVIATIONS, best_width, block_range, clip_bias, deviations
 from heterosag.vector import ring
+from heterosag.vector.quantize import MAX_LEVEL, step
 
-__all__ = ["Costs", "beside_vector", "of"]
+__all__ = ["Costs", "beside_vector", "match_secagg", "of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,41 @@ def of(plan: Plan) -> Costs:
         auxiliary_bits=64 * len(plan.lanes) * len(plan.segments),
         classes=tuple(subgroup.user_class for subgroup in plan.subgroups),
     )
+
+
+def match_secagg(plan: Plan) -> tuple[int, int]:
+    """What one sum of everybody needs to be as precise as this plan: the same levels for all, in one ring.
+
+    Args:
+        plan: The plan, without noise.
+
+    Returns:
+        The least levels at which the error bound of one block of everybody is no larger than the plan's, and the bits
+        that an element then takes.
+
+    Example:
+        >>> from heterosag import Plan
+        >>> from heterosag.plan import costs
+        >>> costs.match_secagg(Plan.build([48, 48], [4, 64], 1000, value_range=1.0, subgroup_size=8))
+        (5, 9)
+    """
+    wanted, users = plan.error_bound(), len(plan.users)
+    low, high = 2, 2
+    while _error_in_one_block(plan, high) > wanted and high < MAX_LEVEL:
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if _error_in_one_block(plan, middle) > wanted else (low, middle)
+    return high, ring.width(users, high)
+
+
+def _error_in_one_block(plan: Plan, level: int) -> float:
+    """The error bound of one block of everybody at a level: `Plan.error_bound`, without making the plan."""
+    users = len(plan.users)
+    width = THREE_DEVIATIONS if plan.ranges == "single" else best_width(level, users)
+    noise = plan.dimension * step(block_range(plan.value_range, width), level) ** 2 / 4 / users
+    deviation = (plan.value_range[1] - plan.value_range[0]) / 2 / deviations(THREE_DEVIATIONS)
+    return noise + (0.0 if plan.ranges == "single" else plan.dimension * clip_bias(width) * deviation**2)
 
 
 def beside_vector(plan: Plan, user: int, *, identities: bool = False) -> dict[str, int]:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from heterosag.errors import UsageError
 from heterosag.plan.design import Design
-from heterosag.report.runs import summarise_run
+from heterosag.report.upload import PARTS, reference_bytes, split_upload
 from heterosag.storage.run_log import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "PALETTE", "draw_design", "draw_runs", "matplotlib_figure", "to_svg"]
+__all__ = ["COLOURS", "GREY", "PALETTE", "apply_theme", "draw_design", "draw_runs", "matplotlib_figure", "to_svg"]
 
 PALETTE = (
     "#8dd3c7", "#ffed6f", "#bebada", "#fb8072", "#80b1d3", "#fdb462",
@@ -28,13 +28,19 @@ PALETTE = (
 COLOURS = ("#1b7f79", "#d1495b", "#3d5a98", "#c98b1b", "#6b4d8f", "#5a8f29", "#444444", "#b0679b")
 """For lines and bars, in this order."""
 
+GREY = "#8a8a8a"
+"""For what something is compared with; readable on light and on dark."""
 
-def draw_design(design: Design, *, classes: list[int] | None = None) -> Figure:
+_WIDTH, _HEIGHT = 4.8, 3.0  # inches, so that text of 10 points can be read at the width of a phone
+
+
+def draw_design(design: Design, *, classes: list[int] | None = None, ink: str = "#000000") -> Figure:
     """The design as a coloured matrix: a row a segment, a column a subgroup, one colour a block.
 
     Args:
         design: The design.
         classes: Each subgroup's class; boundaries between classes are drawn.
+        ink: The colour of text on the cells, which are pale.
 
     Returns:
         A figure of matplotlib.
@@ -48,7 +54,7 @@ def draw_design(design: Design, *, classes: list[int] | None = None) -> Figure:
                 entry = entries[subgroup]
                 axes.fill_between([subgroup, subgroup + 1], row, row + 1, color=PALETTE[at % len(PALETTE)], lw=0)
                 text = "*" if entry is None else str(entry)
-                axes.text(subgroup + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9)
+                axes.text(subgroup + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9, color=ink)
     axes.hlines(range(len(design.segments) + 1), 0, design.subgroups, color="white", lw=1.5)
     axes.vlines(range(design.subgroups + 1), 0, len(design.segments), color="white", lw=0.7)
     if classes:
@@ -84,6 +90,21 @@ def to_svg(figure: Figure, *, title: str) -> str:
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Title": title})
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def apply_theme(svg: str) -> str:
+    """A drawing for a page that is light or dark: the colours of text, lines and bars become the page's own.
+
+    Args:
+        svg: What `to_svg` returned.
+
+    Returns:
+        The `svg` element, whose colours are the variables of the page's style where it has them.
+    """
+    names = {colour: f"--c{index}" for index, colour in enumerate(COLOURS)}
+    names |= {"#000000": "--ink", "#dddddd": "--line", "#ffffff": "--card"}
+    found = svg[svg.index("<svg") :]
+    return re.sub("|".join(names), lambda match: f"var({names[match[0]]}, {match[0]})", found)
 
 
 def matplotlib_figure(width: float, height: float) -> Figure:
@@ -126,12 +147,19 @@ def draw_runs(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
             "its slowest user. For a run on Flower: over the time that its rounds took, training included.",
             _accuracy_time(runs),
         ),
-        _figure("Bytes a user sends in a round", "By class, slowest link first, all phases together.", _bytes(runs)),
+        _figure(
+            "Bytes that a user sends in a round",
+            "By class, slowest link first, mean over the rounds: the masked update, the shares of secrets that survive "
+            "dropouts, keys and signatures. Grey: the same update as float32 without protection, and in the 64-bit "
+            "integers of Flower's SecAgg+ (its vector only).",
+            _upload(runs),
+        ),
         _figure(
             "Seconds of protocol in a round, by phase",
             "Cryptography on this machine: one user's part (all users' divided by their number), and the server's.",
             _seconds(runs),
         ),
+        *_error_figures(runs),
         _figure("Survivors", "Users whose update is in the aggregate of each round.", _survivors(runs)),
     ]
     private = [run for run in runs if any("privacy" in line for line in run.rounds)]
@@ -146,11 +174,23 @@ def draw_runs(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
 
 
 def _figure(title: str, caption: str, figure: Figure) -> dict[str, str]:
-    svg = to_svg(figure, title=title)
-    return {"title": title, "caption": caption, "svg": svg[svg.index("<svg") :]}
+    _fit_legends(figure)
+    return {"title": title, "caption": caption, "svg": apply_theme(to_svg(figure, title=title))}
 
 
-def _axes(width: float = 6.4, height: float = 3.4) -> tuple[Figure, Axes]:
+def _fit_legends(figure: Figure) -> None:
+    """Give a legend that is wider than its figure fewer columns; one line or bar needs none."""
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        if legend is not None and len(legend.get_texts()) == 1:
+            legend.remove()
+            continue
+        for columns in (2, 1):
+            if legend is not None and legend.get_window_extent().width > 0.85 * figure.bbox.width:
+                legend.set_ncols(columns)
+
+
+def _axes(width: float = _WIDTH, height: float = _HEIGHT) -> tuple[Figure, Axes]:
     figure = matplotlib_figure(width, height)
     axes = figure.subplots()
     axes.grid(axis="y", color="#dddddd", lw=0.7)
@@ -193,48 +233,119 @@ def _accuracy_time(runs: Sequence[RunRecord]) -> Figure:
             spent += line["round_seconds"]
             times.append(spent)
         axes.plot(times, _accuracies(run), color=colour, label=run.name)
-    axes.set_xlabel("time, s")
+    axes.set_xlabel("communication time, s")
     axes.set_ylabel("test accuracy, %")
     axes.set_ylim(0, 100)
     _legend(axes)
     return figure
 
 
-def _grouped(axes: Axes, runs: Sequence[RunRecord], names: Sequence[str], values: Sequence[Sequence[float]]) -> None:
-    """Bars in groups: a group a name, a bar a run."""
-    wide = 0.8 / len(runs)
-    for at, (row, (run, colour)) in enumerate(zip(values, _lines(runs), strict=True)):
-        places = [index + (at - (len(runs) - 1) / 2) * wide for index in range(len(names))]
-        axes.bar(places, row, wide, color=colour, label=run.name)
-    axes.set_xticks(range(len(names)), names)
-    _legend(axes)
-
-
-def _bytes(runs: Sequence[RunRecord]) -> Figure:
-    figure, axes = _axes()
-    sent = [[size / 1000 for size in summarise_run(run)["sent_bytes"]] for run in runs]
-    most = max(len(row) for row in sent)
-    _grouped(axes, runs, [f"class {index}" for index in range(most)], [row + [0.0] * (most - len(row)) for row in sent])
-    axes.set_ylabel("kB")
+def _upload(runs: Sequence[RunRecord]) -> Figure:
+    """A stacked bar for each class of each run, and for each size of a model what it takes without quantization."""
+    rows = [row for run in runs for row in _upload_rows(run, several=len(runs) > 1)]
+    sizes = {run.plan["dimension"]: reference_bytes(run) for run in runs}
+    for dimension, named in sizes.items():
+        what = f", {dimension:,} parameters" if len(sizes) > 1 else ""
+        rows += [(f"{name}{what}", {name: float(size)}) for name, size in named.items()]
+    figure, axes = _axes(height=1.3 + (0.4 if len(runs) > 1 else 0.3) * len(rows))
+    most = max(sum(parts.values()) for _, parts in rows) or 1.0
+    colours = dict(zip(PARTS, COLOURS, strict=False))
+    for place, (_, parts) in enumerate(rows):
+        left = 0.0
+        for part, size in parts.items():
+            axes.barh(place, size / 1000, left=left / 1000, height=0.7, color=colours.get(part, GREY))
+            left += size
+        axes.text((left + 0.015 * most) / 1000, place, f"{left / 1000:,.1f}", va="center", fontsize=9)
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.2 * most / 1000)
+    axes.set_xlabel("kB that a user sends in a round")
+    axes.grid(visible=False, axis="y")
+    axes.grid(axis="x", color="#dddddd", lw=0.7)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    handles = [axes.barh([0], [0], color=colours[part]) for part in PARTS]
+    axes.legend(
+        handles, list(PARTS), frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=9,
+        borderaxespad=0, columnspacing=1.0, handlelength=1.0,
+    )  # fmt: skip
     return figure
 
 
+def _upload_rows(run: RunRecord, *, several: bool) -> list[tuple[str, dict[str, float]]]:
+    """The name of each class's bar, and its parts; neighbouring classes that send the same have one bar."""
+    levels = run.plan.get("class_levels", [])
+    groups: list[tuple[int, int, dict[str, float]]] = []
+    for index, parts in enumerate(split_upload(run)):
+        if groups:
+            first, last, before = groups[-1]
+            same = levels[index : index + 1] == levels[last : last + 1]
+            if same and math.isclose(sum(parts.values()), sum(before.values()), rel_tol=0.01):
+                groups[-1] = first, index, before
+                continue
+        groups.append((index, index, parts))
+    rows = []
+    for first, last, parts in groups:
+        which = f"class {first}" if first == last else f"classes {first} to {last}"
+        level = f", {levels[first]:,} levels" if first < len(levels) else ""
+        rows.append((f"{run.name}\n{which}{level}" if several else f"{which}{level}", parts))
+    return rows
+
+
 def _seconds(runs: Sequence[RunRecord]) -> Figure:
-    figure, axes = _axes()
+    """Bars in groups: a group a phase and side, a bar a run."""
     phases = ["advertise", "share", "mask", "agree", "unmask"]
-    names = [f"{phase}\n{who}" for phase in phases for who in ("user", "server")]
-    values = []
-    for run in runs:
-        good = [line for line in run.rounds if line["error"] is None]
-        row = []
-        for phase in phases:
-            users = sum(line["user_seconds"].get(phase, 0.0) / max(line["participants"], 1) for line in good)
-            server = sum(line["server_seconds"].get(phase, 0.0) for line in good)
-            row += [1000 * users / max(len(good), 1), 1000 * server / max(len(good), 1)]
-        values.append(row)
-    _grouped(axes, runs, names, values)
-    axes.tick_params(axis="x", labelsize=7)
-    axes.set_ylabel("ms a round")
+    names = [f"{phase}, {who}" for phase in phases for who in ("user", "server")]
+    figure, axes = _axes(height=1.0 + len(names) * max(0.25, 0.14 * len(runs)))
+    thick = 0.8 / len(runs)
+    for at, (run, colour) in enumerate(_lines(runs)):
+        places = [index + (at - (len(runs) - 1) / 2) * thick for index in range(len(names))]
+        values = [value for phase in phases for value in _phase_milliseconds(run, phase)]
+        axes.barh(places, values, thick, color=colour, label=run.name)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.grid(axis="x", color="#dddddd", lw=0.7)
+    axes.set_xlabel("ms a round")
+    _legend(axes)
+    return figure
+
+
+def _phase_milliseconds(run: RunRecord, phase: str) -> tuple[float, float]:
+    """Mean over the rounds that went well, of a user and of the server."""
+    good = [line for line in run.rounds if line["error"] is None]
+    users = sum(line["user_seconds"].get(phase, 0.0) / max(line["participants"], 1) for line in good)
+    server = sum(line["server_seconds"].get(phase, 0.0) for line in good)
+    return 1000 * users / max(len(good), 1), 1000 * server / max(len(good), 1)
+
+
+def _error_figures(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
+    """The error of the aggregate, where somebody knows it: on Flower nobody sees the true mean."""
+    known = [run for run in runs if any(line["aggregate_error"] is not None for line in run.rounds)]
+    if not known:
+        return []
+    relative = all(line.get("aggregate_rms") for run in known for line in run.rounds if line["error"] is None)
+    caption = (
+        "Distance of the aggregate from the mean of the honest survivors' updates: quantization, clipping, and what "
+        "malicious users add. Root mean square over the parameters"
+        + (", in percent of that of the mean itself: below 100% the signal is larger." if relative else ".")
+    )
+    return [_figure("Error of the aggregate", caption, _errors(known, relative=relative))]
+
+
+def _errors(runs: Sequence[RunRecord], *, relative: bool) -> Figure:
+    figure, axes = _axes()
+    for run, colour in _lines(runs):
+        lines = [line for line in run.rounds if line["aggregate_error"] is not None]
+        errors = [100 * line["aggregate_error"] / line["aggregate_rms"] if relative else line["aggregate_error"]
+                  for line in lines]  # fmt: skip
+        axes.plot([line["round"] for line in lines], errors, color=colour, label=run.name)
+    axes.set_xlabel("round")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_ylabel("error, % of the mean update's RMS" if relative else "error, RMS per parameter")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
     return figure
 
 
@@ -242,10 +353,10 @@ def _survivors(runs: Sequence[RunRecord]) -> Figure:
     figure, axes = _axes()
     for run, colour in _lines(runs):
         style = {"color": colour, "label": run.name, "ls": "-" if run is runs[0] else "--"}
-        axes.step([r["round"] for r in run.rounds], [r["survivors"] for r in run.rounds], **style)
+        axes.step([r["round"] for r in run.rounds], [r["survivors"] for r in run.rounds], where="mid", **style)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("survivors")
+    axes.set_ylabel("survivors, users")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure
@@ -261,7 +372,7 @@ def _epsilons(runs: Sequence[RunRecord]) -> Figure:
             axes.plot([at for at, _ in known], [value for _, value in known], style, color=colour, label=label)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("epsilon")
+    axes.set_ylabel("epsilon of all rounds so far")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure
@@ -275,7 +386,7 @@ def _norms(runs: Sequence[RunRecord]) -> Figure:
         axes.plot([line["round"] for line in lines], norms, color=colour, label=run.name)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("clipping norm")
+    axes.set_ylabel("clipping norm, L2 norm of an update")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from heterosag.errors import UsageError
 from heterosag.plan.design import make
-from heterosag.report.figures import draw_design, draw_runs, to_svg
+from heterosag.report.figures import apply_theme, draw_design, draw_runs, to_svg
+from heterosag.report.guarantees import describe_guarantees
 from heterosag.report.runs import summarise_run, summary_rows
+from heterosag.report.settings import describe_classes, describe_runs, find_differences, list_settings
 from heterosag.report.templates import render, write
+from heterosag.report.upload import FLOAT32, split_upload
 from heterosag.storage.run_log import RunRecord
 
 __all__ = ["make_page", "write_page"]
@@ -42,22 +45,29 @@ def make_page(runs: Sequence[RunRecord]) -> str:
     """
     if not runs or any(not run.rounds for run in runs):
         raise UsageError("a report needs runs with at least one round")
-    summaries = [summarise_run(run) for run in runs]
     return render(
         Path(__file__).with_name("page.html"),
         title=", ".join(run.name for run in runs),
+        lead=_lead(runs),
+        names=[run.name for run in runs],
         runs=[
             {
-                "summary": summary,
-                "guarantees": _guarantees(run),
+                "name": run.name,
+                "classes": _classes(run),
+                "command": run.command,
+                "guarantees": describe_guarantees(run),
+                "notes": run.plan["notes"],
                 "design": _design(run),
                 "errors": _errors(run),
                 "cohorts": _cohorts(run),
             }
-            for run, summary in zip(runs, summaries, strict=True)
+            for run in runs
         ],
         figures=draw_runs(runs),
-        rows=summary_rows(summaries),
+        rows=summary_rows([summarise_run(run) for run in runs]),
+        ran=describe_runs(runs),
+        differences=find_differences(runs),
+        settings=list_settings(runs),
     )
 
 
@@ -68,26 +78,35 @@ def _design(run: RunRecord) -> str:
     count = len(run.plan["subgroups"])
     if count > _WIDEST_DESIGN:
         return ""
-    figure = draw_design(make(run.plan["design"], count), classes=[entry["class"] for entry in run.plan["subgroups"]])
-    svg = to_svg(figure, title=f"The design {run.plan['design']}")
-    return svg[svg.index("<svg") :]
+    classes = [entry["class"] for entry in run.plan["subgroups"]]
+    figure = draw_design(make(run.plan["design"], count), classes=classes, ink="#111111")
+    return apply_theme(to_svg(figure, title=f"The design {run.plan['design']}"))
 
 
-def _guarantees(run: RunRecord) -> list[str]:
-    """What the plan guarantees, in words."""
-    plan, leak = run.plan, run.plan["leak_probability"]
-    return [
-        f"The server learns, of any set of subgroups, at most {1 - plan['inference_robustness']:.1%} of the segments "
-        "of their sum (inference robustness "
-        f"{plan['inference_robustness']:.4f}{'' if plan['inference_robustness_exact'] else ', a lower bound'}).",
-        f"The median tolerates {plan['byzantine_tolerance']} faulty users wherever they are.",
-        f"No sum over fewer than {plan['min_survivors']} survivors of a subgroup is unmasked; without that rule some "
-        f"user's segment would be exposed in {leak['block']:.2g} of the rounds at {plan['dropout']:.0%} dropout.",
-        f"A round fails for lack of survivors with probability {plan['failure_probability']:.2g}.",
-        f"{plan['share_threshold']} shares rebuild a secret; {plan['agree_quorum']} users must agree on who survived.",
-        *plan["notes"],
-        *(f"Privacy: {line['privacy']['statement']}." for line in run.rounds[-1:] if "privacy" in line),
-    ]
+def _lead(runs: Sequence[RunRecord]) -> str:
+    """What was run, in one sentence."""
+    users = sorted({sum(run.config["classes"]) for run in runs})
+    counted = f"{users[0]}" if len(users) == 1 else f"{users[0]} to {users[-1]}"
+    what = "One run" if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{what} of federated training with secure aggregation, {counted} users."
+
+
+def _classes(run: RunRecord) -> list[dict[str, str]]:
+    """A row for each class: users, links and levels, and what a user of it sends."""
+    float32 = FLOAT32 * run.plan["dimension"]
+    rows = []
+    for index, (row, parts) in enumerate(zip(describe_classes(run), split_upload(run), strict=True)):
+        sent = sum(parts.values())
+        took = [line["upload_seconds"][index] for line in run.rounds if len(line.get("upload_seconds", [])) > index]
+        rows.append(
+            row
+            | {
+                "sent": f"{sent / 1000:,.1f}",
+                "less": f"{float32 / sent:.1f}" if sent else "-",
+                "seconds": f"{sum(took) / len(took):.3g}" if any(took) else "-",
+            }
+        )
+    return rows
 
 
 def _cohorts(run: RunRecord) -> list[dict[str, str]]:

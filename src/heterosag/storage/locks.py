@@ -1,14 +1,18 @@
-"""A lock between the programs of one node: Flower may run two messages of it at once."""
+"""Locks between programs: of one node, of which Flower may run two messages at once, and of a file that is written."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
 from heterosag.errors import LocalFileError
 
-__all__ = ["locked"]
+__all__ = ["hold", "is_held", "locked"]
+
+_TRIES = 50  # a millisecond apart
 
 
 @contextmanager
@@ -25,3 +29,43 @@ def locked(path: Path) -> Iterator[None]:
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def hold(file: IO[Any]) -> None:
+    """Mark an open file as this program's until it is closed or the program ends, where the system can lock files."""
+    with suppress(ImportError):
+        import fcntl
+
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # somebody looks whether it is held, or holds it already
+                time.sleep(0.001)
+            except OSError:
+                return
+            else:
+                return
+
+
+def is_held(file: IO[Any]) -> bool:
+    """Whether some program holds a file.
+
+    Args:
+        file: The file, open for reading.
+
+    Returns:
+        Whether it is held.
+
+    Raises:
+        OSError: The system cannot lock files, or not these.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError("this system cannot lock files") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which others who only look may have at the same time
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False

@@ -1,25 +1,29 @@
 """What a run leaves behind: a folder with its configuration, its plan, and an append-only record.
 
-`record.jsonl` has one JSON object a line: first the run (kind "run"), then one line for each round (kind "round"), at
-last the end (kind "end"). A round that is judged only later has one more line (kind "evaluation"), which the reader
-puts into the round's. Lines are written whole and flushed, so that a killed run leaves a readable record; a last line
-that was cut off is ignored by the reader.
+`record.jsonl` has one JSON object a line: first the run (kind "run"; what it is, when it began, with which version, and
+the command that repeats it), then one line for each round (kind "round"), at last the end (kind "end"). A round that is
+judged only later has one more line (kind "evaluation"), which the reader puts into the round's. Lines are written whole
+and flushed, so that a killed run leaves a readable record; a last line that was cut off is ignored by the reader.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from heterosag import __version__
 from heterosag.aggregation.clipping import measure_clipping
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import FailedCohortsError, HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
+from heterosag.storage.locks import hold, is_held
 
 __all__ = [
     "FAILED",
@@ -31,6 +35,7 @@ __all__ = [
     "describe_failures",
     "describe_round",
     "find_runs",
+    "is_written",
     "read_run",
 ]
 
@@ -39,6 +44,8 @@ RECORD = "record.jsonl"
 
 FORMAT = 2
 """Of the record that is written; one of format 1 is read too, others are refused."""
+
+_FRESH = 600  # seconds since the last line, after which a run counts as interrupted where files cannot be locked
 
 _RENAMED = {
     "clear": "plaintext",
@@ -80,6 +87,9 @@ class RunRecord:
         plan: The summary of its plan.
         rounds: A line a round.
         end: The line of its end, None if it has none yet.
+        started: When it began, as UTC in ISO 8601; None in a record of 0.1.0, like the next two.
+        version: The version of heterosag that ran it.
+        command: A command that repeats it, None also where another program began it, as on Flower.
     """
 
     folder: Path
@@ -87,6 +97,9 @@ class RunRecord:
     plan: dict[str, Any]
     rounds: tuple[dict[str, Any], ...]
     end: dict[str, Any] | None
+    started: str | None = None
+    version: str | None = None
+    command: str | None = None
 
     @property
     def name(self) -> str:
@@ -112,6 +125,25 @@ class RunWriter:
         else:
             self._cut(path, keep_rounds)
         self._file = path.open("a", encoding="utf-8")
+        hold(self._file)
+
+    def begin(self, config: Mapping[str, Any], plan: Mapping[str, Any], *, command: str | None = None) -> None:
+        """Append the run's own line, which also says when it began and with which version.
+
+        Args:
+            config: The run's configuration, in JSON types.
+            plan: The summary of its plan.
+            command: A command that repeats the run.
+        """
+        head = {
+            "format": FORMAT,
+            "version": __version__,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": command,
+            "config": config,
+            "plan": plan,
+        }
+        self.write("run", head)
 
     def write(self, kind: str, values: dict[str, Any]) -> None:
         """Append one line and see it on the disk.
@@ -265,7 +297,27 @@ def read_run(folder: Path) -> RunRecord:
         plan=head[0]["plan"],
         rounds=tuple(line | judged.get(line["round"], {}) for line in lines if line["kind"] == "round"),
         end=ends[-1] if ends else None,
+        started=head[0].get("started"),
+        version=head[0].get("version"),
+        command=head[0].get("command"),
     )
+
+
+def is_written(folder: Path) -> bool:
+    """Whether some program has this run's record open for writing; without that, a run without an end is interrupted.
+
+    Args:
+        folder: The folder of a run.
+
+    Returns:
+        Whether somebody writes it; on a system without locks, whether it was written in the last ten minutes.
+    """
+    path = folder / RECORD
+    try:
+        with path.open("rb") as file:
+            return is_held(file)
+    except OSError:
+        return time.time() - path.stat().st_mtime < _FRESH if path.exists() else False
 
 
 def _rename(found: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The Attack tab: what a curious server decodes of a set of subgroups, and which blocks attackers spoil."""
+"""The Attack tab: what a curious server decodes of a set of subgroups, and which blocks attackers corrupt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def attack(plan: Plan, form: Form) -> dict[str, Any]:
     if len(lost) == count:
         raise PlanError("lost", "somebody must be left")
     malicious = form.places("malicious", count)
-    worst = form.whole("worst", 0, 0, count)
+    worst = form.integer("worst", 0, 0, count)
     if worst:
         malicious = place_worst(plan.design, worst, lost)
     return {
@@ -48,7 +48,7 @@ def _decode(plan: Plan, wanted: frozenset[int], lost: frozenset[int]) -> dict[st
 
 
 def _spoil(plan: Plan, malicious: frozenset[int], lost: frozenset[int]) -> dict[str, Any]:
-    """The blocks with a malicious user in them; the median of a segment holds while sound blocks are more than half."""
+    """The blocks with a malicious user in them; a segment's median holds while honest blocks are more than half."""
     rows = []
     for segment in plan.design.surviving(lost):
         spoiled = [list(block) for block in segment if not malicious.isdisjoint(block)]
@@ -59,11 +59,11 @@ def _spoil(plan: Plan, malicious: frozenset[int], lost: frozenset[int]) -> dict[
         words = f"Pick subgroups with an attacker in them. The median tolerates {tolerates}, wherever they are."
     elif broken:
         words = (
-            f"{_count(malicious)} take the median of {len(broken)} of {len(rows)} segments: there at least half of the "
-            f"blocks are spoiled. The plan promises {tolerates}."
+            f"{_count(malicious)} control the median of {len(broken)} of {len(rows)} segments: there at least half of "
+            f"the blocks are corrupted. The plan tolerates {tolerates}."
         )
     else:
-        words = f"{_count(malicious)} spoil blocks in every segment, yet sound blocks are the majority everywhere."
+        words = f"{_count(malicious)} corrupt blocks in every segment, yet honest blocks are the majority everywhere."
     return {"malicious": sorted(malicious), "segments": rows, "broken": broken, "tolerates": tolerates, "words": words}
 
 

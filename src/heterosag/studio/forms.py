@@ -51,7 +51,7 @@ class Form:
             raise PlanError(name, "must be an object")
         return Form(values)
 
-    def whole(self, name: str, default: int, least: int, most: int) -> int:
+    def integer(self, name: str, default: int, least: int, most: int) -> int:
         """An integer."""
         value = self._values.get(name, default)
         if isinstance(value, float) and value.is_integer():
@@ -98,7 +98,7 @@ class Form:
                 raise PlanError(name, f"holds integers from 0 to {below - 1}, not {_short(value)}")
         return frozenset(values)
 
-    def whole_numbers(self, name: str, default: str, *, most: int) -> list[int]:
+    def integers(self, name: str, default: str, *, most: int) -> list[int]:
         """Integers with commas between them, each at most `most`."""
         found = []
         for part in self.text(name, default).split(","):

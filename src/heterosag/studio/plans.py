@@ -16,9 +16,13 @@ from heterosag.errors import PlanError
 from heterosag.plan import Plan, costs
 from heterosag.plan.assignment import count_subgroups
 from heterosag.plan.design import paper
+from heterosag.plan.ranges import THREE_DEVIATIONS, deviations
 from heterosag.plan.summary import summarise
+from heterosag.report.upload import FLOAT32
+from heterosag.studio.exports import export_plan, export_private_run, export_run
 from heterosag.studio.forms import Form
 from heterosag.studio.private import EPSILONS, PrivateChoice, choose_private, describe_private, trace_epsilon
+from heterosag.vector import ring
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -96,9 +100,9 @@ def _by_requirements(form: Form) -> Choice:
 
 
 def _by_hand(form: Form) -> Choice:
-    classes = form.whole_numbers("classes", "24,24,24,24", most=MOST_USERS)
-    levels = form.whole_numbers("levels", "2,6,8,12", most=2**32)
-    size = form.whole("subgroup_size", 8, 1, MOST_USERS)
+    classes = form.integers("classes", "24,24,24,24", most=MOST_USERS)
+    levels = form.integers("levels", "2,6,8,12", most=2**32)
+    size = form.integer("subgroup_size", 8, 1, MOST_USERS)
     if sum(classes) > MOST_USERS:
         raise PlanError("classes", f"this page plans for at most {MOST_USERS:,} users, not {sum(classes):,}")
     count = sum(count_subgroups(classes, size))
@@ -119,7 +123,7 @@ def _by_hand(form: Form) -> Choice:
         subgroup_size=size,
         min_survivors=requirements.min_survivors,
         max_weight=requirements.max_weight,
-        colluders=form.whole("colluders", requirements.min_survivors - 2, 0, MOST_USERS),
+        colluders=form.integer("colluders", requirements.min_survivors - 2, 0, MOST_USERS),
         dropout=requirements.dropout,
         fill_levels=form.flag("fill_levels"),
         ranges=requirements.ranges,
@@ -132,18 +136,18 @@ def _requirements(form: Form, rates: tuple[float, ...], most_subgroups: int = 16
     half_width = form.number("value_range", 1.0, 1e-9, 1e9)
     return planner.Requirements(
         rates=rates,
-        dimension=form.whole("dimension", 79_510, 1, MOST_ELEMENTS),
-        deadline=None if in_bits else form.number("deadline", 0.8, 1e-6, _LONGEST),
-        bits=form.whole("bits", 800_000, 1, 10**12) if in_bits else None,
+        dimension=form.integer("dimension", 79_510, 1, MOST_ELEMENTS),
+        deadline=None if in_bits else form.number("deadline", 0.4, 1e-6, _LONGEST),
+        bits=form.integer("bits", 800_000, 1, 10**12) if in_bits else None,
         dropout=form.number("dropout", 0.1, 0.0, 0.49),
         corrupt=form.number("corrupt", 0.0, 0.0, 0.49),
-        attackers=form.whole("attackers", 2, 0, MOST_USERS),
-        min_survivors=form.whole("min_survivors", 3, 2, MOST_USERS),
+        attackers=form.integer("attackers", 2, 0, MOST_USERS),
+        min_survivors=form.integer("min_survivors", 3, 2, MOST_USERS),
         value_range=(-half_width, half_width),
         ranges=form.choice("ranges", get_args(RangesName)),
-        max_weight=form.whole("max_weight", 1, 1, 10**6),
-        most_classes=form.whole("most_classes", 6, 1, 20),
-        most_subgroups=form.whole("most_subgroups", most_subgroups, 2, MOST_SUBGROUPS),
+        max_weight=form.integer("max_weight", 1, 1, 10**6),
+        most_classes=form.integer("most_classes", 6, 1, 20),
+        most_subgroups=form.integer("most_subgroups", most_subgroups, 2, MOST_SUBGROUPS),
     )
 
 
@@ -152,7 +156,7 @@ def _rates(form: Form) -> list[float]:
     kind = form.choice("rates_kind", ("log-even", "even", "lognormal", "list"))
     if kind == "list":
         return form.numbers("rates", "1 x 24, 2 x 24, 4 x 24, 8 x 24", least=_SLOWEST, most=_FASTEST, count=MOST_USERS)
-    users = form.whole("users", 96, 4, MOST_USERS)
+    users = form.integer("users", 96, 4, MOST_USERS)
     places = [(index + 0.5) / users for index in range(users)]
     if kind == "lognormal":
         middle, spread = form.number("median", 4.0, _SLOWEST, _FASTEST), form.number("spread", 0.7, 0.0, 3.0)
@@ -179,6 +183,8 @@ def describe(choice: Choice) -> dict[str, Any]:
         "dimension": summary["dimension"],
         "min_survivors": plan.min_survivors,
         "error": plan.error_bound(),
+        "robustness": float(plan.robustness()),
+        "deviation": (plan.value_range[1] - plan.value_range[0]) / 2 / deviations(THREE_DEVIATIONS),
         "subgroups": [
             {"class": subgroup.user_class, "users": len(subgroup.members), "who": _span(subgroup.members)}
             for subgroup in plan.subgroups
@@ -199,8 +205,40 @@ def describe(choice: Choice) -> dict[str, Any]:
             "binding": proposal.binding,
             "relaxing": [{"what": one.what, "error": one.error} for one in proposal.relaxing],
         },
-        "exports": _exports(plan)
-        | ({} if choice.private is None else {"command": describe_private(choice.private)["command"]}),
+        "savings": _savings(choice),
+        "exports": _exports(choice),
+    }
+
+
+def _exports(choice: Choice) -> dict[str, str]:
+    """The plan as it leaves the page, by the name of the form."""
+    robust = choice.requirements.attackers > 0 and choice.plan.byzantine_tolerance() > 0
+    deadline = choice.requirements.deadline
+    if choice.private is None:
+        return export_plan(choice.plan) | export_run(choice.plan, choice.rates, deadline=deadline, robust=robust)
+    found = describe_private(choice.private)
+    return export_plan(choice.plan) | {"command": found["command"]} | export_private_run(choice.private.proposal)
+
+
+def _savings(choice: Choice) -> dict[str, Any] | None:
+    """How many times less a user uploads than as float32, and than in one sum of everybody that is as precise.
+
+    All users' uploads together, and those of the class with the slowest links.
+    """
+    plan = choice.plan
+    if plan.noise_multiplier:
+        return None
+    rows = _classes(choice)
+    levels, bits = costs.match_secagg(plan)
+    references = {"float32": FLOAT32 * plan.dimension, "secagg": ring.packed_size(plan.dimension, bits)}
+    all_users = sum(row["users"] * row["bytes"] for row in rows) / len(plan.users)
+    return {
+        "secagg_levels": levels,
+        "secagg_bits": bits,
+        **{
+            name: {"all": size / all_users, "slowest": size / rows[0]["bytes"], "bytes": size}
+            for name, size in references.items()
+        },
     }
 
 
@@ -236,6 +274,7 @@ def _classes(choice: Choice) -> list[dict[str, Any]]:
             "level": plan.levels[index],
             "rate": choice.rates[index],
             "bytes": sizes[index],
+            "float32": FLOAT32 * plan.dimension / sizes[index],
             "plaintext_bytes": sizes[index] / expansion[index],
             "seconds": sizes[index] * 8 / (choice.rates[index] * 1e6),
         }
@@ -272,12 +311,12 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
     yield _guarantee(
         "Attackers the median tolerates",
         str(tolerates),
-        f"With {tolerates} malicious users, wherever they are, sound blocks are the majority in every segment.",
+        f"With {tolerates} malicious users, wherever they are, honest blocks are the majority in every segment.",
         f"ceil(Z/4) - 1 = {claimed} for Z = {count} subgroups" if paired else None,
         claimed == tolerates if paired else None,
     )
     yield _guarantee(
-        "A lone survivor shows",
+        "A lone survivor is exposed",
         f"{leak.with_min_survivors:.2g}",
         f"No sum over fewer than {plan.min_survivors} survivors of a subgroup is unmasked. Without that rule a user's "
         f"segment would be exposed in {leak.block:.2g} of the rounds at {plan.dropout:.0%} dropout.",
@@ -289,16 +328,17 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
     yield _guarantee(
         "A round fails",
         f"{summary['failure_probability']:.2g}",
-        f"The price of least survivors: how often too few survive at {plan.dropout:.0%} dropout.",
+        f"What least survivors cost: how often too few survive at {plan.dropout:.0%} dropout.",
     )
     if plan.noise_multiplier:
         yield _guarantee(
             "Noise",
-            f"{summary['quantization_error']:.4g}",
-            "Expected squared distance between the mean that is released and that of the clipped updates, at most.",
+            _rms(plan, plan.quantization_error()),
+            "Expected distance between the mean that is released and that of the clipped updates, at most: root mean "
+            "square a parameter.",
         )
     else:
-        yield from _rounding(summary)
+        yield from _rounding(plan)
     yield _guarantee(
         "Shares that rebuild a secret",
         str(plan.share_threshold),
@@ -307,20 +347,27 @@ def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]
     )
 
 
-def _rounding(summary: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _rounding(plan: Plan) -> Iterator[dict[str, Any]]:
     yield _guarantee(
         "Rounding noise",
-        f"{summary['quantization_error']:.4g}",
-        "Expected squared distance between the mean of the quantized and of the clipped updates, at most.",
+        _rms(plan, plan.quantization_error()),
+        "Expected distance between the mean of the quantized and of the clipped updates, at most: root mean square a "
+        "parameter.",
         "Lemma 2, summed over this plan's own blocks and their ranges",
         True,
     )
     yield _guarantee(
         "Bias of clipping",
-        f"{summary['clip_bias']:.4g}",
-        "Squared distance between the mean of the clipped and of the true updates, at most, if three standard "
-        "deviations of their elements fill the value range. Few levels want narrow ranges, which clip more.",
+        _rms(plan, plan.clip_bias()),
+        "Distance between the mean of the clipped and of the true updates, at most, if three standard deviations of "
+        "their elements fill the value range: root mean square a parameter. Few levels want narrow ranges, which clip "
+        "more.",
     )
+
+
+def _rms(plan: Plan, squared: float) -> str:
+    """A squared distance between vectors as the root mean square of their elements."""
+    return f"{math.sqrt(squared / plan.dimension):.3g}"
 
 
 def _guarantee(
@@ -378,17 +425,23 @@ def name_curves(choice: Choice) -> list[str]:
 
 
 def spread_points(choice: Choice) -> list[float]:
-    """Deadlines around the plan's own, for the curve; or epsilons."""
-    if choice.private is not None:
-        return list(EPSILONS)
+    """Deadlines around the plan's own, for the curve; or epsilons. The plan's own is among them."""
     middle = choose_point(choice)[0]
-    return [float(f"{middle * 0.4 * 12.5 ** (at / (_CURVE - 1)):.3g}") for at in range(_CURVE)]
+    if choice.private is not None:
+        return sorted({*EPSILONS, middle})
+    spread = {float(f"{middle * 0.4 * 12.5 ** (at / (_CURVE - 1)):.3g}") for at in range(_CURVE)}
+    return sorted(spread if choice.proposal is None else spread | {middle})
 
 
 def trace(choice: Choice, curve: int, at: float) -> tuple[float, float | None]:
     """The planner's error bound at one deadline; or the error of the mean at one epsilon."""
+    own, error = choose_point(choice)
     if choice.private is not None:
+        if at == own and curve == 0:
+            return own, error
         return trace_epsilon(choice.private, choice.private.curves[curve], at)
+    if at == own and choice.requirements.deadline == own:
+        return own, error
     return planner.trade_off(choice.requirements, [at])[0]
 
 
@@ -401,38 +454,3 @@ def choose_point(choice: Choice) -> tuple[float, float]:
         return choice.private.requirements.epsilon, choice.private.proposal.error
     met = choice.requirements.deadline if choice.proposal is not None and choice.problem is None else None
     return met or max(row["seconds"] for row in _classes(choice)), choice.plan.error_bound()
-
-
-# --- taking it away -----------------------------------------------------------------------------------------------
-
-
-def _exports(plan: Plan) -> dict[str, str]:
-    """The plan as a file, as a command and as Python."""
-    low, high = plan.value_range
-    flags = {
-        "classes": _commas(plan.classes),
-        "levels": _commas(plan.levels),
-        "dimension": plan.dimension,
-        "design": plan.design.name,
-        "subgroup-size": plan.subgroup_size,
-        "range": f"{low!r},{high!r}",
-        "min-survivors": plan.min_survivors,
-        "dropout": plan.dropout,
-        "max-weight": plan.max_weight,
-        "colluders": plan.colluders,
-    }
-    words = " \\\n  ".join(f"--{name}={value}" for name, value in flags.items())
-    filled = " \\\n  --fill-levels" if plan.fill_levels else ""
-    filled += " \\\n  --ranges=single" if plan.ranges == "single" else ""
-    given = plan.arguments()
-    ordered = "# users are numbered by their rate, slowest first\n" if given["users"] is not None else ""
-    arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items() if value not in (None, []))
-    return {
-        "toml": plan.to_toml(),
-        "command": f"{ordered}heterosag plan \\\n  {words}{filled}\n",
-        "python": f"from heterosag import Plan\n\nplan = Plan.build(\n{arguments})\nprint(plan.digest.hex())\n",
-    }
-
-
-def _commas(values: tuple[int, ...]) -> str:
-    return ",".join(map(str, values))

@@ -58,7 +58,7 @@ def choose_private(form: Form, requirements: planner.Requirements) -> PrivateCho
         dimension=requirements.dimension,
         epsilon=form.number("epsilon", 8.0, 0.01, 100.0),
         delta=form.number("delta", 1e-5, 1e-12, 0.1),
-        rounds=form.whole("rounds", 20, 1, 100_000),
+        rounds=form.integer("rounds", 20, 1, 100_000),
         clip=form.number("clip", 1.0, 1e-9, 1e9),
         dropout=requirements.dropout,
         corrupt=requirements.corrupt,

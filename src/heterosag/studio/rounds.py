@@ -71,12 +71,12 @@ class _Told:
 
 def step_through(form: Form) -> dict[str, Any]:
     """A whole round as a list of steps, and its result or the error it ended with."""
-    watched = form.whole("watched", 0, 0, USERS - 1)
+    watched = form.integer("watched", 0, 0, USERS - 1)
     signed = form.flag("identities")
     leaving = {phase: form.places(f"gone_{phase.value}", USERS) for phase in Phase}
     if any(watched in users for users in leaving.values()):
         raise PlanError("watched", "is gone before the end: watch a user who stays, or let this one stay")
-    told = _begin(form.whole("seed", 0, 0, 2**32), watched, signed)
+    told = _begin(form.integer("seed", 0, 0, 2**32), watched, signed)
     error = None
     try:
         for phase in Phase:

@@ -11,13 +11,15 @@ import math
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from heterosag.errors import UsageError
 from heterosag.report.runs import summarise_run, summary_rows
-from heterosag.storage.run_log import RECORD, RunRecord, read_run
+from heterosag.report.settings import describe_runs, find_differences
+from heterosag.storage.run_log import RECORD, RunRecord, is_written, read_run
 
 __all__ = ["MOST_COMPARED", "compare", "describe_run", "find_run", "follow", "list_runs"]
 
@@ -28,7 +30,7 @@ _LARGEST_RECORD = 64_000_000  # bytes
 _PAUSE = 0.5  # seconds between two looks
 _LONGEST_ERROR = 300  # characters
 
-_Stamp = tuple[int, int, int]
+_Stamp = tuple[int, int, int, bool]
 
 
 def _folders(root: Path) -> dict[str, Path]:
@@ -56,14 +58,21 @@ def find_run(root: Path, name: str) -> Path:
 
 
 def list_runs(root: Path) -> list[dict[str, Any]]:
-    """Every run in a few words; one that cannot be read says why."""
+    """Every run in a few words: those that are running first, then the newest; one that cannot be read says why."""
     listed: list[dict[str, Any]] = []
     for name, folder in _folders(root).items():
         try:
             listed.append({"name": name, "problem": None, **_glance(folder, _stamp(folder))})
         except UsageError as error:
             listed.append({"name": name, "problem": str(error)})
-    return listed
+    return sorted(listed, key=_rank)
+
+
+def _rank(run: dict[str, Any]) -> tuple[bool, bool, float, str]:
+    """Where a run comes in the listing."""
+    if run["problem"]:
+        return True, True, 0.0, run["name"]
+    return False, run["state"] != "running", -datetime.fromisoformat(run["started"]).timestamp(), run["name"]
 
 
 def _stamp(folder: Path) -> _Stamp:
@@ -72,20 +81,19 @@ def _stamp(folder: Path) -> _Stamp:
         found = (folder / RECORD).stat()
     except OSError:
         raise UsageError("its record is gone") from None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, is_written(folder)
 
 
 @lru_cache(maxsize=_MOST_RUNS)
 def _glance(folder: Path, stamp: _Stamp) -> dict[str, Any]:
     """A run's state, read once for each stamp."""
-    del stamp
     with _reading(folder):
-        return _state(_read(folder))
+        return _state(_read(folder), stamp)
 
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """What is wrong with a record, in words that do not tell where it lies; JSON that no run writes is wrong too."""
+    """What is wrong with a record, in words that do not name its place; JSON that no run writes is wrong too."""
     try:
         yield
     except UsageError as error:
@@ -101,12 +109,15 @@ def _read(folder: Path) -> RunRecord:
     return read_run(folder)
 
 
-def _state(run: RunRecord) -> dict[str, Any]:
+def _state(run: RunRecord, stamp: _Stamp) -> dict[str, Any]:
+    """How far a run is; one of 0.1.0 does not say when it began, and counts from its last line."""
+    *_, written, is_open = stamp
     judged = [found for line in run.rounds if (found := _finite(line.get("accuracy"))) is not None]
     return {
         "rounds": len(run.rounds),
         "planned": run.config.get("rounds"),
-        "finished": run.end is not None,
+        "state": "finished" if run.end is not None else "running" if is_open else "interrupted",
+        "started": run.started or datetime.fromtimestamp(written / 1e9, UTC).isoformat(timespec="seconds"),
         "accuracy": judged[-1] if judged else None,
     }
 
@@ -115,8 +126,9 @@ def describe_run(root: Path, name: str) -> dict[str, Any]:
     """A run with a point for every round."""
     folder = find_run(root, name)
     with _reading(folder):
+        stamp = _stamp(folder)
         run = _read(folder)
-        return {"name": name, **_state(run), "points": _points(run)}
+        return {"name": name, **_state(run, stamp), "points": _points(run)}
 
 
 def _points(run: RunRecord) -> list[dict[str, Any]]:
@@ -129,6 +141,9 @@ def _points(run: RunRecord) -> list[dict[str, Any]]:
             {
                 "round": int(line["round"]),
                 "accuracy": _finite(line.get("accuracy")),
+                "loss": _finite(line.get("loss")),
+                "aggregate_error": _finite(line.get("aggregate_error")),
+                "relative_error": _relative_error(line),
                 "seconds": spent,
                 "survivors": int(line.get("survivors", 0)),
                 "refusals": int(line.get("refusals", 0)),
@@ -143,6 +158,12 @@ def _finite(value: Any) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
+def _relative_error(line: dict[str, Any]) -> float | None:
+    """The error of the aggregate over the size of what it stands for, both root mean squares; None if unknown."""
+    error, size = _finite(line.get("aggregate_error")), _finite(line.get("aggregate_rms"))
+    return error / size if error is not None and size else None
+
+
 def _sent(line: dict[str, Any]) -> list[float]:
     """Bytes of a user of each class, all phases together."""
     phases = list((line.get("sent_bytes") or {}).values())
@@ -153,13 +174,16 @@ def compare(root: Path, names: Sequence[str]) -> dict[str, Any]:
     """Runs side by side, in the words of the report."""
     if not 1 <= len(names) <= MOST_COMPARED:
         raise UsageError(f"compare one to {MOST_COMPARED} runs")
-    summaries = []
+    found, summaries = [], []
     for name in names:
         folder = find_run(root, name)
         with _reading(folder):
-            summaries.append(summarise_run(_read(folder)))
-    rows = summary_rows(summaries)
-    return {"names": list(names), "rows": [{"name": name, "cells": cells} for name, cells in rows]}
+            found.append(_read(folder))
+            summaries.append(summarise_run(found[-1]))
+    tables = {"rows": summary_rows(summaries), "ran": describe_runs(found), "differences": find_differences(found)}
+    return {"names": list(names), "commands": [run.command for run in found]} | {
+        table: [{"name": name, "cells": cells} for name, cells in rows] for table, rows in tables.items()
+    }
 
 
 async def follow(root: Path, names: Sequence[str]) -> AsyncIterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket  # noqa: TID251 - listens on this machine's loopback; connects to nobody
+import webbrowser  # noqa: TID251 - shows this machine's own page
 from pathlib import Path
 
 from heterosag.errors import UsageError
@@ -13,8 +14,14 @@ __all__ = ["ADDRESS", "serve"]
 ADDRESS = "127.0.0.1"
 
 
-def serve(folder: Path, *, port: int) -> None:
-    """Serve the page until it is interrupted. Opens no browser; says where the page is."""
+def serve(folder: Path, *, port: int, open_page: bool = False) -> None:
+    """Serve the page until it is interrupted, and say where it is.
+
+    Args:
+        folder: The folder whose runs are shown.
+        port: The port, 0 for any that is free.
+        open_page: Open the page in the system's browser, too.
+    """
     try:
         import uvicorn
     except ImportError:
@@ -34,7 +41,10 @@ def serve(folder: Path, *, port: int) -> None:
         timeout_graceful_shutdown=1,  # streams of events have no end of their own
     )
     sock = _bind(port)
-    print(f"studio: http://{ADDRESS}:{sock.getsockname()[1]}/ (end with Ctrl-C)", flush=True)
+    address = f"http://{ADDRESS}:{sock.getsockname()[1]}/"
+    print(f"studio: {address} (end with Ctrl-C)", flush=True)
+    if open_page and not webbrowser.open(address):  # the socket listens already: the page waits for the server
+        print("studio: no browser could be opened; open the address yourself", flush=True)
     uvicorn.Server(config).run(sockets=[sock])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import shlex
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -255,6 +256,26 @@ class TrainConfig:
         """All settings as TOML."""
         given = {name: value for name, value in self.to_dict().items() if value is not None}  # TOML has no null
         return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in given.items())
+
+    def to_command(self) -> str:
+        """The command that repeats this run: `heterosag train` with every setting that is not the default.
+
+        Example:
+            >>> from heterosag.training.config import TrainConfig
+            >>> TrainConfig(classes=(12, 12), levels=(4, 16), secure=False).to_command()
+            'heterosag train --classes=12,12 --levels=4,16 --no-secure'
+        """
+        words = ["heterosag", "train"]
+        for setting in dataclasses.fields(self):
+            value, flag = getattr(self, setting.name), setting.name.replace("_", "-")
+            if value == setting.default:
+                continue
+            if isinstance(value, bool):
+                words.append(f"--{flag}" if value else f"--no-{flag}")
+            else:
+                shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+                words.append(shlex.quote(f"--{flag}={shown}"))
+        return " ".join(words)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:

@@ -40,7 +40,7 @@ from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
 from heterosag.simulation.cohorts import CohortResult
 from heterosag.simulation.engine import Result, Simulation, aggregate
-from heterosag.storage.run_log import FAILED, FORMAT, RunWriter, describe_error, describe_round, read_run
+from heterosag.storage.run_log import FAILED, RunWriter, describe_error, describe_round, read_run
 from heterosag.training import attacks, data, models
 from heterosag.training import local as users
 from heterosag.training.combining import Gathered, Summed
@@ -135,7 +135,7 @@ class Run:
         self._writer = RunWriter(folder, keep_rounds=self._state.round if resume else None)
         if not resume:
             summary = _summary(plan, identities=config.identities)
-            self._writer.write("run", {"format": FORMAT, "config": config.to_dict(), "plan": summary})
+            self._writer.begin(config.to_dict(), summary, command=config.to_command())
             (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
 
     @classmethod

@@ -1,4 +1,4 @@
-// Small figures as SVG: lines, steps and bars, with labelled axes and units. No dependencies.
+// Small figures as SVG: lines, steps and bars, with labelled axes, units, and the values under the pointer. No dependencies.
 
 const NS = "http://www.w3.org/2000/svg";
 
@@ -90,8 +90,69 @@ function sayNothing(place, words) {
   place.replaceChildren(line);
 }
 
-/** Lines over x. series: {label, colour, points: [[x, y|null]], step}; options: title, xLabel, yLabel, xLog, yLog, low, high, wholeX, mark, guide: {value, label}. */
-export function drawLines(place, series, options) {
+/** The words beside the pointer, inside a figure's place. */
+function makeTip(place) {
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  tip.setAttribute("role", "status");
+  place.append(tip);
+  return (lines, x, y) => {
+    tip.hidden = lines === null;
+    if (lines === null) return;
+    tip.replaceChildren(...lines.map(({ words, colour }) => {
+      const line = document.createElement("div");
+      if (colour !== undefined) line.className = `key s${colour}`;
+      line.textContent = words;
+      return line;
+    }));
+    const scale = place.clientWidth / (place.querySelector("svg").viewBox.baseVal.width || 1);
+    const left = x * scale;
+    tip.style.left = `${left > place.clientWidth / 2 ? Math.max(0, left - tip.offsetWidth - 12) : left + 12}px`;
+    tip.style.top = `${y * scale}px`;
+  };
+}
+
+/** Values of all lines at the x nearest to the pointer; arrow keys move it, too. */
+function addHover(place, svg, box, series, options, x, y) {
+  const named = series.filter((one) => !one.faint);
+  const places = [...new Set(named.flatMap((one) => one.points.filter((point) => point[1] !== null).map((point) => point[0])))].sort((a, b) => a - b);
+  const tell = makeTip(place), line = make("line", { y1: box.top, y2: box.bottom, class: "cross", visibility: "hidden" });
+  svg.append(line);
+  svg.setAttribute("tabindex", "0");
+  let at = -1;
+  const show = (index) => {
+    at = Math.max(0, Math.min(places.length - 1, index));
+    const where = places[at];
+    line.setAttribute("visibility", "visible");
+    line.setAttribute("x1", x(where));
+    line.setAttribute("x2", x(where));
+    const lines = named.flatMap((one) => {
+      const found = one.points.findIndex((point) => point[0] === where && point[1] !== null);
+      if (found < 0) return [];
+      const raw = one.raw ? ` (as measured ${shorten(one.raw[found][1])})` : "";
+      return [{ words: `${one.label ? `${one.label}: ` : ""}${shorten(one.points[found][1])} ${options.unit ?? ""}${raw}`.trim(), colour: one.colour }];
+    });
+    tell([{ words: options.xName === "round" ? `round ${shorten(where)}` : `${shorten(where)} ${options.xName ?? ""}` }, ...lines], x(where), box.top);
+  };
+  const hide = () => { tell(null); line.setAttribute("visibility", "hidden"); };
+  svg.addEventListener("pointermove", (event) => {
+    const bounds = svg.getBoundingClientRect();
+    const px = ((event.clientX - bounds.left) * svg.viewBox.baseVal.width) / bounds.width;
+    show(places.reduce((best, value, index) => (Math.abs(x(value) - px) < Math.abs(x(places[best]) - px) ? index : best), 0));
+  });
+  svg.addEventListener("keydown", (event) => {
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (move) { event.preventDefault(); show(at + move); }
+  });
+  svg.addEventListener("pointerleave", hide);
+  svg.addEventListener("blur", hide);
+}
+
+/** Lines over x. series: {label, colour, points: [[x, y|null]], step, faint, raw}; options: title, xLabel, xName, yLabel, unit, xLog, yLog, low, high, wholeX, mark, guide: {value, label}. */
+export function drawLines(place, given, options) {
+  const drawable = ([, value]) => value !== null && value !== undefined && (!options.yLog || value > 0);
+  const series = given.map((one) => ({ ...one, points: one.points.map((point) => (drawable(point) ? point : [point[0], null])) }));
   const points = series.flatMap((one) => one.points).filter((point) => point[1] !== null);
   if (options.mark) points.push(options.mark.at);
   if (options.guide && points.length) points.push([points[0][0], options.guide.value]);
@@ -110,6 +171,7 @@ export function drawLines(place, series, options) {
   if (options.guide) drawGuide(svg, box, y(options.guide.value), options.guide.label, "start");
   for (const one of series) drawOne(svg, one, x, y);
   if (options.mark) drawMark(svg, box, options.mark, x, y);
+  if (series.some((one) => one.points.some((point) => point[1] !== null))) addHover(place, svg, box, series, options, x, y);
   return svg;
 }
 
@@ -122,13 +184,10 @@ function drawOne(svg, one, x, y) {
     pen = "L";
     last = value;
   }
-  svg.append(make("path", { d: path, class: `line s${one.colour}` }));
-  if (one.points.length > 60) return;
+  svg.append(make("path", { d: path, class: `line s${one.colour} ${one.faint ? "faint" : ""}` }));
+  if (one.points.length > 60 || one.faint) return;
   for (const [at, value] of one.points) {
-    if (value === null) continue;
-    const dot = make("circle", { cx: x(at), cy: y(value), r: 3, class: `dot s${one.colour}` });
-    dot.append(make("title", {}, `${one.label ? `${one.label}: ` : ""}${shorten(at)}, ${shorten(value)}`));
-    svg.append(dot);
+    if (value !== null) svg.append(make("circle", { cx: x(at), cy: y(value), r: 3, class: `dot s${one.colour}` }));
   }
 }
 
@@ -140,9 +199,7 @@ function drawGuide(svg, box, at, label, side = "end") {
 function drawMark(svg, box, mark, x, y) {
   const [cx, cy] = [x(mark.at[0]), y(mark.at[1])];
   svg.append(make("line", { x1: cx, x2: cx, y1: box.top, y2: box.bottom, class: "guide" }));
-  const dot = make("circle", { cx, cy, r: 6, class: "point" });
-  dot.append(make("title", {}, mark.label));
-  svg.append(dot);
+  svg.append(make("circle", { cx, cy, r: 6, class: "point" }));
   const before = cx > (box.left + box.right) / 2;
   svg.append(make("text", { x: cx + (before ? -11 : 11), y: cy + (mark.below ? 20 : -8), "text-anchor": before ? "end" : "start" }, mark.label));
 }
@@ -151,7 +208,7 @@ function drawMark(svg, box, mark, x, y) {
 export function drawBars(place, names, series, options) {
   const values = series.flatMap((one) => one.values).filter((value) => value !== null);
   if (!values.length) return sayNothing(place, options.empty || "Nothing to show yet.");
-  const { svg, box } = frame(place, options, series);
+  const { svg, box } = frame(place, options, series), tell = makeTip(place);
   const high = Math.max(...values, options.guide ? options.guide.value : 0) * 1.12 || 1;
   const y = scaleOf(0, high, box.bottom, box.top, false);
   drawYAxis(svg, box, niceTicks(0, high, 5, options.wholeY), y);
@@ -161,7 +218,8 @@ export function drawBars(place, names, series, options) {
     series.forEach((one, at) => {
       const value = one.values[group] ?? 0, left = middle + (at - series.length / 2) * thin;
       const bar = make("rect", { x: left + 1, y: y(value), width: Math.max(1, thin - 2), height: Math.max(0, box.bottom - y(value)), class: `box s${one.colour}` });
-      bar.append(make("title", {}, `${name}${one.label ? `, ${one.label}` : ""}: ${shorten(value)} ${options.unit || ""}`));
+      bar.addEventListener("pointerenter", () => tell([{ words: `${name}${one.label ? `, ${one.label}` : ""}: ${shorten(value)} ${options.unit || ""}`, colour: one.colour }], left + thin, y(value)));
+      bar.addEventListener("pointerleave", () => tell(null));
       svg.append(bar);
       if (thin >= 28 && names.length * series.length <= 12) {
         const inside = box.bottom - y(value) > 24;
