@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from heterosag.storage.run_log import RunRecord
 from heterosag.training.config import TrainConfig
 from reproduction.outcome import OURS, Holds, Scale, Series, Table, Trained, Verdict
-from reproduction.running import Finished, Job, accuracy, accuracy_series, read_data
+from reproduction.running import Finished, Job, accuracy_series, read_data
 
 __all__ = [
     "about",
+    "Interval",
     "about_engine",
     "accuracies",
+    "percent",
+    "points_below",
     "same_bits",
     "scale_note",
     "trained",
+    "values",
     "with_reference",
     "worth_judging",
 ]
@@ -47,7 +51,9 @@ def about_engine(found: Iterable[Finished]) -> str:
     """Which engine ran, and how much of it was repeated with real cryptography."""
     runs = list(found)
     checked = [run for run in runs if run.secure_rounds]
-    rounds = checked[0].secure_rounds
+    if not checked:
+        return "Runs use the plain engine; none of their rounds was repeated with real cryptography."
+    rounds = min(run.secure_rounds for run in checked)
     which = "each" if len(checked) == len(runs) else f"{len(checked)} of the {len(runs)}"
     first = f"first {rounds} rounds of {which} were" if rounds > 1 else f"first round of {which} was"
     return f"Runs use the plain engine; the {first} repeated with real cryptography and compared bit for bit."
@@ -62,7 +68,7 @@ def same_bits(found: Iterable[Finished]) -> Verdict:
         claim="Secure rounds leave the same model, bit for bit",
         paper=OURS,
         found=f"{equal} of {len(checked)} settings checked, {rounds} secure rounds",
-        holds=Holds.of(equal == len(checked) and rounds > 0),
+        holds=Holds.of(equal == len(checked), judged=rounds > 0),
     )
 
 
@@ -74,6 +80,7 @@ def trained(found: Iterable[Finished]) -> tuple[Trained, ...]:
             users=run.setting.config.users,
             samples=run.setting.config.train_samples or len(read_data(*_source(run)).train_y),
             rounds=len(run.record.rounds),
+            seeds=len(run.records),
         )
         for run in found
     )
@@ -88,18 +95,73 @@ def worth_judging(*reached: float) -> bool:
     return min(reached) > 2 * _CHANCE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """What a figure came to with every seed."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return sum(self.values) / len(self.values)
+
+    def __str__(self) -> str:
+        """As points with a sign: the mean, and the least and largest where there are several seeds."""
+        ends = f" ({min(self.values):+.1f} to {max(self.values):+.1f})" if len(self.values) > 1 else ""
+        return f"{self.mean:+.1f}{ends}"
+
+
+def points_below(reference: Finished, run: Finished) -> Interval:
+    """By how many percentage points a run's accuracy is below a reference's, seed by seed."""
+    theirs, own = (
+        {record.config["seed"]: reached for record, reached in zip(one.records, one.accuracies, strict=True)}
+        for one in (reference, run)
+    )
+    return Interval(values=tuple(100 * (theirs[seed] - own[seed]) for seed in theirs if seed in own))
+
+
+def percent(run: Finished) -> str:
+    """Accuracy at the end: the mean over the seeds, and the least and largest where there are several."""
+    found = run.accuracies
+    ends = f" ({min(found):.1%} to {max(found):.1%})" if len(found) > 1 else ""
+    return f"{run.accuracy:.1%}{ends}"
+
+
+def values(found: Iterable[Finished]) -> dict[str, float]:
+    """Accuracies by name: the mean, and with several seeds the least (-low) and the largest (-high)."""
+    named = {}
+    for run in found:
+        named[run.setting.name] = run.accuracy
+        if len(run.records) > 1:
+            named[f"{run.setting.name}-low"] = min(run.accuracies)
+            named[f"{run.setting.name}-high"] = max(run.accuracies)
+    return {name: round(value, 4) for name, value in named.items()}
+
+
 def accuracies(name: str, title: str, found: Iterable[Finished]) -> Table:
-    """What every run came to."""
+    """What every setting came to."""
     return Table(
         name=name,
         title=title,
-        head=("setting", "scheme", "test accuracy", "best", "upload of the slowest class, kB", "aggregate's error"),
+        head=(
+            "setting",
+            "scheme",
+            "test accuracy",
+            "least and largest",
+            "seeds",
+            "rounds",
+            "upload of the slowest class, kB",
+            "aggregate's error",
+        ),
         rows=tuple(
             (
                 run.setting.panel or run.setting.name,
                 run.setting.label,
-                f"{accuracy(run.record):.1%}",
-                f"{max(line['accuracy'] for line in run.record.rounds):.1%}",
+                f"{run.accuracy:.1%}",
+                f"{min(run.accuracies):.1%} to {max(run.accuracies):.1%}" if len(run.records) > 1 else "",
+                str(len(run.records)),
+                str(len(run.record.rounds)),
                 f"{_upload(run.record):.1f}",
                 f"{_error(run.record):.2g}",
             )
@@ -126,15 +188,15 @@ def with_reference(found: dict[str, Finished], references: Sequence[str]) -> tup
     series = [accuracy_series(run) for run in found.values()]
     free = {_where(found[name].setting.panel): found[name] for name in references}
     for panel in panels:
-        one = free[_where(panel)]
-        if panel != one.setting.panel:
+        one = free.get(_where(panel))
+        if one is not None and panel != one.setting.panel:
             series.append(replace(accuracy_series(one, panel=panel, dashed=True), label="no attack"))
     return tuple(series)
 
 
 def _where(panel: str) -> str:
     """The data of a panel, which its name begins with where there are several."""
-    head, comma, _ = panel.partition(", ")
+    head, comma, _ = panel.rpartition(", ")
     return head if comma and head.startswith(("IID", "Dirichlet")) else ""
 
 

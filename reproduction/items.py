@@ -189,7 +189,7 @@ def _spent(job: Job, item: str, now: float) -> float:
     """Seconds of the work behind a summary: this call's, or that of the runs it found finished, if they took longer."""
     from heterosag.storage.run_log import read_run
 
-    places = sorted((job.folder / "runs" / job.scale / item).glob("*/record.jsonl"))
+    places = sorted((job.folder / "runs" / job.scale / item).glob("**/record.jsonl"))
     lines = [line for place in places for line in read_run(place.parent).rounds]
     return max(now, sum(sum(line["seconds"].values()) for line in lines))
 

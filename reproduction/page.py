@@ -47,11 +47,12 @@ def _count(verdicts: Sequence[Verdict]) -> str:
 
 
 def sizes(summary: Summary) -> str:
-    """The runs behind an item, with their users, samples and rounds; empty where nothing was trained."""
-    kinds = Counter((run.users, run.samples, run.rounds) for run in summary.outcome.runs)
+    """The runs behind an item, with their users, samples, rounds and seeds; empty where nothing was trained."""
+    kinds = Counter((run.users, run.samples, run.rounds, run.seeds) for run in summary.outcome.runs)
     words = [
-        f"{count} of {users} users, {samples:,} samples, {rounds} rounds"
-        for (users, samples, rounds), count in kinds.items()
+        f"{count} settings of {users} users, {samples:,} samples, {rounds} rounds, "
+        + (f"{seeds} seeds" if seeds > 1 else "one seed")
+        for (users, samples, rounds, seeds), count in kinds.items()
     ]
     return f"Training runs: {'; '.join(words)}." if words else ""
 

@@ -18,14 +18,22 @@ from heterosag.storage.run_log import read_run
 from heterosag.training.data import DataSet
 from heterosag.training.runs import Run, split
 from reproduction import command, items, page
-from reproduction.descriptions import worth_judging
+from reproduction.descriptions import points_below, trained, values, worth_judging
 from reproduction.figures import svg
 from reproduction.guarantees import claimed_robustness
 from reproduction.labels import label_counts
 from reproduction.matrices import algorithm_2
-from reproduction.outcome import OURS, Holds, Scale, Summary, Verdict, load, save
-from reproduction.running import Job, run_all
-from reproduction.settings import Setting, cifar_byzantine, cifar_links, data_for, mnist_byzantine, mnist_links
+from reproduction.outcome import OURS, Holds, Plot, Scale, Summary, Verdict, load, save
+from reproduction.running import Job, accuracy_series, run_all, train
+from reproduction.settings import (
+    EXPERIMENTS,
+    Setting,
+    cifar_byzantine,
+    cifar_links,
+    data_for,
+    mnist_byzantine,
+    mnist_links,
+)
 
 ROOT = Path(__file__).parents[2]
 Y, P, N = Holds.YES, Holds.PARTLY, Holds.NO
@@ -121,7 +129,7 @@ def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path: Path) -> N
 
     other = replace(job, folder=tmp_path / "cut")
     run_all(other, "experiment-1", [setting])
-    record = tmp_path / "cut" / "runs" / "tiny" / "experiment-1" / setting.name / "record.jsonl"
+    record = tmp_path / "cut" / "runs" / "tiny" / "experiment-1" / setting.name / "seed-0" / "record.jsonl"
     shutil.rmtree(record.parent)
     stopped = Run(replace(setting.config, checkpoint_every=1), record.parent)
     with pytest.raises(KeyboardInterrupt):
@@ -172,8 +180,92 @@ def test_every_training_run_names_its_users_samples_and_rounds(tmp_path: Path) -
         ("fitted", 36, 1437, 4),
     ]
     stored = json.loads((tmp_path / "summaries" / "remark-5.json").read_text(encoding="utf-8"))["outcome"]["runs"]
-    assert stored[0] == {"name": "same", "users": 36, "samples": 1437, "rounds": 4}
-    assert "Training runs: 2 of 36 users, 1,437 samples, 4 rounds." in page.markdown([summary])
+    assert stored[0] == {"name": "same", "users": 36, "samples": 1437, "rounds": 4, "seeds": 1}
+    assert "Training runs: 2 settings of 36 users, 1,437 samples, 4 rounds, one seed." in page.markdown([summary])
+
+
+def tiny_settings() -> list[Setting]:
+    """Two settings of a group with three seeds, and one of another group with a budget."""
+    none, heterogeneous = mnist_links(Scale.TINY, 25, 0, "")[:2]
+    return [
+        replace(none, seeds=3),
+        replace(heterogeneous, seeds=3),
+        replace(none, name="other", group="other", budget=2),
+    ]
+
+
+def test_runs_have_seeds_of_their_own_and_go_on_to_their_budget(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
+    settings = tiny_settings()
+    found = {run.setting.name: run for run in run_all(job, "item", settings)}
+    assert [record.config["seed"] for record in found["none"].records] == [0, 1, 2]
+    assert len(set(found["none"].accuracies)) > 1
+    assert found["none"].accuracy == pytest.approx(sum(found["none"].accuracies) / 3)
+    series = accuracy_series(found["none"])
+    assert all(low <= y <= high for low, y, high in zip(series.low, series.y, series.high, strict=True))
+    assert "fill-opacity" in svg(Plot(name="p", title="t", kind="lines", series=(series,)))
+    named = values(found.values())
+    assert named["none-low"] <= named["none"] <= named["none-high"]
+    assert points_below(found["none"], found["none"]).values == (0.0, 0.0, 0.0)
+    assert [(one.name, one.rounds, one.seeds) for one in trained(found.values())] == [
+        ("none", 3, 3),
+        ("heterogeneous", 3, 3),
+        ("other", 2, 1),
+    ]
+    first = [line["model"] for line in found["none"].record.rounds]
+    assert [line["model"] for line in found["other"].record.rounds] == first[:2]
+    more = run_all(replace(job, rounds=3), "item", settings)[2]
+    assert [line["model"] for line in more.record.rounds] == first
+
+
+def test_single_runs_can_be_trained_and_what_is_there_be_judged_as_it_is(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
+    settings = tiny_settings()
+    as_it_is = replace(job, as_it_is=True)
+    with pytest.raises(UsageError, match="as many rounds as wanted"):
+        run_all(as_it_is, "item", settings)
+    train(replace(job, only=("none/",), rounds=1), "item", settings)
+    train(replace(job, only=("heterogeneous/seed-0", "heterogeneous/seed-2"), rounds=2), "item", settings)
+    train(replace(job, only=("none/seed-0",)), "item", settings)
+    none, heterogeneous = run_all(replace(as_it_is, rounds=2), "item", settings)  # the other has no run
+    assert [len(record.rounds) for record in none.records] == [2]  # cut; seeds 1 and 2 did not get so far
+    assert [record.config["seed"] for record in heterogeneous.records] == [0, 2]
+    assert points_below(none, heterogeneous).values == (100 * (none.accuracy - heterogeneous.accuracies[0]),)
+    assert [run.setting.name for run in run_all(as_it_is, "item", settings)] == ["none"]
+    with pytest.raises(UsageError, match=r"no run of item begins with x.*none, heterogeneous, other"):
+        train(replace(job, only=("x",)), "item", settings)
+
+
+def test_the_command_trains_single_runs(tmp_path: Path) -> None:
+    words = ("experiment-1", "--scale", "tiny", "-o", "here")
+    out = call(*words, "--only", "none/seed-0", "--rounds", "1", cwd=tmp_path).stdout
+    assert "none/seed-0 reached" in out
+    assert not (tmp_path / "here" / "summaries").exists()
+    record = tmp_path / "here" / "runs" / "tiny" / "experiment-1" / "none" / "seed-0"
+    assert len(read_run(record).rounds) == 1
+    refused = call(*words, "--as-it-is", "--rounds", "1", cwd=tmp_path, expect=2).stderr
+    assert "too few rounds yet: heterogeneous" in refused.replace("\n", " ")
+    assert "leave --only out" in call("costs", "--only", "x", cwd=tmp_path, expect=2).stderr
+
+
+def test_cifar_10_has_a_budget_one_seed_at_full_size_and_three_at_a_smaller_one() -> None:
+    one = {setting.name: setting for setting in EXPERIMENTS["experiment-1-cifar"](Scale.FULL, 0, "")}
+    two = {setting.name: setting for setting in EXPERIMENTS["experiment-2-cifar"](Scale.FULL, 0, "")}
+    for name in ("none", "heterogeneous", "homogeneous"):
+        assert (one[f"alpha-1-{name}"].budget, one[f"alpha-1-{name}"].seeds) == (100, 1)
+        assert (one[f"alpha-1-{name}"].config.users, one[f"alpha-1-{name}"].config.train_samples) == (100, None)
+        assert (one[f"small-{name}"].config.users, one[f"small-{name}"].seeds) == (25, 3)
+        assert one[f"padded-{name}"].config.model == "cifar10-padded"
+        assert one[f"alpha-0.7-{name}"].budget == 30
+    for attack in ("none", "gaussian", "sign-flip", "label-flip", "sign-flip-noise"):
+        for kind in ("median", "fedavg"):
+            assert (two[f"iid-{attack}-{kind}"].budget, two[f"iid-{attack}-{kind}"].config.users) == (100, 300)
+            assert (two[f"small-{attack}-{kind}"].seeds, two[f"small-{attack}-{kind}"].config.attackers) == (
+                3,
+                0 if attack == "none" else 3,
+            )
+    for settings in (one, two):
+        assert len({setting.name for setting in settings.values()}) == len(settings)
 
 
 # --- what can be judged ---------------------------------------------------------------------------------------------
@@ -236,11 +328,11 @@ def test_finished_runs_are_reused_and_other_settings_refused(tmp_path: Path) -> 
     setting = mnist_links(Scale.TINY, 25, 0, "")[2]
     job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
     run_all(job, "item", [setting])
-    record = tmp_path / "runs" / "tiny" / "item" / setting.name
+    record = tmp_path / "runs" / "tiny" / "item" / setting.name / "seed-0"
     before = (record / "record.jsonl").stat().st_mtime_ns
     run_all(replace(job, workers=2), "item", [setting])
     assert (record / "record.jsonl").stat().st_mtime_ns == before
-    changed = Setting(name=setting.name, label="", config=replace(setting.config, seed=1))
+    changed = Setting(name=setting.name, label="", config=replace(setting.config, learning_rate=1.0))
     with pytest.raises(UsageError, match="run of other settings"):
         run_all(job, "item", [changed])
 
@@ -250,7 +342,7 @@ def test_secure_rounds_that_differ_are_seen(tmp_path: Path) -> None:
     job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
     finished = run_all(job, "item", [setting])[0]
     assert finished.same_bits
-    record = tmp_path / "runs" / "tiny" / "item" / f"{setting.name}-secure" / "record.jsonl"
+    record = tmp_path / "runs" / "tiny" / "item" / setting.name / "seed-0-secure" / "record.jsonl"
     record.write_text(re.sub(r'"model": "..', '"model": "zz', record.read_text()))
     assert not replace(finished, secure=read_run(record.parent)).same_bits
 
