@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from heterosag.errors import UsageError
+from reproduction.estimates import HOW
 from reproduction.items import ITEMS, Item, choose, known_summaries, run_item
 from reproduction.outcome import Scale, Summary
 from reproduction.running import Job, train
@@ -27,12 +28,14 @@ _STYLES = {"holds": "green", "partly": "yellow", "fails": "red", "not judged": "
 def show_items(*, as_json: bool) -> None:
     """Name every item."""
     if as_json:
-        print(json.dumps({"items": [_describe(item) for item in ITEMS.values()]}, indent=2))
+        print(json.dumps({"items": [_describe(item) for item in ITEMS.values()], "estimates": HOW}, indent=2))
         return
     table = Table("item", "what", "in the paper", "quick", "full", "data")
     for item in ITEMS.values():
         table.add_row(item.name, item.title, item.place, _time(item.quick), _time(item.full), item.data)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(HOW)
 
 
 def _describe(item: Item) -> dict[str, Any]:

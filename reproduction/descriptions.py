@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ __all__ = [
     "Interval",
     "about_engine",
     "accuracies",
+    "differs",
     "percent",
     "points_below",
     "same_bits",
@@ -40,11 +41,59 @@ def about(config: TrainConfig) -> str:
     }[config.partition]
     falls = f" falling as 1/(1 + {config.decay:g} t) after round {config.decay_start}" if config.decay else ""
     samples = f"{config.train_samples:,} training samples, " if config.train_samples else ""
-    batch = f"{config.batch_size:.0%} of a user's data" if config.batch_size < 1 else f"{config.batch_size:.0f}"
     return (
         f"As run: {config.data}, {samples}{config.users} users, {how}, {config.local_epochs} local epochs, batch "
-        f"{batch}, learning rate {config.learning_rate:g}{falls}, {config.rounds} rounds."
+        f"{_batch(config)}, learning rate {config.learning_rate:g}{falls}, {config.rounds} rounds."
     )
+
+
+def differs(found: Iterable[Finished], paper: Mapping[str, TrainConfig], fixed: str) -> str:
+    """What of the groups' settings is not the paper's, in a line.
+
+    Args:
+        found: The runs.
+        paper: The configuration with the paper's sizes of every group.
+        fixed: What the paper does not state, and what stands there instead.
+    """
+    groups: dict[str, Finished] = {}
+    for run in found:
+        if run.setting.group in paper:
+            groups.setdefault(run.setting.group, run)
+    words: dict[str, list[str]] = {}
+    for group, run in groups.items():
+        difference = ", ".join(_differences(run, paper[group]))
+        if difference:
+            words.setdefault(difference, []).append(run.setting.panel.removesuffix(", no attack"))
+    lines = [f"{', '.join(where)}: {what}" if len(groups) > 1 else what for what, where in words.items()]
+    return "; ".join([*lines, f"not stated there and fixed here: {fixed}"]) + "."
+
+
+def _differences(run: Finished, paper: TrainConfig) -> Iterator[str]:
+    """Where a run has less than the paper, or something else."""
+    own = run.setting.config
+    if own.data != paper.data:
+        yield f"the embedded digits instead of {paper.data}, with the model, epochs, batch and learning rate for them"
+    if own.users != paper.users:
+        yield f"{own.users} of {paper.users} users"
+    if own.train_samples and own.data == paper.data:
+        yield f"{own.train_samples:,} of {len(read_data(*_source(run)).train_y):,} samples"
+    if len(run.record.rounds) != paper.rounds:
+        yield f"{len(run.record.rounds)} of {paper.rounds} rounds"
+    if own.data == paper.data:
+        if own.local_epochs != paper.local_epochs:
+            yield f"{own.local_epochs} local epochs instead of {paper.local_epochs}"
+        if own.batch_size != paper.batch_size:
+            yield f"batch {_batch(own)} instead of {_batch(paper)}"
+        if own.learning_rate != paper.learning_rate:
+            yield f"learning rate {own.learning_rate:g} instead of {paper.learning_rate:g}"
+        if own.model != paper.model:
+            yield "the network of the authors' code (191,434 parameters) instead of the table's (117,706)"
+    if own.partition != paper.partition:
+        yield f"partition {own.partition} instead of {paper.partition}"
+
+
+def _batch(config: TrainConfig) -> str:
+    return f"{config.batch_size:.0%} of a user's data" if config.batch_size < 1 else f"{config.batch_size:.0f}"
 
 
 def about_engine(found: Iterable[Finished]) -> str:
@@ -182,11 +231,11 @@ def _error(record: RunRecord) -> float:
     return float(np.mean(found)) if found else float("nan")
 
 
-def with_reference(found: dict[str, Finished], references: Sequence[str]) -> tuple[Series, ...]:
+def with_reference(found: Mapping[str, Finished], references: Sequence[str]) -> tuple[Series, ...]:
     """Every run in its panel, and in every panel of an attack the attack-free run of the same data, dashed."""
     panels = dict.fromkeys(run.setting.panel for run in found.values())
     series = [accuracy_series(run) for run in found.values()]
-    free = {_where(found[name].setting.panel): found[name] for name in references}
+    free = {_where(found[name].setting.panel): found[name] for name in references if name in found}
     for panel in panels:
         one = free.get(_where(panel))
         if one is not None and panel != one.setting.panel:

@@ -135,7 +135,11 @@ class Trained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Everything that an item found. `values` are the numbers that tests and other pages ask for by name."""
+    """Everything that an item found.
+
+    `values` are the numbers that tests and other pages ask for by name, `differs` says in one line which settings are
+    not the paper's.
+    """
 
     text: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -143,6 +147,7 @@ class Outcome:
     plots: tuple[Plot, ...] = ()
     values: dict[str, float] = field(default_factory=dict)
     runs: tuple[Trained, ...] = ()
+    differs: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,13 @@ from heterosag.training.data import DataSet
 from heterosag.training.runs import Run, split
 from reproduction import command, items, page
 from reproduction.descriptions import points_below, trained, values, worth_judging
+from reproduction.estimates import full_seconds, kind_of
 from reproduction.figures import svg
 from reproduction.guarantees import claimed_robustness
 from reproduction.labels import label_counts
 from reproduction.matrices import algorithm_2
 from reproduction.outcome import OURS, Holds, Plot, Scale, Summary, Verdict, load, save
+from reproduction.parts import FIGURES, PARTS
 from reproduction.running import Job, accuracy_series, run_all, train
 from reproduction.settings import (
     EXPERIMENTS,
@@ -93,6 +95,7 @@ def test_every_item_runs_and_judges(name: str, tmp_path: Path) -> None:
             assert verdict.holds is Y
     if name.startswith("experiment"):
         assert summary.outcome.verdicts[-1].claim == SAME_BITS
+        assert "the embedded digits instead of" in summary.outcome.differs
     for plot in summary.outcome.plots:
         assert "<svg" in svg(plot)
     if name == "experiment-2":
@@ -181,7 +184,8 @@ def test_every_training_run_names_its_users_samples_and_rounds(tmp_path: Path) -
     ]
     stored = json.loads((tmp_path / "summaries" / "remark-5.json").read_text(encoding="utf-8"))["outcome"]["runs"]
     assert stored[0] == {"name": "same", "users": 36, "samples": 1437, "rounds": 4, "seeds": 1}
-    assert "Training runs: 2 settings of 36 users, 1,437 samples, 4 rounds, one seed." in page.markdown([summary])
+    text = page.markdown([summary])["reproduction/dropouts.md"]
+    assert "**Training runs:** 2 settings of 36 users, 1,437 samples, 4 rounds, one seed." in text
 
 
 def tiny_settings() -> list[Setting]:
@@ -289,7 +293,10 @@ def test_the_headline_counts_the_papers_claims_and_ours_apart_and_only_what_was_
         "1 items. Of the paper's claims 4 were judged: 2 hold, 1 hold partly, 1 fail; 1 could not be judged. "
         "Of our own 1 were judged: 1 hold, 0 hold partly, 0 fail."
     )
-    assert "**not judged**" in page.markdown([changed])
+    pages = page.markdown([changed])
+    assert "**not judged**" in pages["reproduction.md"]
+    assert "**not judged**" in pages["reproduction/costs.md"]
+    assert "| 2 | 1 | 1 | 1 | 1 holds |" in pages["reproduction.md"]
     assert 'class="not judged"' in page.html([changed])
 
 
@@ -315,6 +322,26 @@ def test_full_dirichlet_splits_are_fedmls() -> None:
     for settings in (cifar_links, cifar_byzantine):
         assert {one.config.partition for one in settings(Scale.FULL, 1.0, 0, "")} == {"dirichlet-fedml"}
         assert {one.config.partition for one in settings(Scale.QUICK, 1.0, 0, "")} == {"dirichlet"}
+
+
+def test_the_command_of_a_summary_says_what_was_taken_as_it_is() -> None:
+    job = Job(scale=Scale.FULL, seed=0, folder=ROOT, data_dir="x", rounds=30, as_it_is=True)
+    assert items.command_of(items.ITEMS["experiment-2"], job) == (
+        "python -m reproduction experiment-2 --scale full --seed 0 --data-dir DATA --rounds 30 --as-it-is"
+    )
+
+
+def test_estimates_at_full_scale_are_measured_rounds_times_rounds_and_seeds() -> None:
+    for item in ("experiment-1", "experiment-1-n100", "experiment-1-cifar", "experiment-2", "experiment-2-cifar"):
+        settings = EXPERIMENTS[item](Scale.FULL, 0, "")
+        rounds = sum((setting.budget or setting.config.rounds) * setting.seeds for setting in settings)
+        estimate = items.ITEMS[item].estimate(Scale.FULL)
+        assert estimate == full_seconds(item)
+        assert 0.1 < 2 * estimate / rounds < 60  # seconds of a round on one core
+    one, two = (
+        next(s for s in mnist_byzantine(Scale.FULL, 0, "") if s.name == n) for n in ("none-median", "none-naive")
+    )
+    assert kind_of(one) != kind_of(two)
 
 
 def test_a_quick_run_does_not_replace_a_full_summary(tmp_path: Path) -> None:
@@ -379,13 +406,17 @@ def test_one_folder_holds_everything(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = json.loads(capsys.readouterr().out)
     assert [item["item"] for item in printed["items"]] == ["examples-1-2", "matrices", "costs"]
     for path in ("summaries/costs.json", "figures/costs-time.svg", "figures/costs-time.png", "tables/costs-costs.csv",
-                 "tables/costs-costs.md", "reproduction.md", "reproduction.html"):  # fmt: skip
+                 "tables/costs-costs.md", "reproduction.md", "reproduction/costs.md", "reproduction.html"):  # fmt: skip
         assert (tmp_path / path).stat().st_size > 100
-    text = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
-    for picture in re.findall(r"\]\((figures/[^)]+)\)", text):
-        assert (tmp_path / picture).exists()
+    for path in (tmp_path / "reproduction").glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        for picture in re.findall(r"\]\((\.\./figures/[^)]+)\)", text):
+            assert (path.parent / picture).exists()
+    text = (tmp_path / "reproduction" / "costs.md").read_text(encoding="utf-8")
+    assert "(figure 5b of the paper" in text
     assert "`python -m reproduction costs --scale tiny --seed 0`, seed 0, scale tiny" in text
-    assert "3 items. Of the paper's claims 14 were judged: 9 hold, 3 hold partly, 2 fail." in text
+    overview = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert "3 items. Of the paper's claims 14 were judged: 9 hold, 3 hold partly, 2 fail." in overview
 
 
 @pytest.mark.slow
@@ -403,14 +434,29 @@ def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
         items.known_summaries(tmp_path)
 
 
-def test_the_committed_page_is_made_of_the_committed_summaries() -> None:
+def test_every_item_is_on_one_page_and_every_figure_of_the_paper_is_named_once() -> None:
+    placed = [item for part in PARTS for item in part.items]
+    assert len(placed) == len(set(placed))
+    assert set(items.ITEMS) <= set(placed)
+    assert all(any(name.startswith(f"{item}-") for item in placed) for name in FIGURES)
+    found = items.known_summaries(ROOT / "docs" / "summaries" / "reproduction")
+    drawn = {f"{summary.item}-{plot.name}" for summary in found for plot in summary.outcome.plots}
+    assert {name for name in FIGURES if "cifar" not in name} <= drawn
+
+
+def test_the_committed_pages_are_made_of_the_committed_summaries() -> None:
     found = items.known_summaries(ROOT / "docs" / "summaries" / "reproduction")
     assert [summary.item for summary in found] == list(items.ITEMS)
-    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert text == page.markdown(found, "figures/reproduction"), "run `make docs-data`"
+    pages = page.markdown(found, "figures/reproduction")
+    assert {path.name for path in (ROOT / "docs" / "reproduction").iterdir()} == {
+        Path(path).name for path in pages if "/" in path
+    }
+    for path, text in pages.items():
+        assert (ROOT / "docs" / path).read_text(encoding="utf-8") == text, f"run `make docs-data`: {path}"
     for summary in found:
         job = Job(scale=summary.scale, seed=summary.seed, folder=ROOT, data_dir="DATA")
-        assert summary.command == items.command_of(items.ITEMS[summary.item], job)
+        command_line = items.command_of(items.ITEMS[summary.item], job)
+        assert re.fullmatch(re.escape(command_line) + r"( --rounds \d+)?( --as-it-is)?", summary.command)
         assert summary.duration_seconds > 0
         assert summary.scale is not Scale.TINY
     full = {summary.item for summary in found if summary.scale is Scale.FULL}
