@@ -31,8 +31,8 @@ __all__ = [
 _CHANCE = 0.1  # every data set here has ten labels
 
 
-def about(config: TrainConfig) -> str:
-    """The setting in words, as run."""
+def about(config: TrainConfig, rounds: int | None = None) -> str:
+    """The setting in words, as run; `rounds` where they are not the configuration's."""
     how = {
         "iid": "IID",
         "sorted": "sorted by label",
@@ -43,7 +43,7 @@ def about(config: TrainConfig) -> str:
     samples = f"{config.train_samples:,} training samples, " if config.train_samples else ""
     return (
         f"As run: {config.data}, {samples}{config.users} users, {how}, {config.local_epochs} local epochs, batch "
-        f"{_batch(config)}, learning rate {config.learning_rate:g}{falls}, {config.rounds} rounds."
+        f"{_batch(config)}, learning rate {config.learning_rate:g}{falls}, {rounds or config.rounds} rounds."
     )
 
 

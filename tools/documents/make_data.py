@@ -321,7 +321,9 @@ def reproduction() -> str:
 
 
 def _scale(found: list[Any], item: str) -> str:
-    return "at " + next(f"{summary.scale.value} scale" for summary in found if summary.item == item)
+    summary = next(summary for summary in found if summary.item == item)
+    seeds = max((run.seeds for run in summary.outcome.runs), default=1)
+    return f"at {summary.scale.value} scale" + (f", means of {seeds} seeds" if seeds > 1 else "")
 
 
 def summarise_subgroups() -> None:
