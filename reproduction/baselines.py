@@ -28,7 +28,7 @@ from reproduction import brea
 from reproduction.brea import Brea, Step
 from reproduction.field import ELEMENT_SIZE, UndecodableError
 
-__all__ = ["SCHEMES", "BreaRun", "FloatRun", "NaiveRun", "Scheme", "UnfilteredRun", "brea_for"]
+__all__ = ["SCHEMES", "BreaRun", "FloatRun", "NaiveRun", "Scheme", "UnfilteredRun", "brea_for", "combine_blocks"]
 
 Scheme = Literal["ring", "float", "unfiltered", "naive", "brea"]
 
@@ -54,24 +54,38 @@ class UnfilteredRun(Run):
         return UNFILTERED
 
 
+def combine_blocks(plan: Plan, updates: Mapping[User, npt.NDArray[Any]], rule: Rule) -> npt.NDArray[np.float64]:
+    """A rule over the means of every block's users, in floating point.
+
+    Args:
+        plan: Whose segments and blocks.
+        updates: Those of the users who are in the sums.
+        rule: Combines the means of a segment's blocks; blocks that nobody is left of are not among them.
+
+    Returns:
+        The combined vector.
+    """
+    vector = np.empty(plan.dimension)
+    for segment in plan.segments:
+        here = slice(segment.start, segment.stop)
+        blocks = [
+            [update[here] for user, update in updates.items() if plan.subgroup_of(user) in set(block.subgroups)]
+            for block in segment.blocks
+        ]
+        present = [block for block in blocks if block]
+        means = [np.stack(block).astype(np.float64).mean(axis=0) for block in present]
+        vector[here] = rule.combine(means, [len(block) for block in present])
+    return vector
+
+
 class FloatRun(Run):
     """Blocks and rule in floating point; attackers are not bounded by anything."""
 
     def combine(self, gathered: Gathered) -> Summed:
         """The rule over the means of the survivors of every block."""
-        plan, updates = _plan(gathered), gathered.updates
-        survivors = _survivors(gathered)
-        vector = np.empty(plan.dimension)
-        rule = RULES[self.config.rule]
-        for segment in plan.segments:
-            here = slice(segment.start, segment.stop)
-            blocks = [
-                [updates[user][here] for user in survivors if plan.subgroup_of(user) in set(block.subgroups)]
-                for block in segment.blocks
-            ]
-            present = [block for block in blocks if block]
-            means = [np.stack(block).astype(np.float64).mean(axis=0) for block in present]
-            vector[here] = rule.combine(means, [len(block) for block in present])
+        plan, survivors = _plan(gathered), _survivors(gathered)
+        present = {user: gathered.updates[user] for user in survivors}
+        vector = combine_blocks(plan, present, RULES[self.config.rule])
         return _summed(vector, survivors, {"mask": plan.dimension * _FLOAT_SIZE})
 
 

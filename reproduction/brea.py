@@ -285,26 +285,27 @@ def _square(pairs: Elements, count: int) -> npt.NDArray[np.uint64]:
 
 
 class _Clock:
-    """Adds up seconds of all users and of the server, step by step."""
+    """Adds up CPU seconds of all users and of the server, step by step: what else the machine does is not counted."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
 
     @contextmanager
     def user(self, step: Step) -> Iterator[None]:
-        start = time.perf_counter()
+        start = time.process_time()
         yield
-        self._add(self._traffic.user_seconds, step, start)
+        _add(self._traffic.user_seconds, step, time.process_time() - start)
 
     @contextmanager
     def server(self, step: Step) -> Iterator[None]:
-        start = time.perf_counter()
+        start, spent = time.perf_counter(), time.process_time()
         yield
-        self._add(self._traffic.server_seconds, step, start)
+        _add(self._traffic.server_seconds, step, time.perf_counter() - start)
+        _add(self._traffic.server_cpu_seconds, step, time.process_time() - spent)
 
-    @staticmethod
-    def _add(seconds: dict[str, float], step: Step, start: float) -> None:
-        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - start
+
+def _add(seconds: dict[str, float], step: Step, more: float) -> None:
+    seconds[step] = seconds.get(step, 0.0) + more
 
 
 def _count_bytes(brea: Brea, traffic: Traffic, present: Sequence[Sequence[int]], dimension: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from heterosag.plan import Plan, costs
 from heterosag.simulation.engine import aggregate
 from heterosag.vector import ring
-from reproduction.outcome import Holds, Outcome, Plot, Series, Table, Verdict
+from reproduction.outcome import OURS, Holds, Outcome, Plot, Series, Table, Verdict
 from reproduction.plans import paper_plan
 from reproduction.running import Job
 from reproduction.settings import LEVELS, RATES, UNQUANTIZED
@@ -77,6 +77,10 @@ def cost_table(job: Job) -> Outcome:
             + f". The download of the model that the text includes adds {download:.1f} to each entry; 200 rounds of "
             f"the bare model at 32 bits are that much already, where the table has {_PAPER['none'][0]}. Measured are "
             f"the bytes of a real round with our keys and shares, times {rounds}.",
+            f"What comes near, without the ceil: {smooth['heterogeneous'][0]:.1f} of the slowest class is "
+            f"{_off(53, smooth['heterogeneous'][0])} from 53, and 279 is half of the {smooth['none'][0]:.1f} without "
+            f"quantization ({_off(279, smooth['none'][0] / 2)} from it). The other classes are "
+            f"{_off(87, smooth['heterogeneous'][1])} to {_off(101, smooth['heterogeneous'][4])} off.",
             "Times are the slowest class's, at 1 Mb/s for class 0 and 2 Mb/s for the others. Those of 100 users are "
             "arithmetic on the plan, at full size.",
         ),
@@ -87,7 +91,9 @@ def cost_table(job: Job) -> Outcome:
                 found=" ".join(f"{value:.1f}" for value in exact["heterogeneous"])
                 + f", {exact['homogeneous'][0]:.1f}, {exact['none'][0]:.1f}",
                 holds=Holds.of(bool(agree)),
-                note=f"by the reading {agree[0]}" if agree else "no reading of the stated formula comes within 3%",
+                note=(f"by the reading {agree[0]}" if agree else "no reading of the stated formula comes within 3%")
+                + f"; without the ceil 53 is {_off(53, smooth['heterogeneous'][0])} from "
+                f"{smooth['heterogeneous'][0]:.1f}, and 279 is half of {smooth['none'][0]:.1f}",
             ),
             Verdict(
                 claim="Heterogeneous and homogeneous K=2 take the same communication time",
@@ -99,18 +105,19 @@ def cost_table(job: Job) -> Outcome:
                 claim="5.2 times less communication time than without quantization (MNIST)",
                 paper="5.2",
                 found=f"{upload_ratio:.1f} for the upload, {both_ratio:.1f} with the download",
-                holds=Holds.of(upload_ratio >= 5.2, both_ratio >= 5.2),
+                holds=_reduced(5.2, upload_ratio, both_ratio),
+                note=_HOW_MUCH,
             ),
             Verdict(
                 claim="5.4 times on CIFAR-10",
                 paper="5.4",
                 found=f"{cifar[0]:.1f} for the upload, {cifar[1]:.1f} with the download",
-                holds=Holds.of(cifar[0] >= 5.4, cifar[1] >= 5.4),
-                note="100 users, blocks of 20 or 40",
+                holds=_reduced(5.4, *cifar),
+                note=f"100 users, blocks of 20 or 40; {_HOW_MUCH}",
             ),
             Verdict(
-                claim="The slowest class uploads at least 5 times less than without quantization",
-                paper="5.3 (279/53)",
+                claim="The slowest class uploads at least 5 times less than without quantization, keys included",
+                paper=OURS,
                 found=f"{slow:.1f} by the formula, {vectors['none'][0] / vectors['heterogeneous'][0]:.1f} in measured "
                 f"vectors, {measured['none'][0] / measured['heterogeneous'][0]:.1f} with keys and shares",
                 holds=Holds.of(slow >= 5, measured["none"][0] / measured["heterogeneous"][0] >= 5),
@@ -158,6 +165,18 @@ def cost_table(job: Job) -> Outcome:
         ),
         values={"upload_ratio": upload_ratio, "both_ratio": both_ratio, "slowest": slow},
     )
+
+
+_HOW_MUCH = "holds if the factor comes out within 5% by a reading, partly if both readings take less time at all"
+
+
+def _reduced(claimed: float, *readings: float) -> Holds:
+    """A factor that the paper claims, against that of each reading of its formula."""
+    return Holds.of(any(abs(one / claimed - 1) < 0.05 for one in readings), all(one > 1 for one in readings))
+
+
+def _off(printed: float, found: float) -> str:
+    return f"{abs(found / printed - 1):.1%}"
 
 
 def _plus(costs_of: dict[str, list[float]], download: float) -> dict[str, list[float]]:
@@ -275,6 +294,7 @@ def expansion(job: Job) -> Outcome:
                 paper="1.25 and 1.625",
                 found=f"{factor(16, 2**16):.3f} and {factor(many, 2**16):.3f}",
                 holds=Holds.of(factor(16, 2**16) == 1.25, factor(many, 2**16) == 1.625),
+                note="in blocks of two subgroups",
             ),
             Verdict(
                 claim="Expansion 4 instead of 11 at one bit",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations, product
 
@@ -25,6 +27,9 @@ _MASKS = (
     (1, 1, 4), (1, 2, 3), (1, 3, 2), (1, 4, 1), (1, 5, 0), (1, 0, 5),
 )  # fmt: skip
 
+_SEED_BITS = 256  # of an AES key or an X25519 key, at most
+_ELEMENTS = 79_510  # of the paper's model for MNIST
+
 
 # --- why unlike quantizers do not add up --------------------------------------------------------------------------
 
@@ -39,6 +44,7 @@ def examples_1_2(job: Job) -> Outcome:
     right = sum(row[5] == row[0] + row[1] for row in same)
     sent = {one: sorted(row[3] for row in same if row[0] == one) for one in range(2)}
     silent = sent[0] == sent[1] and len(set(sent[0])) == 3
+    information = _information()
     unlike = [
         (one, two, mask, (one + mask) % 2, (two - mask) % 4, (one + mask) % 2 + (two - mask) % 4)
         for one, two, mask in product(range(2), range(4), range(2))
@@ -76,11 +82,14 @@ def examples_1_2(job: Job) -> Outcome:
             ),
             Verdict(
                 claim="Section 1.1: a masked message says nothing of its input (mutual information zero)",
-                paper="always",
-                found="zero by counting, for truly random masks" if silent else "not zero",
-                holds=Holds.of(silent, False),
-                note="with keys agreed on by Diffie-Hellman and masks expanded by a generator, as in the paper's steps "
-                "and in ours, hiding is computational",
+                paper="for masks expanded from seeds that two users agree on",
+                found=f"{information:.2f} bits about two elements modulo 3 whose masks come from one of three seeds; "
+                f"the seeds of a model have {_SEED_BITS} bits each, its {_ELEMENTS:,} elements one bit or more each",
+                holds=Holds.of(math.isclose(information, 0, abs_tol=1e-12) and _SEED_BITS >= _ELEMENTS),
+                note="zero by counting for truly random masks"
+                + ("" if silent else ", which this example does not have")
+                + "; with masks expanded by a generator, from keys that Diffie-Hellman's public ones determine, as in "
+                "the paper's steps and in ours, hiding is computational",
             ),
             Verdict(
                 claim="Example 1b: different moduli decode 2 instead of 4",
@@ -112,6 +121,20 @@ def examples_1_2(job: Job) -> Outcome:
             ),
         ),
         values={"wrong_1b": wrong / len(unlike), "distorted_2": distorted / len(three)},
+    )
+
+
+def _information() -> float:
+    """Bits that a masked message tells of its input, two uniform elements modulo 3, with masks (s, 2s) of a seed s."""
+    pairs = list(product(range(3), repeat=2))
+    joint = Counter(
+        (given, ((given[0] + seed) % 3, (given[1] + 2 * seed) % 3)) for given, seed in product(pairs, range(3))
+    )
+    sent = Counter(message for _, message in joint.elements())
+    count = joint.total()
+    return sum(
+        times / count * math.log2(times / count / (1 / len(pairs) * sent[message] / count))
+        for (_, message), times in joint.items()
     )
 
 

@@ -1,12 +1,10 @@
-"""The paper's two experiments as training runs, and Remark 5 with a deadline."""
+"""The paper's two experiments as training runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from heterosag.errors import UsageError
-from heterosag.storage.run_log import RunRecord
 from heterosag.training.attacks import STRENGTHS
 from heterosag.training.config import TrainConfig
 from reproduction.descriptions import (
@@ -24,11 +22,11 @@ from reproduction.descriptions import (
     with_reference,
     worth_judging,
 )
-from reproduction.outcome import OURS, Holds, Outcome, Plot, Scale, Series, Table, Verdict
-from reproduction.running import Finished, Job, accuracy, accuracy_series, run_all
-from reproduction.settings import ATTACKS, EXPERIMENTS, Setting
+from reproduction.outcome import OURS, Holds, Outcome, Plot, Scale, Series, Verdict
+from reproduction.running import Finished, Job, accuracy_series, run_all
+from reproduction.settings import ATTACKS, EXPERIMENTS
 
-__all__ = ["cifar_1", "cifar_2", "mnist_1", "mnist_1_hundred", "mnist_2", "remark_5"]
+__all__ = ["cifar_1", "cifar_2", "mnist_1", "mnist_1_hundred", "mnist_2"]
 
 
 _FIXED = (
@@ -455,65 +453,3 @@ def _two_sign_flips(
                     f"the text has it, and at {percent(code)} with noise of standard deviation 1, as the authors' code "
                     f"has it. Nearer to the paper's very low accuracy is {nearer}."
                 )
-
-
-# --- Remark 5 -----------------------------------------------------------------------------------------------------
-
-
-def remark_5(job: Job) -> Outcome:
-    """Links and a deadline: everybody at 12 levels, or levels that fit the link."""
-    base = TrainConfig(
-        classes=(12, 12, 12),
-        levels=(12, 12, 12),
-        rates=(0.3, 0.45, 0.8),
-        rate_spread=0.2,
-        deadline=0.09,
-        subgroup_size=12,
-        min_survivors=2,
-        min_robustness=0.0,
-        rounds=4 if job.scale is Scale.TINY else 20,
-        local_epochs=2,
-        secure=False,
-        seed=job.seed,
-    )
-    settings = [
-        Setting(name="same", label="12 levels for all", config=base),
-        Setting(name="fitted", label="2, 4, 12 levels, fitted to the links", config=replace(base, levels=(2, 4, 12))),
-    ]
-    found = {run.setting.name: run for run in run_all(job, "remark-5", settings)}
-    missed = {name: _missed(run.record) for name, run in found.items()}
-    failed = {name: sum(line["error"] is not None for line in run.record.rounds) for name, run in found.items()}
-    return Outcome(
-        text=(
-            "36 users on the embedded digits in three classes whose links carry 0.3, 0.45 and 0.8 Mb/s (spread 20% "
-            f"from user to user), an upload counting as dropped after {(base.deadline or 0) * 1000:.0f} ms.",
-        ),
-        verdicts=(
-            Verdict(
-                claim="Remark 5: fitting levels to links lowers dropout",
-                paper="stated, not measured",
-                found=f"{missed['same']:.0%} of uploads miss the deadline with 12 levels for all, "
-                f"{missed['fitted']:.0%} with fitted levels",
-                holds=Holds.of(missed["fitted"] < missed["same"]),
-            ),
-            same_bits(found.values()),
-        ),
-        tables=(
-            Table(
-                name="deadline",
-                title="With a deadline",
-                head=("levels", "uploads that miss it", "rounds without enough survivors", "test accuracy"),
-                rows=tuple(
-                    (run.setting.label, f"{missed[name]:.1%}", str(failed[name]), f"{accuracy(run.record):.1%}")
-                    for name, run in found.items()
-                ),
-            ),
-        ),
-        values={f"missed_{name}": value for name, value in missed.items()},
-        runs=trained(found.values()),
-    )
-
-
-def _missed(record: RunRecord) -> float:
-    users = sum(line["participants"] for line in record.rounds)
-    return float(sum(line["missed_deadline"] for line in record.rounds) / users)
