@@ -84,6 +84,5 @@ EXPERIMENTS: dict[str, Callable[[Scale, int, str], list[Setting]]] = {
     "experiment-1-cifar": cifar_1_settings,
     "experiment-2": mnist_byzantine,
     "experiment-2-cifar": cifar_2_settings,
-    "brea": beside_brea,
 }
-"""The settings of the items that train, by scale, seed and the folder of data."""
+"""The settings of the experiments, by scale, seed and the folder of data."""
