@@ -28,6 +28,18 @@ def reproduce(
     data_dir: Annotated[str, typer.Option(help="Folder of MNIST and CIFAR-10 (or set HETEROSAG_DATA).")] = "",
     seed: Annotated[int, typer.Option(help="Seed of everything random but the secrets.")] = 0,
     workers: Annotated[int, typer.Option(help="Processes for the users' cryptography.")] = 2,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN", help="Only train runs SETTING/seed-N that begin so, and judge nothing; repeatable."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of every run that has so many, instead of its budget.")
+    ] = None,
+    as_it_is: Annotated[
+        bool, typer.Option("--as-it-is", help="Train nothing: judge the runs that have the rounds wanted.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Re-create the paper's examples, theorems, tables and figures, and judge each claim."""
@@ -38,7 +50,18 @@ def reproduce(
     elif not items:
         _fail("name items of the paper, or all; python -m reproduction --list shows them")
     else:
-        command.run(items, scale=scale, out=out, data_dir=data_dir, seed=seed, workers=workers, as_json=as_json)
+        command.run(
+            items,
+            scale=scale,
+            out=out,
+            data_dir=data_dir,
+            seed=seed,
+            workers=workers,
+            as_json=as_json,
+            only=only or (),
+            as_it_is=as_it_is,
+            rounds=rounds,
+        )
 
 
 def main() -> None:

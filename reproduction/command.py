@@ -14,9 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from heterosag.errors import UsageError
+from reproduction.estimates import HOW
 from reproduction.items import ITEMS, Item, choose, known_summaries, run_item
 from reproduction.outcome import Scale, Summary
-from reproduction.running import Job
+from reproduction.running import Job, train
+from reproduction.settings import EXPERIMENTS
 
 __all__ = ["run", "show_items"]
 
@@ -26,12 +28,14 @@ _STYLES = {"holds": "green", "partly": "yellow", "fails": "red", "not judged": "
 def show_items(*, as_json: bool) -> None:
     """Name every item."""
     if as_json:
-        print(json.dumps({"items": [_describe(item) for item in ITEMS.values()]}, indent=2))
+        print(json.dumps({"items": [_describe(item) for item in ITEMS.values()], "estimates": HOW}, indent=2))
         return
     table = Table("item", "what", "in the paper", "quick", "full", "data")
     for item in ITEMS.values():
         table.add_row(item.name, item.title, item.place, _time(item.quick), _time(item.full), item.data)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(HOW)
 
 
 def _describe(item: Item) -> dict[str, Any]:
@@ -44,8 +48,20 @@ def _describe(item: Item) -> dict[str, Any]:
     }
 
 
-def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int, workers: int, as_json: bool) -> None:
-    """Reproduce items, judge their claims, and write everything into one folder."""
+def run(
+    names: Sequence[str],
+    *,
+    scale: str,
+    out: Path,
+    data_dir: str,
+    seed: int,
+    workers: int,
+    as_json: bool,
+    only: Sequence[str] = (),
+    as_it_is: bool = False,
+    rounds: int | None = None,
+) -> None:
+    """Reproduce items, judge their claims, and write everything into one folder; with `only`, just train some runs."""
     if scale not in list(Scale):
         raise UsageError(f"the scale is quick or full (tiny is for tests), not {scale!r}")
     chosen = choose(names)
@@ -56,8 +72,14 @@ def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int
         folder=out,
         data_dir=data_dir,
         workers=workers,
+        only=tuple(only),
+        as_it_is=as_it_is,
+        rounds=rounds,
         say=lambda line: console.print(line),
     )
+    if only:
+        _train(chosen, job)
+        return
     done = []
     for item in chosen:
         console.print(f"[bold]{item.title}[/bold] ({item.place}): about {_time(item.estimate(job.scale))}")
@@ -79,6 +101,13 @@ def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int
         print(json.dumps({"page": str(page), "items": [_judged(summary) for summary in done]}, indent=2))
         return
     console.print(f"{lead(summaries)} page: {page}")
+
+
+def _train(chosen: Sequence[Item], job: Job) -> None:
+    for item in chosen:
+        if item.name not in EXPERIMENTS:
+            raise UsageError(f"{item.name} has no runs to choose from: leave --only out")
+        train(job, item.name, EXPERIMENTS[item.name](job.scale, job.seed, job.data_dir))
 
 
 def _walk(console: Console, summary: Summary) -> None:

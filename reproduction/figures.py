@@ -52,6 +52,8 @@ def _lines(plot: Plot) -> Figure:
             mark = "o" if one.points or len(one.x) <= 12 else None
             style = "none" if one.points else "--" if one.dashed else "-"
             axes.plot(one.x, one.y, linestyle=style, color=colour, lw=1.5, marker=mark, ms=3.5, label=one.label)
+            if one.low:
+                axes.fill_between(one.x, one.low, one.high, color=colour, alpha=0.2, lw=0)
         if plot.log_x:
             axes.set_xscale("log")
             _name_ticks(axes, series)

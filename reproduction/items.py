@@ -9,6 +9,7 @@ from importlib import import_module  # noqa: TID251 - items from a fixed table
 from pathlib import Path
 
 from heterosag.errors import UsageError
+from reproduction.estimates import full_seconds
 from reproduction.outcome import Outcome, Scale, Summary, load, save
 from reproduction.running import Job
 from reproduction.settings import data_for
@@ -18,14 +19,17 @@ __all__ = ["ITEMS", "Item", "choose", "command_of", "known_summaries", "run_item
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """Something of the paper: where it stands there, what does it here, and about how many seconds that takes."""
+    """Something of the paper: where it stands there, what does it here, and about how many seconds that takes.
+
+    `full` is None for the experiments, whose rounds were measured one by one (see estimates.py).
+    """
 
     name: str
     title: str
     place: str
     function: str
     quick: float
-    full: float
+    full: float | None
     data: str = ""
 
     @property
@@ -35,7 +39,9 @@ class Item:
 
     def estimate(self, scale: Scale) -> float:
         """Seconds, on two cores."""
-        return {Scale.TINY: 5.0, Scale.QUICK: self.quick, Scale.FULL: self.full}[scale]
+        if scale is Scale.FULL:
+            return full_seconds(self.name) if self.full is None else self.full
+        return 5.0 if scale is Scale.TINY else self.quick
 
     def run(self, job: Job) -> Outcome:
         """Reproduce it."""
@@ -44,7 +50,9 @@ class Item:
         return work(job)
 
 
-def _item(name: str, title: str, place: str, function: str, seconds: tuple[float, float], data: str = "") -> Item:
+def _item(
+    name: str, title: str, place: str, function: str, seconds: tuple[float, float | None], data: str = ""
+) -> Item:
     return Item(name=name, title=title, place=place, function=function, quick=seconds[0], full=seconds[1], data=data)
 
 
@@ -111,7 +119,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 1: MNIST, 25 users",
             "Figure 5, section 5.1",
             "experiments:mnist_1",
-            (60, _HOUR),
+            (60, None),
             "mnist",
         ),
         _item(
@@ -119,7 +127,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 1: MNIST, 100 users",
             "Figure 9a, Appendix J",
             "experiments:mnist_1_hundred",
-            (90, 1.2 * _HOUR),
+            (90, None),
             "mnist",
         ),
         _item(
@@ -127,7 +135,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 1: CIFAR-10",
             "Figure 11, Appendix J",
             "experiments:cifar_1",
-            (100, 90 * _HOUR),
+            (100, None),
             "cifar10",
         ),
         _item(
@@ -135,7 +143,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 2: MNIST under attack",
             "Figure 6a, section 5.2",
             "experiments:mnist_2",
-            (180, 0.7 * _HOUR),
+            (180, None),
             "mnist",
         ),
         _item(
@@ -143,7 +151,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 2: CIFAR-10 under attack",
             "Figures 6b and 13",
             "experiments:cifar_2",
-            (250, 90 * _HOUR),
+            (250, None),
             "cifar10",
         ),
         _item(
@@ -203,6 +211,7 @@ def command_of(item: Item, job: Job) -> str:
     read = item.data and data_for(job.scale, item.data, job.data_dir) == item.data
     return (
         f"python -m reproduction {item.name} --scale {job.scale} --seed {job.seed}{' --data-dir DATA' if read else ''}"
+        f"{f' --rounds {job.rounds}' if job.rounds else ''}{' --as-it-is' if job.as_it_is else ''}"
     )
 
 
@@ -210,7 +219,7 @@ def _spent(job: Job, item: str, now: float) -> float:
     """Seconds of the work behind a summary: this call's, or that of the runs it found finished, if they took longer."""
     from heterosag.storage.run_log import read_run
 
-    places = sorted((job.folder / "runs" / job.scale / item).glob("*/record.jsonl"))
+    places = sorted((job.folder / "runs" / job.scale / item).glob("**/record.jsonl"))
     lines = [line for place in places for line in read_run(place.parent).rounds]
     return max(now, sum(sum(line["seconds"].values()) for line in lines))
 

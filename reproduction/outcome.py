@@ -86,7 +86,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line or row of bars of a plot; `panel` names the part of the figure that it belongs to."""
+    """One line or row of bars of a plot; `panel` names the part of the figure that it belongs to.
+
+    `low` and `high`, where there are some, are the ends of the interval around every point.
+    """
 
     label: str
     x: tuple[float, ...]
@@ -94,6 +97,8 @@ class Series:
     panel: str = ""
     dashed: bool = False
     points: bool = False
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +124,22 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A training run behind an item: how many users, training samples and rounds it had."""
+    """Training runs behind an item, one a seed: how many users, training samples and rounds each of them had."""
 
     name: str
     users: int
     samples: int
     rounds: int
+    seeds: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Everything that an item found. `values` are the numbers that tests and other pages ask for by name."""
+    """Everything that an item found.
+
+    `values` are the numbers that tests and other pages ask for by name, `differs` says in one line which settings are
+    not the paper's.
+    """
 
     text: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -137,6 +147,7 @@ class Outcome:
     plots: tuple[Plot, ...] = ()
     values: dict[str, float] = field(default_factory=dict)
     runs: tuple[Trained, ...] = ()
+    differs: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The pages: made from summaries alone, as Markdown and as one self-contained HTML file; tables also as CSV."""
+"""The pages: made from summaries alone, as Markdown and as one self-contained HTML file; tables also as CSV.
+
+The Markdown is an overview with every verdict, and a page for each part of the paper.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,51 @@ from pathlib import Path
 
 from heterosag.report.templates import render, write
 from reproduction import figures
-from reproduction.outcome import Holds, Summary, Table, Verdict
+from reproduction.outcome import Holds, Outcome, Plot, Summary, Table, Verdict
+from reproduction.parts import FIGURES, PARTS, Part
 
-__all__ = ["html", "lead", "markdown", "sizes", "write_all"]
+__all__ = ["caption", "html", "lead", "markdown", "of_part", "sizes", "write_all", "write_pages"]
 
+_TITLE = "The paper, reproduced"
 
 _HOW = """<!-- not run: takes minutes to hours -->
 ```sh
-python -m reproduction --list                                # every item, with an estimate
-python -m reproduction all --data-dir DATA                   # quick: all of it in a quarter of an hour
-python -m reproduction experiment-1 --scale full --data-dir DATA   # the paper's own sizes, resumable
+python -m reproduction --list                                        # every item, with an estimate
+python -m reproduction all --data-dir DATA                           # quick: all of it in a quarter of an hour
+python -m reproduction experiment-1 --scale full --data-dir DATA     # the paper's own sizes, resumable
+python -m reproduction experiment-1 --scale full --data-dir DATA --only none/seed-1          # a single run
+python -m reproduction experiment-1 --scale full --data-dir DATA --as-it-is --rounds 50      # what has 50 rounds
 ```
 
 DATA holds MNIST (the four idx files) and CIFAR-10 (its binary batches). Without it quick runs fall back to the embedded
 digits and say so, and full ones end with an error that names what is missing. A run that was stopped goes on from its
-last checkpoint. *Quick* keeps the shape of an experiment with fewer samples, users and rounds; each item below says
-what was run."""
+last checkpoint. *Quick* keeps the shape of an experiment with fewer samples, users and rounds; each item says what was
+run, and in which settings it differs from the paper."""
+
+READING = (
+    "A verdict is *holds*, *partly* (a part of the claim does, or it does only under conditions that it leaves out), "
+    "*fails* (a statement about all cases fails with the first counterexample), or *not judged* (what was run cannot "
+    "tell: models that nothing disturbs have to reach twice the accuracy of guessing).",
+    "Test accuracy *at the end* is the mean over the last tenth of a run's rounds. Where there are several seeds it is "
+    "the mean over the seeds, with the least and the largest in brackets and as a band in figures; differences are "
+    "taken seed by seed. A seed decides data split, initial model, order of samples, attackers and rounding. Verdicts "
+    "are judged on means. At full scale every accuracy that a verdict rests on has three seeds; on CIFAR-10 the "
+    "paper's sizes have one, and a smaller size has three. Quick runs have one seed.",
+)
+"""How the pages are to be read."""
 
 
 def lead(summaries: Sequence[Summary]) -> str:
     """How many claims came true: the paper's and ours apart, and only what was judged."""
-    verdicts = [verdict for summary in summaries for verdict in summary.outcome.verdicts]
-    ours = [verdict for verdict in verdicts if verdict.ours]
-    theirs = [verdict for verdict in verdicts if not verdict.ours]
+    theirs, ours = _verdicts(summaries)
     own = f" Of our own {_count(ours)}." if ours else ""
     return f"{len(summaries)} items. Of the paper's claims {_count(theirs)}.{own}"
+
+
+def _verdicts(summaries: Sequence[Summary]) -> tuple[list[Verdict], list[Verdict]]:
+    """The verdicts on the paper's claims, and those on ours."""
+    verdicts = [verdict for summary in summaries for verdict in summary.outcome.verdicts]
+    return [verdict for verdict in verdicts if not verdict.ours], [verdict for verdict in verdicts if verdict.ours]
 
 
 def _count(verdicts: Sequence[Verdict]) -> str:
@@ -46,52 +69,114 @@ def _count(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def sizes(summary: Summary) -> str:
-    """The runs behind an item, with their users, samples and rounds; empty where nothing was trained."""
-    kinds = Counter((run.users, run.samples, run.rounds) for run in summary.outcome.runs)
+def sizes(outcome: Outcome) -> str:
+    """The runs behind an item, with their users, samples, rounds and seeds; empty where nothing was trained."""
+    kinds = Counter((run.users, run.samples, run.rounds, run.seeds) for run in outcome.runs)
     words = [
-        f"{count} of {users} users, {samples:,} samples, {rounds} rounds"
-        for (users, samples, rounds), count in kinds.items()
+        f"{count} setting{'s' if count > 1 else ''} of {users} users, {samples:,} samples, {rounds} rounds, "
+        + (f"{seeds} seeds" if seeds > 1 else "one seed")
+        for (users, samples, rounds, seeds), count in kinds.items()
     ]
-    return f"Training runs: {'; '.join(words)}." if words else ""
+    return f"{'; '.join(words)}." if words else ""
 
 
-def markdown(summaries: Sequence[Summary], pictures: str = "figures") -> str:
-    """The page as Markdown, its figures in the folder `pictures`."""
+def caption(item: str, plot: Plot) -> str:
+    """What stands below a figure: the paper's figure that it stands beside, and what a band is."""
+    beside = FIGURES.get(f"{item}-{plot.name}")
+    band = "; bands are the least and the largest of the seeds" if any(one.low for one in plot.series) else ""
+    return f"{plot.title} ({f'{beside} of the paper' if beside else 'not in the paper'}{band})"
+
+
+def of_part(part: Part, summaries: Sequence[Summary]) -> list[Summary]:
+    """The summaries of a part's items, in the part's order."""
+    known = {summary.item: summary for summary in summaries}
+    return [known[item] for item in part.items if item in known]
+
+
+def markdown(summaries: Sequence[Summary], pictures: str = "figures") -> dict[str, str]:
+    """The pages as Markdown by their paths: the overview and a page a part; figures are in the folder `pictures`."""
+    shown = [(part, found) for part in PARTS if (found := of_part(part, summaries))]
+    pages = {"reproduction.md": _overview(summaries, shown)}
+    for part, found in shown:
+        pages[f"reproduction/{part.name}.md"] = _page(part, found, f"../{pictures}")
+    return {path: "\n\n".join(paragraphs) + "\n" for path, paragraphs in pages.items()}
+
+
+def _overview(summaries: Sequence[Summary], shown: Sequence[tuple[Part, list[Summary]]]) -> list[str]:
+    rows = []
+    for part, found in shown:
+        theirs, ours = (Counter(verdict.holds for verdict in kind) for kind in _verdicts(found))
+        counts = [str(theirs[kind] or "") for kind in Holds]
+        rows.append((f"[{part.title}](reproduction/{part.name}.md)", part.place, *counts, _own(ours)))
     parts = [
-        "# The paper, reproduced",
+        f"# {_TITLE}",
         "`python -m reproduction` re-creates the evaluation of the HeteroSAg paper and says of each claim whether it "
-        "holds. Every number below comes from the summaries beside this page.",
-        _HOW,
+        "holds. Every number comes from the summaries beside these pages.",
         lead(summaries),
+        _markdown_table(("part", "in the paper", *(kind.value for kind in Holds), "our own claims"), rows),
+        _HOW,
+        *READING,
         "## Verdicts",
-        _markdown_table(
-            ("item", "claim", "paper", "found", "verdict"),
-            [
-                (
-                    f"[{summary.item}](#{_anchor(summary.title)})",
-                    verdict.claim,
-                    verdict.paper,
-                    verdict.found + (f" ({verdict.note})" if verdict.note else ""),
-                    f"**{verdict.holds.value}**",
-                )
-                for summary in summaries
-                for verdict in summary.outcome.verdicts
-            ],
-        ),
+        "What was found, and how it was judged, stands on the page of each part.",
     ]
-    for summary in summaries:
-        parts.append(f"## {summary.title}")
-        parts.append(
+    for part, found in shown:
+        parts.append(f"### {part.title}")
+        lines = [
+            (
+                f"**{verdict.holds.value}**",
+                verdict.claim,
+                verdict.paper,
+                f"[{summary.item}](reproduction/{part.name}.md#{_anchor(summary.title)})",
+            )
+            for summary in found
+            for verdict in summary.outcome.verdicts
+        ]
+        parts.append(_markdown_table(("verdict", "claim", "the paper says", "item"), lines))
+    return parts
+
+
+def _own(count: Counter[Holds]) -> str:
+    return ", ".join(f"{count[kind]} {kind.value}" for kind in Holds if count[kind])
+
+
+def _page(part: Part, found: Sequence[Summary], pictures: str) -> list[str]:
+    """A part's page, item by item."""
+    lines = [
+        f"# {part.title}",
+        f"{part.place} of the paper. Of its claims {_count(_verdicts(found)[0])}. "
+        f"[{_TITLE}](../reproduction.md) says how verdicts and figures are to be read.",
+    ]
+    for summary in found:
+        outcome = summary.outcome
+        lines.append(f"## {summary.title}")
+        lines.append(
             f"{summary.place}. `{summary.command}`, seed {summary.seed}, scale {summary.scale.value}, "
             f"{summary.duration_seconds:.0f} s."
         )
-        parts += [sizes(summary)] if summary.outcome.runs else []
-        parts += summary.outcome.text
-        parts += [f"![{plot.title}]({pictures}/{summary.item}-{plot.name}.svg)" for plot in summary.outcome.plots]
-        for table in summary.outcome.tables:
-            parts += [f"**{table.title}**", _markdown_table(table.head, table.rows)]
-    return "\n\n".join(parts) + "\n"
+        lines += [f"**Differs from the paper:** {outcome.differs}"] if outcome.differs else []
+        lines += [f"**Training runs:** {sizes(outcome)}"] if outcome.runs else []
+        if outcome.verdicts:
+            lines.append(
+                _markdown_table(
+                    ("verdict", "claim", "the paper says", "found"),
+                    [
+                        (
+                            f"**{verdict.holds.value}**",
+                            verdict.claim,
+                            verdict.paper,
+                            verdict.found + (f" ({verdict.note})" if verdict.note else ""),
+                        )
+                        for verdict in outcome.verdicts
+                    ],
+                )
+            )
+        lines += outcome.text
+        for plot in outcome.plots:
+            words = caption(summary.item, plot)
+            lines += [f"![{words}]({pictures}/{summary.item}-{plot.name}.svg)", f"*{words}.*"]
+        for table in outcome.tables:
+            lines += [f"**{table.title}**", _markdown_table(table.head, table.rows)]
+    return lines
 
 
 def _anchor(title: str) -> str:
@@ -106,19 +191,30 @@ def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html(summaries: Sequence[Summary]) -> str:
-    """The page as one HTML file."""
+    """The pages as one HTML file."""
     drawn = {}
     for summary in summaries:
-        pairs = [(plot.title, figures.svg(plot)) for plot in summary.outcome.plots]
-        drawn[summary.item] = [(title, text[text.index("<svg") :]) for title, text in pairs]
+        pairs = [(caption(summary.item, plot), figures.svg(plot)) for plot in summary.outcome.plots]
+        drawn[summary.item] = [(words, text[text.index("<svg") :]) for words, text in pairs]
+    shown = [(part, found) for part in PARTS if (found := of_part(part, summaries))]
     template = Path(__file__).with_name("page.html")
-    return render(template, summaries=summaries, figures=drawn, lead=lead(summaries), sizes=sizes)
+    return render(template, parts=shown, figures=drawn, lead=lead(summaries), sizes=sizes, reading=READING)
 
 
 def _csv(table: Table) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([table.head, *table.rows])
     return out.getvalue()
+
+
+def write_pages(summaries: Sequence[Summary], folder: Path, pictures: str = "figures") -> None:
+    """Write the Markdown pages into a folder; those of parts that have no item any more are removed."""
+    pages = markdown(summaries, pictures)
+    for old in (folder / "reproduction").glob("*.md"):
+        if f"reproduction/{old.name}" not in pages:
+            old.unlink()
+    for path, text in pages.items():
+        write(folder / path, text)
 
 
 def write_all(summaries: Sequence[Summary], folder: Path) -> Path:
@@ -132,7 +228,7 @@ def write_all(summaries: Sequence[Summary], folder: Path) -> Path:
             place = folder / "tables" / f"{summary.item}-{table.name}"
             write(place.with_name(place.name + ".csv"), _csv(table))
             write(place.with_name(place.name + ".md"), _markdown_table(table.head, table.rows) + "\n")
-    write(folder / "reproduction.md", markdown(summaries))
+    write_pages(summaries, folder)
     page = folder / "reproduction.html"
     write(page, html(summaries))
     return page

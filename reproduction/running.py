@@ -1,7 +1,12 @@
-"""Running the experiments' settings: each in a folder of its own, reused when finished, resumed when not."""
+"""Running the experiments' settings: every run in a folder of its own, reused when finished, resumed when not.
+
+A setting's runs are in OUT/runs/SCALE/ITEM/SETTING/seed-N, and the first rounds of the first once more, with real
+cryptography, in seed-N-secure beside it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +14,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from heterosag.errors import UsageError
 from heterosag.storage.run_log import RECORD, RunRecord, read_run
@@ -19,32 +27,59 @@ from reproduction.baselines import SCHEMES, Scheme
 from reproduction.outcome import Scale, Series
 from reproduction.settings import Setting
 
-__all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "run_all"]
+__all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "run_all", "train"]
 
-_SECURE_ROUNDS = {Scale.TINY: 1, Scale.QUICK: 1, Scale.FULL: 5}
+_SECURE_ROUNDS = {Scale.TINY: 1, Scale.QUICK: 1, Scale.FULL: 3}
 _PLAINTEXT: tuple[Scheme, ...] = ("float", "naive")  # have no secure rounds to compare with
-_SECURE_SETTINGS = {Scale.TINY: 2, Scale.QUICK: 2, Scale.FULL: None}  # so many of an item's settings; None: all
+_SECURE_SETTINGS = {
+    Scale.TINY: 2,
+    Scale.QUICK: 2,
+    Scale.FULL: None,
+}  # so many of an item's settings in the ring; None: all
+_MOST_SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What an item is asked to do: at which scale, with which seed, where runs are kept, whom to tell."""
+    """What an item is asked to do: at which scale, with which seed, where runs are kept, whom to tell.
+
+    `only` are beginnings of the names of runs (SETTING/seed-N) that are trained, instead of all. `rounds` are wanted of
+    a run in the place of its setting's budget. `as_it_is` trains nothing and takes the runs that have as many.
+    """
 
     scale: Scale
     seed: int
     folder: Path
     data_dir: str = ""
     workers: int = 1
+    only: tuple[str, ...] = ()
+    as_it_is: bool = False
+    rounds: int | None = None
     say: Callable[[str], None] = print
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A setting with its record, and the first rounds once more with real cryptography (None where left out)."""
+    """A setting with a record for every seed, and the first rounds once more with real cryptography, if they were."""
 
     setting: Setting
-    record: RunRecord
+    records: tuple[RunRecord, ...]
     secure: RunRecord | None
+
+    @property
+    def record(self) -> RunRecord:
+        """The record of the first seed."""
+        return self.records[0]
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """Test accuracy at the end, seed by seed."""
+        return tuple(map(accuracy, self.records))
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy at the end, as the mean over the seeds."""
+        return sum(self.accuracies) / len(self.records)
 
     @property
     def secure_rounds(self) -> int:
@@ -60,40 +95,119 @@ class Finished:
         return all(plain["model"] == secure["model"] for plain, secure in pairs)
 
 
+class _EnoughError(Exception):
+    """A run has come to the rounds that were asked for."""
+
+
 def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
-    """Every setting's run, and a few secure rounds of it to compare bit for bit."""
-    found = []
-    for number, setting in enumerate(settings, start=1):
-        place = job.folder / "runs" / job.scale / item / setting.name
+    """Every setting's runs, one a seed, and a few secure rounds of the first to compare bit for bit.
+
+    Each counts up to the rounds that are wanted of it. Taken as they are, runs that have fewer are left out, and so are
+    settings without a run of the first seed.
+    """
+    if not job.as_it_is:
+        train(job, item, settings)
+    found = [_read(job, item, setting) for setting in settings]
+    if not any(found):
+        raise UsageError(f"no run of {item} has as many rounds as wanted: train some, or ask for fewer with --rounds")
+    return [run for run in found if run is not None]
+
+
+def train(job: Job, item: str, settings: Sequence[Setting]) -> None:
+    """Train what is not trained yet: every setting with its first seed, then with the others, then secure rounds."""
+    runs = [(setting, number) for number in range(_MOST_SEEDS) for setting in settings if number < setting.seeds]
+    wanted = [(setting, number) for setting, number in runs if _wanted(job, setting, number)]
+    if not wanted:
+        names = ", ".join(setting.name for setting in settings)
+        raise UsageError(f"no run of {item} begins with {' or '.join(job.only)}: its settings are {names}")
+    for index, (setting, number) in enumerate(wanted, start=1):
         began = time.perf_counter()
-        record = _run(setting.scheme, setting.config, place)
-        secure = None
-        limit = _SECURE_SETTINGS[job.scale]
-        if setting.scheme not in _PLAINTEXT and (limit is None or number <= limit):
+        place = _folder(job, item, setting, number)
+        record = _run(setting.scheme, setting.config_of(number), place, _rounds(job, setting))
+        spent = time.perf_counter() - began
+        job.say(
+            f"{item} {index}/{len(wanted)}: {_name(setting, number)} reached {accuracy(record):.1%} in round "
+            f"{len(record.rounds)} ({spent:.0f} s)"
+        )
+    for setting in _checked(job, settings):
+        if (setting, 0) in wanted:
             rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
             checked = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
-            secure = _run(setting.scheme, checked, place.with_name(f"{setting.name}-secure"))
-        found.append(Finished(setting=setting, record=record, secure=secure))
-        spent = time.perf_counter() - began
-        reached = accuracy(record)
-        job.say(f"{item} {number}/{len(settings)}: {setting.name} reached {reached:.1%} ({spent:.0f} s)")
-    return found
+            _run(setting.scheme, checked, _secure_folder(job, item, setting), rounds)
 
 
-def _run(scheme: Scheme, config: TrainConfig, folder: Path) -> RunRecord:
+def _name(setting: Setting, number: int) -> str:
+    return f"{setting.name}/seed-{setting.config_of(number).seed}"
+
+
+def _wanted(job: Job, setting: Setting, number: int) -> bool:
+    return not job.only or _name(setting, number).startswith(job.only)
+
+
+def _checked(job: Job, settings: Sequence[Setting]) -> Sequence[Setting]:
+    """The settings that have secure rounds."""
+    ring = [setting for setting in settings if setting.scheme not in _PLAINTEXT]
+    return ring[: _SECURE_SETTINGS[job.scale]]
+
+
+def _folder(job: Job, item: str, setting: Setting, number: int) -> Path:
+    return job.folder / "runs" / job.scale / item / _name(setting, number)
+
+
+def _secure_folder(job: Job, item: str, setting: Setting) -> Path:
+    return _folder(job, item, setting, 0).with_name(f"seed-{setting.config.seed}-secure")
+
+
+def _rounds(job: Job, setting: Setting) -> int:
+    """How many rounds are wanted of a setting."""
+    return min(setting.config.rounds, job.rounds or setting.budget or setting.config.rounds)
+
+
+def _read(job: Job, item: str, setting: Setting) -> Finished | None:
+    """A setting's runs that have enough rounds, in the order of their seeds; None without the first of them."""
+    records: list[RunRecord] = []
+    rounds = _rounds(job, setting)
+    for number in range(setting.seeds):
+        place = _folder(job, item, setting, number)
+        if not (place / RECORD).exists():
+            continue
+        record = read_run(place)
+        _check(record, setting.config_of(number))
+        if len(record.rounds) >= rounds:
+            records.append(replace(record, rounds=record.rounds[:rounds]))
+    if not records or records[0].config["seed"] != setting.config.seed:
+        return None
+    place = _secure_folder(job, item, setting)
+    secure = read_run(place) if (place / RECORD).exists() else None
+    return Finished(setting=setting, records=tuple(records), secure=secure)
+
+
+def _run(scheme: Scheme, config: TrainConfig, folder: Path, rounds: int) -> RunRecord:
+    """The run in a folder, with so many rounds at least."""
     kind = SCHEMES[scheme]
     if (folder / RECORD).exists() and not (folder / CHECKPOINT).exists():
         shutil.rmtree(folder)  # stopped before its first checkpoint: nothing to go on from
-    if not (folder / RECORD).exists():
-        kind(config, folder, data_set=read_data(config.data, config.data_dir)).train()
-        return read_run(folder)
-    record = read_run(folder)
-    if _essence(record.config) != _essence(config.to_dict()):
-        raise UsageError(f"{folder} holds a run of other settings: give another --out, or delete that folder")
-    if record.end is None:
-        kind.resume(folder, data_set=read_data(config.data, config.data_dir)).train()
+    if (folder / RECORD).exists():
         record = read_run(folder)
-    return record
+        _check(record, config)
+        if record.end is not None or len(record.rounds) >= rounds:
+            return record
+        run = kind.resume(folder, data_set=read_data(config.data, config.data_dir))
+    else:
+        run = kind(config, folder, data_set=read_data(config.data, config.data_dir))
+
+    def stop(line: dict[str, Any]) -> None:
+        if rounds <= line["round"] < config.rounds:
+            raise _EnoughError
+
+    with contextlib.suppress(_EnoughError):
+        run.train(stop)
+    return read_run(folder)
+
+
+def _check(record: RunRecord, config: TrainConfig) -> None:
+    if _essence(record.config) != _essence(config.to_dict()):
+        raise UsageError(f"{record.folder} holds a run of other settings: give another --out, or delete that folder")
 
 
 @lru_cache(maxsize=1)
@@ -114,12 +228,19 @@ def accuracy(record: RunRecord) -> float:
 
 
 def accuracy_series(finished: Finished, *, panel: str | None = None, dashed: bool = False) -> Series:
-    """Accuracy over rounds as a line of a plot."""
-    rounds = finished.record.rounds
+    """Accuracy over rounds as a line of a plot: the mean over the seeds, and their range."""
+    found = np.array([[100 * line["accuracy"] for line in record.rounds] for record in finished.records])
+    several = len(found) > 1
     return Series(
         label=finished.setting.label,
-        x=tuple(float(line["round"]) for line in rounds),
-        y=tuple(round(100 * line["accuracy"], 2) for line in rounds),
+        x=tuple(float(line["round"]) for line in finished.record.rounds),
+        y=_rounded(found.mean(axis=0)),
+        low=_rounded(found.min(axis=0)) if several else (),
+        high=_rounded(found.max(axis=0)) if several else (),
         panel=finished.setting.panel if panel is None else panel,
         dashed=dashed,
     )
+
+
+def _rounded(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(round(float(value), 2) for value in values)

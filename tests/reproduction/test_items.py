@@ -18,14 +18,24 @@ from heterosag.storage.run_log import read_run
 from heterosag.training.data import DataSet
 from heterosag.training.runs import Run, split
 from reproduction import command, items, page
-from reproduction.descriptions import worth_judging
+from reproduction.descriptions import points_below, trained, values, worth_judging
+from reproduction.estimates import full_seconds, kind_of
 from reproduction.figures import svg
 from reproduction.guarantees import claimed_robustness
 from reproduction.labels import label_counts
 from reproduction.matrices import algorithm_2
-from reproduction.outcome import OURS, Holds, Scale, Summary, Verdict, load, save
-from reproduction.running import Job, run_all
-from reproduction.settings import Setting, cifar_byzantine, cifar_links, data_for, mnist_byzantine, mnist_links
+from reproduction.outcome import OURS, Holds, Plot, Scale, Summary, Verdict, load, save
+from reproduction.parts import FIGURES, PARTS
+from reproduction.running import Job, accuracy_series, run_all, train
+from reproduction.settings import (
+    EXPERIMENTS,
+    Setting,
+    cifar_byzantine,
+    cifar_links,
+    data_for,
+    mnist_byzantine,
+    mnist_links,
+)
 
 ROOT = Path(__file__).parents[2]
 Y, P, N = Holds.YES, Holds.PARTLY, Holds.NO
@@ -86,6 +96,7 @@ def test_every_item_runs_and_judges(name: str, tmp_path: Path) -> None:
             assert verdict.holds is Y
     if name.startswith("experiment"):
         assert summary.outcome.verdicts[-1].claim == SAME_BITS
+        assert "the embedded digits instead of" in summary.outcome.differs
     for plot in summary.outcome.plots:
         assert "<svg" in svg(plot)
     if name == "experiment-2":
@@ -122,7 +133,7 @@ def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path: Path) -> N
 
     other = replace(job, folder=tmp_path / "cut")
     run_all(other, "experiment-1", [setting])
-    record = tmp_path / "cut" / "runs" / "tiny" / "experiment-1" / setting.name / "record.jsonl"
+    record = tmp_path / "cut" / "runs" / "tiny" / "experiment-1" / setting.name / "seed-0" / "record.jsonl"
     shutil.rmtree(record.parent)
     stopped = Run(replace(setting.config, checkpoint_every=1), record.parent)
     with pytest.raises(KeyboardInterrupt):
@@ -173,8 +184,93 @@ def test_every_training_run_names_its_users_samples_and_rounds(tmp_path: Path) -
         ("fitted-90", 36, 1437, 4),
     ]
     stored = json.loads((tmp_path / "summaries" / "remark-5.json").read_text(encoding="utf-8"))["outcome"]["runs"]
-    assert stored[0] == {"name": "same-90", "users": 36, "samples": 1437, "rounds": 4}
-    assert "Training runs: 2 of 36 users, 1,437 samples, 4 rounds." in page.markdown([summary])
+    assert stored[0] == {"name": "same-90", "users": 36, "samples": 1437, "rounds": 4, "seeds": 1}
+    text = page.markdown([summary])["reproduction/dropouts.md"]
+    assert "**Training runs:** 2 settings of 36 users, 1,437 samples, 4 rounds, one seed." in text
+
+
+def tiny_settings() -> list[Setting]:
+    """Two settings of a group with three seeds, and one of another group with a budget."""
+    none, heterogeneous = mnist_links(Scale.TINY, 25, 0, "")[:2]
+    return [
+        replace(none, seeds=3),
+        replace(heterogeneous, seeds=3),
+        replace(none, name="other", group="other", budget=2),
+    ]
+
+
+def test_runs_have_seeds_of_their_own_and_go_on_to_their_budget(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
+    settings = tiny_settings()
+    found = {run.setting.name: run for run in run_all(job, "item", settings)}
+    assert [record.config["seed"] for record in found["none"].records] == [0, 1, 2]
+    assert len(set(found["none"].accuracies)) > 1
+    assert found["none"].accuracy == pytest.approx(sum(found["none"].accuracies) / 3)
+    series = accuracy_series(found["none"])
+    assert all(low <= y <= high for low, y, high in zip(series.low, series.y, series.high, strict=True))
+    assert "fill-opacity" in svg(Plot(name="p", title="t", kind="lines", series=(series,)))
+    named = values(found.values())
+    assert named["none-low"] <= named["none"] <= named["none-high"]
+    assert points_below(found["none"], found["none"]).values == (0.0, 0.0, 0.0)
+    assert [(one.name, one.rounds, one.seeds) for one in trained(found.values())] == [
+        ("none", 3, 3),
+        ("heterogeneous", 3, 3),
+        ("other", 2, 1),
+    ]
+    first = [line["model"] for line in found["none"].record.rounds]
+    assert [line["model"] for line in found["other"].record.rounds] == first[:2]
+    more = run_all(replace(job, rounds=3), "item", settings)[2]
+    assert [line["model"] for line in more.record.rounds] == first
+
+
+def test_single_runs_can_be_trained_and_what_is_there_be_judged_as_it_is(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
+    settings = tiny_settings()
+    as_it_is = replace(job, as_it_is=True)
+    with pytest.raises(UsageError, match="as many rounds as wanted"):
+        run_all(as_it_is, "item", settings)
+    train(replace(job, only=("none/",), rounds=1), "item", settings)
+    train(replace(job, only=("heterogeneous/seed-0", "heterogeneous/seed-2"), rounds=2), "item", settings)
+    train(replace(job, only=("none/seed-0",)), "item", settings)
+    none, heterogeneous = run_all(replace(as_it_is, rounds=2), "item", settings)  # the other has no run
+    assert [len(record.rounds) for record in none.records] == [2]  # cut; seeds 1 and 2 did not get so far
+    assert [record.config["seed"] for record in heterogeneous.records] == [0, 2]
+    assert points_below(none, heterogeneous).values == (100 * (none.accuracy - heterogeneous.accuracies[0]),)
+    assert [run.setting.name for run in run_all(as_it_is, "item", settings)] == ["none"]
+    with pytest.raises(UsageError, match=r"no run of item begins with x.*none, heterogeneous, other"):
+        train(replace(job, only=("x",)), "item", settings)
+
+
+def test_the_command_trains_single_runs(tmp_path: Path) -> None:
+    words = ("experiment-1", "--scale", "tiny", "-o", "here")
+    out = call(*words, "--only", "none/seed-0", "--rounds", "1", cwd=tmp_path).stdout
+    assert "none/seed-0 reached" in out
+    assert not (tmp_path / "here" / "summaries").exists()
+    record = tmp_path / "here" / "runs" / "tiny" / "experiment-1" / "none" / "seed-0"
+    assert len(read_run(record).rounds) == 1
+    refused = call(*words, "--as-it-is", "--rounds", "1", cwd=tmp_path, expect=2).stderr
+    assert "too few rounds yet: heterogeneous" in refused.replace("\n", " ")
+    assert "leave --only out" in call("costs", "--only", "x", cwd=tmp_path, expect=2).stderr
+
+
+def test_cifar_10_has_a_budget_one_seed_at_full_size_and_three_at_a_smaller_one() -> None:
+    one = {setting.name: setting for setting in EXPERIMENTS["experiment-1-cifar"](Scale.FULL, 0, "")}
+    two = {setting.name: setting for setting in EXPERIMENTS["experiment-2-cifar"](Scale.FULL, 0, "")}
+    for name in ("none", "heterogeneous", "homogeneous"):
+        assert (one[f"alpha-1-{name}"].budget, one[f"alpha-1-{name}"].seeds) == (100, 1)
+        assert (one[f"alpha-1-{name}"].config.users, one[f"alpha-1-{name}"].config.train_samples) == (100, None)
+        assert (one[f"small-{name}"].config.users, one[f"small-{name}"].seeds) == (25, 3)
+        assert one[f"padded-{name}"].config.model == "cifar10-padded"
+        assert one[f"alpha-0.7-{name}"].budget == 30
+    for attack in ("none", "gaussian", "sign-flip", "label-flip", "sign-flip-noise"):
+        for kind in ("median", "fedavg"):
+            assert (two[f"iid-{attack}-{kind}"].budget, two[f"iid-{attack}-{kind}"].config.users) == (100, 300)
+            assert (two[f"small-{attack}-{kind}"].seeds, two[f"small-{attack}-{kind}"].config.attackers) == (
+                3,
+                0 if attack == "none" else 3,
+            )
+    for settings in (one, two):
+        assert len({setting.name for setting in settings.values()}) == len(settings)
 
 
 # --- what can be judged ---------------------------------------------------------------------------------------------
@@ -198,7 +294,10 @@ def test_the_headline_counts_the_papers_claims_and_ours_apart_and_only_what_was_
         "1 items. Of the paper's claims 4 were judged: 2 hold, 1 hold partly, 1 fail; 1 could not be judged. "
         "Of our own 1 were judged: 1 hold, 0 hold partly, 0 fail."
     )
-    assert "**not judged**" in page.markdown([changed])
+    pages = page.markdown([changed])
+    assert "**not judged**" in pages["reproduction.md"]
+    assert "**not judged**" in pages["reproduction/costs.md"]
+    assert "| 2 | 1 | 1 | 1 | 1 holds |" in pages["reproduction.md"]
     assert 'class="not judged"' in page.html([changed])
 
 
@@ -226,6 +325,26 @@ def test_full_dirichlet_splits_are_fedmls() -> None:
         assert {one.config.partition for one in settings(Scale.QUICK, 1.0, 0, "")} == {"dirichlet"}
 
 
+def test_the_command_of_a_summary_says_what_was_taken_as_it_is() -> None:
+    job = Job(scale=Scale.FULL, seed=0, folder=ROOT, data_dir="x", rounds=30, as_it_is=True)
+    assert items.command_of(items.ITEMS["experiment-2"], job) == (
+        "python -m reproduction experiment-2 --scale full --seed 0 --data-dir DATA --rounds 30 --as-it-is"
+    )
+
+
+def test_estimates_at_full_scale_are_measured_rounds_times_rounds_and_seeds() -> None:
+    for item in ("experiment-1", "experiment-1-n100", "experiment-1-cifar", "experiment-2", "experiment-2-cifar"):
+        settings = EXPERIMENTS[item](Scale.FULL, 0, "")
+        rounds = sum((setting.budget or setting.config.rounds) * setting.seeds for setting in settings)
+        estimate = items.ITEMS[item].estimate(Scale.FULL)
+        assert estimate == full_seconds(item)
+        assert 0.1 < 2 * estimate / rounds < 60  # seconds of a round on one core
+    one, two = (
+        next(s for s in mnist_byzantine(Scale.FULL, 0, "") if s.name == n) for n in ("none-median", "none-naive")
+    )
+    assert kind_of(one) != kind_of(two)
+
+
 def test_a_quick_run_does_not_replace_a_full_summary(tmp_path: Path) -> None:
     summary = replace(run("expansion", tmp_path), scale=Scale.FULL)
     save(summary, tmp_path / "summaries")
@@ -237,11 +356,11 @@ def test_finished_runs_are_reused_and_other_settings_refused(tmp_path: Path) -> 
     setting = mnist_links(Scale.TINY, 25, 0, "")[2]
     job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
     run_all(job, "item", [setting])
-    record = tmp_path / "runs" / "tiny" / "item" / setting.name
+    record = tmp_path / "runs" / "tiny" / "item" / setting.name / "seed-0"
     before = (record / "record.jsonl").stat().st_mtime_ns
     run_all(replace(job, workers=2), "item", [setting])
     assert (record / "record.jsonl").stat().st_mtime_ns == before
-    changed = Setting(name=setting.name, label="", config=replace(setting.config, seed=1))
+    changed = Setting(name=setting.name, label="", config=replace(setting.config, learning_rate=1.0))
     with pytest.raises(UsageError, match="run of other settings"):
         run_all(job, "item", [changed])
 
@@ -251,7 +370,7 @@ def test_secure_rounds_that_differ_are_seen(tmp_path: Path) -> None:
     job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
     finished = run_all(job, "item", [setting])[0]
     assert finished.same_bits
-    record = tmp_path / "runs" / "tiny" / "item" / f"{setting.name}-secure" / "record.jsonl"
+    record = tmp_path / "runs" / "tiny" / "item" / setting.name / "seed-0-secure" / "record.jsonl"
     record.write_text(re.sub(r'"model": "..', '"model": "zz', record.read_text()))
     assert not replace(finished, secure=read_run(record.parent)).same_bits
 
@@ -288,14 +407,17 @@ def test_one_folder_holds_everything(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = json.loads(capsys.readouterr().out)
     assert [item["item"] for item in printed["items"]] == ["examples-1-2", "matrices", "costs"]
     for path in ("summaries/costs.json", "figures/costs-time.svg", "figures/costs-time.png", "tables/costs-costs.csv",
-                 "tables/costs-costs.md", "reproduction.md", "reproduction.html"):  # fmt: skip
+                 "tables/costs-costs.md", "reproduction.md", "reproduction/costs.md", "reproduction.html"):  # fmt: skip
         assert (tmp_path / path).stat().st_size > 100
-    text = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
-    for picture in re.findall(r"\]\((figures/[^)]+)\)", text):
-        assert (tmp_path / picture).exists()
+    for path in (tmp_path / "reproduction").glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        for picture in re.findall(r"\]\((\.\./figures/[^)]+)\)", text):
+            assert (path.parent / picture).exists()
+    text = (tmp_path / "reproduction" / "costs.md").read_text(encoding="utf-8")
+    assert "(figure 5b of the paper" in text
     assert "`python -m reproduction costs --scale tiny --seed 0`, seed 0, scale tiny" in text
-    assert "3 items. Of the paper's claims 13 were judged: 8 hold, 2 hold partly, 3 fail." in text
-    assert "Of our own 1 were judged: 1 hold, 0 hold partly, 0 fail." in text
+    overview = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert "3 items. Of the paper's claims 14 were judged: 9 hold, 3 hold partly, 2 fail." in overview
 
 
 @pytest.mark.slow
@@ -313,14 +435,29 @@ def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
         items.known_summaries(tmp_path)
 
 
-def test_the_committed_page_is_made_of_the_committed_summaries() -> None:
+def test_every_item_is_on_one_page_and_every_figure_of_the_paper_is_named_once() -> None:
+    placed = [item for part in PARTS for item in part.items]
+    assert len(placed) == len(set(placed))
+    assert set(items.ITEMS) <= set(placed)
+    assert all(any(name.startswith(f"{item}-") for item in placed) for name in FIGURES)
+    found = items.known_summaries(ROOT / "docs" / "summaries" / "reproduction")
+    drawn = {f"{summary.item}-{plot.name}" for summary in found for plot in summary.outcome.plots}
+    assert {name for name in FIGURES if "cifar" not in name} <= drawn
+
+
+def test_the_committed_pages_are_made_of_the_committed_summaries() -> None:
     found = items.known_summaries(ROOT / "docs" / "summaries" / "reproduction")
     assert [summary.item for summary in found] == list(items.ITEMS)
-    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert text == page.markdown(found, "figures/reproduction"), "run `make docs-data`"
+    pages = page.markdown(found, "figures/reproduction")
+    assert {path.name for path in (ROOT / "docs" / "reproduction").iterdir()} == {
+        Path(path).name for path in pages if "/" in path
+    }
+    for path, text in pages.items():
+        assert (ROOT / "docs" / path).read_text(encoding="utf-8") == text, f"run `make docs-data`: {path}"
     for summary in found:
         job = Job(scale=summary.scale, seed=summary.seed, folder=ROOT, data_dir="DATA")
-        assert summary.command == items.command_of(items.ITEMS[summary.item], job)
+        command_line = items.command_of(items.ITEMS[summary.item], job)
+        assert re.fullmatch(re.escape(command_line) + r"( --rounds \d+)?( --as-it-is)?", summary.command)
         assert summary.duration_seconds > 0
         assert summary.scale is not Scale.TINY
     full = {summary.item for summary in found if summary.scale is Scale.FULL}

@@ -329,7 +329,9 @@ def reproduction() -> str:
 
 
 def _scale(found: list[Any], item: str) -> str:
-    return "at " + next(f"{summary.scale.value} scale" for summary in found if summary.item == item)
+    summary = next(summary for summary in found if summary.item == item)
+    seeds = max((run.seeds for run in summary.outcome.runs), default=1)
+    return f"at {summary.scale.value} scale" + (f", means of {seeds} seeds" if seeds > 1 else "")
 
 
 def summarise_subgroups() -> None:
@@ -615,10 +617,10 @@ def take(folder: Path) -> None:
 
 
 def draw_reproduction() -> None:
-    """The reproduction's page and figures, from its committed summaries."""
+    """The reproduction's pages and figures, from its committed summaries."""
     from reproduction.figures import svg
     from reproduction.items import known_summaries
-    from reproduction.page import markdown
+    from reproduction.page import write_pages
 
     found = known_summaries(REPRODUCED)
     place = FIGURES / "reproduction"
@@ -627,7 +629,7 @@ def draw_reproduction() -> None:
     for summary in found:
         for plot in summary.outcome.plots:
             (place / f"{summary.item}-{plot.name}.svg").write_text(svg(plot), encoding="utf-8")
-    (ROOT / "docs" / "reproduction.md").write_text(markdown(found, "figures/reproduction"), encoding="utf-8")
+    write_pages(found, ROOT / "docs", "figures/reproduction")
 
 
 def draw_benchmarks() -> None:
