@@ -152,10 +152,10 @@ def plain_sum(segment: int, subgroups: tuple[int, ...]) -> Any:
     """The sum of the survivors' levels in one segment."""
     total = np.zeros(plan.segments[segment].size, dtype=np.int64)
     for user in decoded.survivors:
-        seat = plan.subgroup_of(user)
-        if seat in subgroups:
+        own = plan.subgroup_of(user)
+        if own in subgroups:
             update = Update.of(plan, updates[int(user)])
-            total += fill_cells(plan, seat, update, Rounding.from_seed(0, int(user)))[segment].elements
+            total += fill_cells(plan, own, update, Rounding.from_seed(0, int(user)))[segment].elements
     return total
 
 
@@ -192,11 +192,12 @@ except TooFewSurvivorsError as error:
 # one of three is always the largest, the middle one is the larger of the other two.
 
 # %%
-lying = updates.copy()
-lying[9] = 0.5
+poisoned = updates.copy()
+poisoned[9] = 0.5
 honest = np.delete(updates, 9, axis=0).mean(axis=0)
 found = {
-    rule: aggregate(plan, lying, rule=rule, simulate=Simulation(rounding_seed=0)).vector for rule in ("mean", "median")
+    rule: aggregate(plan, poisoned, rule=rule, simulate=Simulation(rounding_seed=0)).vector
+    for rule in ("mean", "median")
 }
 for rule, vector in found.items():
     print(f"{rule:6}: {(vector - honest).mean():+.4f} too high on average over all elements")
@@ -224,15 +225,15 @@ draw_rules()
 # produced such a sum: the mean fails, the median leaves the block out and names it.
 
 # %%
-lying[9] = 30 * updates[9]
+poisoned[9] = 30 * updates[9]
 try:
-    aggregate(plan, lying, rule="mean", simulate=Simulation(malicious=[9], rounding_seed=0))
+    aggregate(plan, poisoned, rule="mean", simulate=Simulation(malicious=[9], rounding_seed=0))
 except FaultyBlockError as error:
     print(f"the mean: {error.problem}")
-result = aggregate(plan, lying, rule="median", simulate=Simulation(malicious=[9], rounding_seed=0))
+result = aggregate(plan, poisoned, rule="median", simulate=Simulation(malicious=[9], rounding_seed=0))
 common = set.intersection(*({*block.subgroups} for block in result.faulty_blocks))
 print(f"the median left out {len(result.faulty_blocks)} blocks; all hold subgroup {sorted(common)}")
-print(f"user 9 sits in subgroup {plan.subgroup_of(9)}")
+print(f"user 9 is in subgroup {plan.subgroup_of(9)}")
 
 # %% [markdown]
 # ## How far off is the result?
