@@ -30,8 +30,8 @@ def render_example(found: dict[str, Any]) -> str:
     """The example deployed: trips, seconds and survivors of its rounds, set up ahead and each by itself."""
     nodes = found["rounds"][0]["nodes"]
     lines = [
-        f"`{found['command']}`, {nodes} SuperNodes on one machine; the last round of the first line loses the node that is "
-        "killed, and its partner in a subgroup of two with it:",
+        f"`{found['command']}`, {nodes} SuperNodes on one machine; the last round of the first line loses the node "
+        "that is killed, and its partner in a subgroup of two with it:",
         "",
         "| rounds | trips | seconds | survivors | test accuracy |",
         "| --- | --- | --- | --- | ---: |",

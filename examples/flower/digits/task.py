@@ -1,7 +1,7 @@
 """The model, its data, and how it learns: nothing here knows of secure aggregation.
 
-A node starts a process for every message, so what is imported here is paid for in every round: importing scikit-learn, or
-making an optimiser of torch.optim, which loads PyTorch's compiler, each takes longer than this training.
+A node starts a process for every message, so what is imported here is paid for in every round: importing scikit-learn
+takes longer than this training, and so does an optimiser of torch.optim, which loads PyTorch's compiler.
 """
 
 from importlib.util import find_spec
@@ -20,7 +20,8 @@ def make_model() -> nn.Module:
 def load_part(part: int, parts: int) -> tuple[torch.Tensor, torch.Tensor]:
     """One node's part of scikit-learn's digits; `parts` itself is the test data."""
     installed = find_spec("sklearn")
-    assert installed is not None and installed.origin is not None, "pip install scikit-learn"
+    if installed is None or installed.origin is None:
+        raise ModuleNotFoundError("pip install scikit-learn, whose digits this app trains on")
     table = np.loadtxt(Path(installed.origin).with_name("datasets") / "data" / "digits.csv.gz", delimiter=",")
     x, y = table[:, :-1], table[:, -1].astype(np.int64)
     order = np.random.default_rng(0).permutation(len(y))
