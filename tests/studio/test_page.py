@@ -391,7 +391,7 @@ def test_every_control_is_moved_by_a_test() -> None:
     static = Path(studio_package.__file__).with_name("static")
     page, form = ((static / name).read_text(encoding="utf-8") for name in ("index.html", "form.js"))
     tests = Path(__file__).read_text(encoding="utf-8")
-    named = re.findall(r'<(?:input|select|textarea|button|a)[^>]* id="([\w-]+)"', page)
+    named = re.findall(r'<(?:input|select|textarea|button|a)\b[^>]* id="([\w-]+)"', page)
     assert {"claims", "smooth", "place", "next", "download"} <= set(named)
     missing = [name for name in named if f"#{name}" not in tests]
     missing += [name for name in re.findall(r'data-export="(\w+)"', page) if f"[data-export={name}]" not in tests]

@@ -52,20 +52,29 @@ function drawListing() {
   const focused = document.activeElement?.id;
   const wanted = view.filter.trim().toLowerCase();
   const shown = listed.filter((run) => run.name.toLowerCase().includes(wanted));
-  const colours = colourOf();
   find("listing").tBodies[0].replaceChildren(...shown.map((run) => {
-    const id = `run-${listed.indexOf(run)}`;
+    const id = `run:${run.name}`;
     const box = make("input", { type: "checkbox", id, value: run.name, disabled: Boolean(run.problem), onchange: pickRun });
     box.checked = chosen.has(run.name);
-    const name = make("label", { for: id }, box, make("span", { class: `swatch ${chosen.has(run.name) ? `s${colours.get(run.name)}` : ""}` }), run.name);
+    const name = make("label", { for: id }, box, make("span", { class: "swatch", "data-run": run.name }), run.name);
     if (run.problem) return make("tr", { class: "faint" }, make("th", { scope: "row" }, name), make("td", { colspan: 4 }, run.problem));
     const percent = run.accuracy === null ? "-" : `${(100 * run.accuracy).toFixed(1)}%`;
     return make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, make("span", { class: `state ${run.state}` }, run.state)),
       make("td", {}, new Date(run.started).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })),
       make("td", { class: "number" }, `${run.rounds} of ${run.planned ?? "?"}`), make("td", { class: "number" }, percent));
   }));
+  paintSwatches();
   find("filter-words").textContent = wanted ? `${shown.length} of ${listed.length} runs` : "";
   if (focused) find(focused)?.focus();
+}
+
+/** Runs that are picked have the colour of their lines; the rows themselves stay, under pointer and focus. */
+function paintSwatches() {
+  const colours = colourOf();
+  for (const swatch of find("listing").querySelectorAll(".swatch")) {
+    const { run } = swatch.dataset;
+    swatch.className = `swatch ${chosen.has(run) ? `s${colours.get(run)}` : ""}`;
+  }
 }
 
 const colourOf = () => new Map([...chosen].map((name, at) => [name, at % MOST]));
@@ -75,7 +84,7 @@ function pickRun(event) {
   find("too-many").hidden = !(checked && chosen.size >= MOST);
   if (checked && chosen.size >= MOST) { event.target.checked = false; return; }
   if (checked) chosen.add(value); else { chosen.delete(value); runs.delete(value); }
-  drawListing();
+  paintSwatches();
   followRuns();
   showRuns();
   remember();
