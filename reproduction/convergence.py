@@ -57,12 +57,12 @@ class Problem:
     @property
     def size(self) -> int:
         """Parameters of the model."""
-        return self.x.shape[2] * _LABELS
+        return int(self.x.shape[2]) * _LABELS
 
     @property
     def samples(self) -> int:
         """Samples of all users."""
-        return self.x.shape[0] * self.x.shape[1]
+        return int(self.x.shape[0] * self.x.shape[1])
 
     def loss(self, theta: _Vector) -> float:
         """The mean loss of all users."""
