@@ -32,7 +32,13 @@ def show_items(*, as_json: bool) -> None:
         return
     table = Table("item", "what", "in the paper", "quick", "full", "data")
     for item in ITEMS.values():
-        table.add_row(item.name, item.title, item.place, _time(item.quick), _time(item.full), item.data)
+        table.add_row(
+            item.name,
+            item.title,
+            item.place,
+            *(_time(item.estimate(one)) for one in (Scale.QUICK, Scale.FULL)),
+            item.data,
+        )
     console = Console(highlight=False)
     console.print(table)
     console.print(HOW)
