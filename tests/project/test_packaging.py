@@ -22,7 +22,18 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "heterosag"
 
 DATA = {"report/page.html", "report/style.css"} | {
-    f"studio/static/{name}" for name in ("icon.svg", "index.html", "plots.js", "studio.css", "studio.js")
+    f"studio/static/{name}"
+    for name in (
+        "dom.js",
+        "form.js",
+        "icon.svg",
+        "index.html",
+        "plots.js",
+        "round.js",
+        "runs.js",
+        "studio.css",
+        "studio.js",
+    )
 }
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 IN_SDIST = {

@@ -305,26 +305,26 @@ def test_a_run_is_watched_while_it_runs(studio: Studio, browser: Browser) -> Non
     browser.wait("document.querySelector('#compared').textContent.includes('4 (0)')")
     browser.run("document.querySelector('#listing input[value=steady]').click()")
     browser.wait(f"{dots} === 10")
-    browser.wait("document.querySelectorAll('#compared thead th').length === 3")
+    browser.wait("document.querySelectorAll('#compared thead th').length === 2")
     assert browser.complaints() == []
 
 
 def test_runs_are_listed_by_time_with_their_state(studio: Studio, browser: Browser) -> None:
-    stopped, going = begin_run(studio.folder / "stopped"), begin_run(studio.folder / "going")
+    stopped, going = begin_run(studio.folder / "halted"), begin_run(studio.folder / "going")
     for writer in (stopped, going):
         write_round(writer, 1, 0.2)
     stopped.close()
     browser.open(f"{studio.base}/#runs")
     state = "document.querySelector('#listing input[value={}]')?.closest('tr').querySelector('.state')?.textContent"
-    browser.wait(f"{state.format('going')} === 'running' && {state.format('stopped')} === 'interrupted'")
+    browser.wait(f"{state.format('going')} === 'running' && {state.format('halted')} === 'interrupted'")
     order = "[...document.querySelectorAll('#listing input')].map((box) => box.value)"
     states = "[...document.querySelectorAll('#listing .state')].map((one) => one.textContent)"
     assert browser.run(states) == sorted(browser.run(states), key=lambda word: word != "running")
     going.close()
     browser.wait(f"{state.format('going')} === 'interrupted'")
-    browser.set("#filter", "STOP")
-    browser.wait(f"JSON.stringify({order}) === '[\"stopped\"]'")
-    assert browser.run("location.hash").endswith("filter=STOP")
+    browser.set("#filter", "HALT")
+    browser.wait(f"JSON.stringify({order}) === '[\"halted\"]'")
+    assert browser.run("location.hash").endswith("filter=HALT")
     browser.set("#filter", "")
     browser.wait(f"{order}.length > 5")
     assert browser.complaints() == []

@@ -60,8 +60,8 @@ function drawListing() {
     if (run.problem) return make("tr", { class: "faint" }, make("th", { scope: "row" }, name), make("td", { colspan: 4 }, run.problem));
     const percent = run.accuracy === null ? "-" : `${(100 * run.accuracy).toFixed(1)}%`;
     return make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, make("span", { class: `state ${run.state}` }, run.state)),
-      make("td", {}, new Date(run.started).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })),
-      make("td", { class: "number" }, `${run.rounds} of ${run.planned ?? "?"}`), make("td", { class: "number" }, percent));
+      make("td", { class: "number" }, percent), make("td", { class: "number" }, `${run.rounds} of ${run.planned ?? "?"}`),
+      make("td", {}, new Date(run.started).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })));
   }));
   paintSwatches();
   find("filter-words").textContent = wanted ? `${shown.length} of ${listed.length} runs` : "";
