@@ -155,7 +155,7 @@ def readme() -> str:
         "|---|---:|---:|---:|",
     ]
     for text, (theirs, *ours), show in rows:
-        cells = " | ".join(f"{show(one)} ({_short(theirs / one)} times less)" for one in ours)
+        cells = " | ".join(f"{show(one)} ({_short(theirs / one)}x less)" for one in ours)
         lines.append(f"| {text} | {show(theirs)} | {cells} |")
     errors = " | ".join(f"{sparse[side]['error of the mean']:.1e}" for side in sides)
     lines.append(f"| largest error of an element of the mean | {errors} |")
