@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module  # noqa: TID251 - names from a fixed table
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from heterosag.version import __version__
 
 if TYPE_CHECKING:
     from heterosag import flower as flower

@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from heterosag import __version__
 from heterosag.aggregation.clipping import measure_clipping
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import FailedCohortsError, HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.storage.locks import hold, is_held
+from heterosag.version import __version__
 
 __all__ = [
     "FAILED",

@@ -1,0 +1,5 @@
+"""The version of the package, which records of runs name too."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"
