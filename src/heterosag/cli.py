@@ -87,7 +87,7 @@ _AssignmentSeed = Annotated[
 _Sharing = Annotated[SharingName, typer.Option(help="Who holds shares.", rich_help_panel=_GUARANTEES)]
 _FillLevels = Annotated[
     bool,
-    typer.Option("--fill-levels", help="Raise levels as far as their rings hold, at no cost.", rich_help_panel=_USERS),
+    typer.Option(help="Raise levels as far as their rings hold, at no cost.", rich_help_panel=_USERS),
 ]
 _Ranges = Annotated[
     RangesName,

@@ -11,6 +11,8 @@ from heterosag.protocol.policy import Policy
 
 __all__ = ["export_plan", "export_private_run", "export_run"]
 
+_DATA = "# the digits data set unless you add --data and --model\n"
+
 
 def export_plan(plan: Plan) -> dict[str, str]:
     """The plan as a file, as a command and as Python."""
@@ -27,13 +29,13 @@ def export_plan(plan: Plan) -> dict[str, str]:
         "max-weight": plan.max_weight,
         "colluders": plan.colluders,
     }
-    filled = (["--fill-levels"] if plan.fill_levels else []) + (["--ranges=single"] if plan.ranges == "single" else [])
+    words = [_fill_flag(plan), *(["--ranges=single"] if plan.ranges == "single" else [])]
     given = plan.arguments()
     ordered = "# users are numbered by their rate, slowest first\n" if given["users"] is not None else ""
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items() if value not in (None, []))
     return {
         "toml": plan.to_toml(),
-        "command": ordered + _command("plan", flags, *filled),
+        "command": ordered + _command("plan", flags, *words),
         "python": f"from heterosag import Plan\n\nplan = Plan.build(\n{arguments})\nprint(plan.digest.hex())\n",
     }
 
@@ -61,7 +63,6 @@ def export_run(plan: Plan, rates: tuple[float, ...], *, deadline: float | None, 
         "dropout": plan.dropout,
         **({"rule": "median"} if robust else {}),
     }
-    words = [f"--{'' if plan.fill_levels else 'no-'}fill-levels"]
     arguments = {
         "levels": list(plan.levels),
         **({"rate_limits": list(rates[1:])} if len(rates) > 1 else {}),
@@ -71,7 +72,7 @@ def export_run(plan: Plan, rates: tuple[float, ...], *, deadline: float | None, 
     }
     named = [f"{share} with heterosag-class={index}" for index, share in enumerate(plan.classes)]
     return {
-        "train": "# the digits data set unless you add --data and --model\n" + _command("train", flags, *words),
+        "train": _DATA + _command("train", flags, _fill_flag(plan)),
         "flower": _flower(plan, arguments, named if len(plan.classes) > 1 else []),
     }
 
@@ -106,9 +107,13 @@ def export_private_run(proposal: PrivateProposal) -> dict[str, str]:
         f"rounds={rounds})"
     )
     return {
-        "train": "# the digits data set unless you add --data and --model\n" + _command("train", flags),
+        "train": _DATA + _command("train", flags, _fill_flag(plan)),
         "flower": _flower(plan, arguments, [], budget=budget),
     }
+
+
+def _fill_flag(plan: Plan) -> str:
+    return f"--{'' if plan.fill_levels else 'no-'}fill-levels"
 
 
 def _options(plan: Plan) -> dict[str, Any]:

@@ -23,7 +23,7 @@ const FIELDS = [
   { group: "Design", name: "subgroup_size", label: "Subgroup size", value: 8, least: 2, most: 200, log: true, whole: true, when: byHand },
   { group: "Design", name: "design", label: "Design", kind: "select", value: "perfect", when: byHand,
     options: { perfect: "perfect", paper: "paper", "paper-composite": "paper-composite", secagg: "secagg", multigroup: "multigroup" } },
-  { group: "Design", name: "fill_levels", label: "Raise levels as far as rings hold", kind: "check", value: false, when: byHand },
+  { group: "Design", name: "fill_levels", label: "Raise levels as far as rings hold", kind: "check", value: true, when: byHand },
   { group: "Upload", name: "dimension", label: "Model size", unit: "elements", value: 79510, least: 100, most: 1e9, log: true, whole: true },
   { group: "Upload", name: "limit", label: "Limit", kind: "select", value: "deadline", options: { deadline: "a deadline", bits: "a number of bits" } },
   { group: "Upload", name: "deadline", label: "Deadline", unit: "s", value: 0.4, least: 0.05, most: 100, log: true, when: (form) => form.limit === "deadline" },
@@ -68,7 +68,9 @@ function makeField(field) {
     label.className = "wide";
     row.append(make("select", { id, class: "wide", onchange: (event) => change(event.target.value) }, ...options));
   } else if (field.kind === "check") {
-    row.append(make("input", { id, type: "checkbox", onchange: (event) => change(event.target.checked) }));
+    const box = make("input", { id, type: "checkbox", onchange: (event) => change(event.target.checked) });
+    box.checked = field.value;
+    row.append(box);
   } else if (field.kind === "text" || field.kind === "area") {
     label.className = "wide";
     const box = make(field.kind === "area" ? "textarea" : "input", { id, class: "wide", spellcheck: "false", oninput: (event) => change(event.target.value) });
