@@ -60,7 +60,7 @@ def test_other_slopes_are_not_what_is_claimed(monkeypatch: pytest.MonkeyPatch, p
 
 def test_where_heterosag_is_slower_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     found = play(monkeypatch, count_masks, server=1.5)
-    assert "the server in 10 of 10 places" in found.text[2]
+    assert "the server in 12 of 12 places" in found.text[2]
     assert "(1.50 times SecAg's)" in found.text[2]
 
 
