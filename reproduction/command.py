@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from heterosag.errors import UsageError
-from reproduction.items import ITEMS, Item, choose, known_summaries, run_item
+from reproduction.items import ITEMS, Item, choose, known_summaries, run_item, title_of
 from reproduction.outcome import Scale, Summary
 from reproduction.running import Job
 
@@ -60,7 +60,7 @@ def run(names: Sequence[str], *, scale: str, out: Path, data_dir: str, seed: int
     )
     done = []
     for item in chosen:
-        console.print(f"[bold]{item.title}[/bold] ({item.place}): about {_time(item.estimate(job.scale))}")
+        console.print(f"[bold]{title_of(item, job)}[/bold] ({item.place}): about {_time(item.estimate(job.scale))}")
         began = time.perf_counter()
         summary = run_item(item, job)
         done.append(summary)
