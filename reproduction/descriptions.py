@@ -39,7 +39,7 @@ def about(config: TrainConfig) -> str:
     batch = f"{config.batch_size:.0%} of a user's data" if config.batch_size < 1 else f"{config.batch_size:.0f}"
     return (
         f"As run: {config.data}, {samples}{config.users} users, {how}, {config.local_epochs} local epochs, batch "
-        f"{batch}, learning rate {config.learning_rate:g}{falls}, {config.rounds} rounds."
+        f"{batch}, learning rate {config.learning_rate_at(0):g}{falls}, {config.rounds} rounds."
     )
 
 

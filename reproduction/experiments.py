@@ -351,6 +351,8 @@ def remark_5(job: Job) -> Outcome:
         min_robustness=0.0,
         rounds=4 if job.scale is Scale.TINY else 20,
         local_epochs=2,
+        learning_rate=0.1,
+        fill_levels=False,
         secure=False,
         seed=job.seed,
     )

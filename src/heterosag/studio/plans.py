@@ -422,7 +422,7 @@ def _exports(plan: Plan) -> dict[str, str]:
         "colluders": plan.colluders,
     }
     words = " \\\n  ".join(f"--{name}={value}" for name, value in flags.items())
-    filled = " \\\n  --fill-levels" if plan.fill_levels else ""
+    filled = "" if plan.fill_levels else " \\\n  --no-fill-levels"
     filled += " \\\n  --ranges=single" if plan.ranges == "single" else ""
     given = plan.arguments()
     ordered = "# users are numbered by their rate, slowest first\n" if given["users"] is not None else ""

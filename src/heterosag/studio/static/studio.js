@@ -49,7 +49,7 @@ const FIELDS = [
   { group: "Design", name: "subgroup_size", label: "Subgroup size", value: 8, least: 2, most: 200, log: true, whole: true, when: byHand },
   { group: "Design", name: "design", label: "Design", kind: "select", value: "perfect", when: byHand,
     options: { perfect: "perfect", paper: "paper", "paper-composite": "paper-composite", secagg: "secagg", multigroup: "multigroup" } },
-  { group: "Design", name: "fill_levels", label: "Fill the rings with levels", kind: "check", value: false, when: byHand },
+  { group: "Design", name: "fill_levels", label: "Fill the rings with levels", kind: "check", value: true, when: byHand },
   { group: "Upload", name: "dimension", label: "Model size", unit: "elements", value: 79510, least: 100, most: 1e9, log: true, whole: true },
   { group: "Upload", name: "limit", label: "Limit", kind: "select", value: "deadline", options: { deadline: "a deadline", bits: "a number of bits" } },
   { group: "Upload", name: "deadline", label: "Deadline", unit: "s", value: 0.8, least: 0.05, most: 100, log: true, when: (form) => form.limit === "deadline" },
