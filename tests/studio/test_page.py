@@ -205,7 +205,7 @@ def test_every_control_changes_the_numbers(studio: Studio, browser: Browser) -> 
     change(browser, "#f-design", "multigroup")
     change(browser, "#f-colluders", "3")
     browser.click("#f-fill_levels")
-    browser.wait("document.querySelector('#export').textContent.includes('fill_levels = true')")
+    browser.wait("document.querySelector('#export').textContent.includes('fill_levels = false')")
     browser.run("document.querySelector('[aria-label=\"Subgroup size, slider\"]').value = 500")
     browser.run("document.querySelector('[aria-label=\"Subgroup size, slider\"]').dispatchEvent(new Event('input'))")
     browser.wait("document.querySelector('#export').textContent.includes('subgroup_size = 20')")
