@@ -15,7 +15,7 @@ from rich.table import Table
 
 from heterosag.errors import UsageError
 from reproduction.estimates import HOW
-from reproduction.items import ITEMS, Item, choose, known_summaries, run_item
+from reproduction.items import ITEMS, Item, choose, known_summaries, run_item, title_of
 from reproduction.outcome import Scale, Summary
 from reproduction.running import Job, train
 from reproduction.settings import EXPERIMENTS
@@ -88,7 +88,7 @@ def run(
         return
     done = []
     for item in chosen:
-        console.print(f"[bold]{item.title}[/bold] ({item.place}): about {_time(item.estimate(job.scale))}")
+        console.print(f"[bold]{title_of(item, job)}[/bold] ({item.place}): about {_time(item.estimate(job.scale))}")
         began = time.perf_counter()
         summary = run_item(item, job)
         done.append(summary)

@@ -109,6 +109,8 @@ def _settings(job: Job) -> list[Setting]:
         min_robustness=0.0,
         rounds=4 if job.scale is Scale.TINY else 15,
         local_epochs=2,
+        learning_rate=0.1,
+        fill_levels=False,
         secure=False,
         seed=job.seed,
     )

@@ -43,7 +43,7 @@ def about(config: TrainConfig, rounds: int | None = None) -> str:
     samples = f"{config.train_samples:,} training samples, " if config.train_samples else ""
     return (
         f"As run: {config.data}, {samples}{config.users} users, {how}, {config.local_epochs} local epochs, batch "
-        f"{_batch(config)}, learning rate {config.learning_rate:g}{falls}, {rounds or config.rounds} rounds."
+        f"{_batch(config)}, learning rate {config.learning_rate_at(0):g}{falls}, {rounds or config.rounds} rounds."
     )
 
 

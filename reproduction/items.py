@@ -14,7 +14,7 @@ from reproduction.outcome import Outcome, Scale, Summary, load, save
 from reproduction.running import Job
 from reproduction.settings import data_for
 
-__all__ = ["ITEMS", "Item", "choose", "command_of", "known_summaries", "run_item"]
+__all__ = ["ITEMS", "Item", "choose", "command_of", "known_summaries", "run_item", "title_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,13 +183,19 @@ def choose(names: Sequence[str]) -> list[Item]:
     return [item for item in ITEMS.values() if item.name in names]
 
 
+def title_of(item: Item, job: Job) -> str:
+    """An item's title, which says so where other data stand in for the paper's."""
+    used = data_for(job.scale, item.data, job.data_dir) if item.data else ""
+    return item.title if used == item.data else f"{item.title} (on the embedded {used}, not on {item.data})"
+
+
 def run_item(item: Item, job: Job) -> Summary:
     """Reproduce an item and keep its summary in the folder."""
     began = time.perf_counter()
     outcome = item.run(job)
     summary = Summary(
         item=item.name,
-        title=item.title,
+        title=title_of(item, job),
         place=item.place,
         command=command_of(item, job),
         seed=job.seed,

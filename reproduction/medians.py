@@ -136,6 +136,7 @@ def _settings(job: Job) -> list[Setting]:
         range_rule="quantile",
         value_range=0.05,
         rotate=False,
+        fill_levels=False,
         secure=False,
     )
     attacks: tuple[Attack, ...] = ("none", *ATTACKS)

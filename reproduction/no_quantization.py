@@ -63,6 +63,7 @@ def _settings(job: Job) -> list[Setting]:
         learning_rate=0.1,
         range_rule="minmax",
         rotate=False,
+        fill_levels=False,
         secure=False,
     )
     seeds = range(job.seed, job.seed + (1 if job.scale is Scale.TINY else _SEEDS))

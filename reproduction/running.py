@@ -206,7 +206,8 @@ def _run(scheme: Scheme, config: TrainConfig, folder: Path, rounds: int) -> RunR
 
 
 def _check(record: RunRecord, config: TrainConfig) -> None:
-    if _essence(record.config) != _essence(config.to_dict()):
+    known = TrainConfig.from_dict(record.config).to_dict()  # with settings that are newer than the run
+    if _essence(known) != _essence(config.to_dict()):
         raise UsageError(f"{record.folder} holds a run of other settings: give another --out, or delete that folder")
 
 

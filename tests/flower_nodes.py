@@ -190,7 +190,13 @@ def messages(nodes: list[Node], model: dict[str, Any]) -> list[Message]:
     return [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.TRAIN) for node in nodes]
 
 
-OPTIONS: dict[str, Any] = {"subgroup_size": 3, "min_survivors": 2, "ranges": "single", "rotate": False}
+OPTIONS: dict[str, Any] = {
+    "subgroup_size": 3,
+    "min_survivors": 2,
+    "ranges": "single",
+    "rotate": False,
+    "fill_levels": False,
+}
 """Levels of all blocks lie in the value range itself, so that what is sent can be worked out by hand."""
 
 LOOSE = Policy.any_plan()

@@ -40,7 +40,10 @@ def test_plan_in_json_has_every_key() -> None:
     summary = json.loads(run("plan", "--json").stdout)
     assert summary.keys() >= KEYS
     assert summary["leak_probability"].keys() >= {"one", "any", "with_min_survivors"}
-    assert summary["upload_bits"] == [302138, 429354, 477060, 477060, 477060]
+    assert summary["upload_bits"] == sorted(summary["upload_bits"])
+    assert summary["class_levels"] == [4, 26, 26, 26, 26]
+    paper = json.loads(run("plan", "--json", "--levels", "2,6,8,10,12", "--no-fill-levels").stdout)
+    assert paper["upload_bits"] == [302138, 429354, 477060, 477060, 477060]
 
 
 def test_every_flag_arrives() -> None:
@@ -64,9 +67,30 @@ def test_every_flag_arrives() -> None:
     assert summary["subgroups"][0]["users"] != [0, 1, 2, 3]
 
 
-def test_levels_fill_their_rings_on_request() -> None:
-    assert json.loads(run("plan", "--json").stdout)["levels"][0] == [2, 8, 10]
-    assert json.loads(run("plan", "--json", "--fill-levels").stdout)["levels"][0] == [2, 13, 13]
+def test_levels_fill_their_rings_unless_they_are_to_stay() -> None:
+    words = ("plan", "--json", "--levels", "2,6,8,10,12")
+    assert json.loads(run(*words).stdout)["levels"][0] == [2, 13, 13]
+    assert json.loads(run(*words, "--no-fill-levels").stdout)["levels"][0] == [2, 8, 10]
+
+
+def test_levels_follow_rates_and_a_deadline() -> None:
+    words = [
+        "plan",
+        "--json",
+        "--classes",
+        "12,12",
+        "--subgroup-size",
+        "6",
+        "--dimension",
+        "1000",
+        "--levels",
+        "auto",
+        "--rates",
+        "1,8",
+    ]
+    found = [json.loads(run(*words, "--deadline", text).stdout)["class_levels"] for text in ("0.005", "0.01")]
+    assert found[0][0] < found[0][1]
+    assert found[0][0] < found[1][0]
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -96,6 +120,10 @@ def test_compare_shows_designs_side_by_side() -> None:
         ("plan --plan /no/such/file.toml", "cannot read /no/such/file.toml"),
         ("plan --save /no/such/dir/plan.toml", "save: cannot write"),
         ("plan --compare secagg,nonsense", "design: 'nonsense' is not one of"),
+        ("plan --levels 2,4,4,4,4 --rates 1,2,3,4,5", "rates: is what levels='auto' chooses from, and has no effect"),
+        ("round --levels 2,4,4,4 --deadline 3", "deadline: is what levels='auto' chooses from, and has no effect"),
+        ("round --design secagg --rule median", "the rule 'median' has no effect on one block"),
+        ("round --classes 16 --subgroup-size 16 --rule trimmed_mean", "has no effect on one block"),
     ],
 )
 def test_mistakes_get_one_line_that_says_what_to_do(words: str, complaint: str) -> None:
@@ -125,6 +153,10 @@ def test_a_round_in_json(extra: str) -> None:
     assert summary["survivors"] == 20, "four of a subgroup's survivors may be two, which are left out"
     assert len(summary["malicious"]) == 1
     assert [len(users) for users in summary["dropped"].values()] == [0, 1, 2, 0, 1]
+    assert [(row["class"], row["level"]) for row in summary["classes"]] == [(0, 4), (1, 16)]
+    for row in summary["classes"]:
+        assert row["vector_bytes"] < row["sent_bytes"]
+    assert 0 < summary["error_rms"] < summary["mean_rms"]
     phases = [row["phase"] for row in summary["phases"]]
     assert phases == ["advertise", "share", "mask", *(["agree"] if extra else []), "unmask"]
     assert all(row["sent_bytes"]["max"] > 0 and row["server_seconds"] > 0 for row in summary["phases"])
@@ -211,7 +243,8 @@ def test_optimize_finds_a_plan_that_the_other_commands_take(tmp_path: Path) -> N
     done = json.loads(run("round", "--plan", str(tmp_path / "plan.toml"), "--json").stdout)
     assert done["exact"] is True
     shown = run(*words[:-1]).stdout
-    assert "error bound" in shown
+    assert "error of the mean at most" in shown
+    assert "what to do next:" in shown
     assert "what would help most" in shown
 
 

@@ -1,4 +1,4 @@
-"""The command line: `heterosag plan`, `optimize`, `round`, `train`, `report`, `studio`, `identity` and `directory`.
+"""The command line: `heterosag train`, `optimize`, `plan`, `round`, `report`, `studio`, `identity` and `directory`.
 
 Heavy imports happen inside the commands, so that `heterosag --help` stays quick. Everything goes through typer:
 newer versions carry a copy of click, so click itself is not to be imported here.
@@ -17,7 +17,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from heterosag import __version__
 from heterosag.choices import DesignName, RangesName, RuleName, SharingName
@@ -30,9 +30,64 @@ if TYPE_CHECKING:
     from heterosag.plan import Plan, User
     from heterosag.vector.quantize import ValueRange
 
-__all__ = ["app", "main"]
+__all__ = ["EXAMPLES", "app", "main"]
+
+_ORDER = ("train", "optimize", "plan", "round", "report", "studio", "identity", "directory")  # as one uses them
+
+EXAMPLES = {
+    "train": (
+        "heterosag train",
+        "heterosag train --rule median --attack label-flip --attackers 2 --dropout 0.1",
+        "heterosag train --plan plan.toml --rounds 30 --out runs/mine",
+    ),
+    "optimize": (
+        "heterosag optimize --rates 0.5x20,2x40,8x36 --deadline 0.5",
+        "heterosag optimize --rates links.csv --deadline 2 --save plan.toml",
+        "heterosag optimize --epsilon 8 --rounds 20 --users 96 --dimension 3610",
+    ),
+    "plan": (
+        "heterosag plan --classes 24,24 --subgroup-size 8 --rates 1,8",
+        "heterosag plan --classes 12,12 --subgroup-size 6 --levels 4,16 --save p.toml",
+        "heterosag plan --classes 24,24,24,24 --compare secagg,multigroup,perfect",
+    ),
+    "round": (
+        "heterosag round",
+        "heterosag round --drop share=2,mask=5 --malicious 2 --rule median --identities",
+        "heterosag round --plan plan.toml --rounds 3",
+    ),
+    "report": (
+        "heterosag report runs/mine",
+        "heterosag report runs/one runs/other --out compared.html",
+        "heterosag report runs --json",
+    ),
+    "studio": (
+        "heterosag studio",
+        "heterosag studio runs/mine",
+        "heterosag studio --port 9000",
+    ),
+    "identity": (
+        "heterosag identity ada.pem --make",
+        "heterosag identity ada.pem",
+        "heterosag identity ~/.ssh/flower_node --json",
+    ),
+    "directory": (
+        "heterosag directory all.json --make --add ada=ada.pub --add bo=bo.pub",
+        "heterosag directory all.json --mine ada=ada.pem",
+        "heterosag directory all.json --rotate bo=bo2.pub --revoke eve",
+    ),
+}
+"""Three of each command, which its help shows."""
+
+
+class _Commands(TyperGroup):
+    """The commands in the order in which one uses them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in _ORDER if name in super(_Commands, self).list_commands(ctx)]
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Secure aggregation for federated learning on heterogeneous clients.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -40,12 +95,31 @@ app = typer.Typer(
 )
 
 _USERS, _GUARANTEES, _PRIVACY, _FILES = "Users and updates", "Guarantees", "Privacy", "Input and output"
+_SCENE = "What happens in the round"
 
 # --- flags that several commands share ----------------------------------------------------------------------------
 
 _Classes = Annotated[str, typer.Option(help="Users per class, slowest link first: 5,5,5,5,5.", rich_help_panel=_USERS)]
 _Levels = Annotated[
-    str, typer.Option(help="Quantizer levels per class, non-decreasing: 2,6,8,10,12.", rich_help_panel=_USERS)
+    str,
+    typer.Option(
+        help="Quantizer levels per class, non-decreasing: 2,6,8,10,12; auto: as many as the rates carry in time.",
+        rich_help_panel=_USERS,
+    ),
+]
+_Rates = Annotated[
+    str,
+    typer.Option(
+        help="Upload rate per class in Mb/s, for --levels auto (default: 1, doubled from class to class).",
+        rich_help_panel=_USERS,
+    ),
+]
+_Deadline = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds for an upload, for --levels auto (default: what four levels take the slowest class).",
+        rich_help_panel=_USERS,
+    ),
 ]
 _Dimension = Annotated[int, typer.Option(help="Elements of the update vector.", rich_help_panel=_USERS)]
 _Design = Annotated[
@@ -119,6 +193,7 @@ _BESIDE_A_PLAN_FILE = {
     "identities",
     "seed",
     "plain",
+    "rounds",
 }
 
 
@@ -162,6 +237,13 @@ class _Command(TyperCommand):
             with formatter.section(name):
                 formatter.write_dl(rows)
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Three examples, as they are typed."""
+        del ctx
+        with formatter.section("Examples"):
+            for example in EXAMPLES[str(self.name)]:
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
     def format_arguments(self, ctx: Any, formatter: Any) -> None:
         """Nothing: click's own list of arguments, beside the one that typer puts before the options."""
 
@@ -186,11 +268,13 @@ def _root(
     pass
 
 
-@app.command(cls=_Command)
+@app.command(cls=_Command, short_help="Build a plan; show what it costs and guarantees.")
 def plan(
     context: typer.Context,
     classes: _Classes = "5,5,5,5,5",
-    levels: _Levels = "",
+    levels: _Levels = "auto",
+    rates: _Rates = "",
+    deadline: _Deadline = None,
     dimension: _Dimension = 79510,
     design: _Design = "perfect",
     subgroup_size: _SubgroupSize = 5,
@@ -206,7 +290,7 @@ def plan(
     colluders: _Colluders = None,
     assignment_seed: _AssignmentSeed = None,
     sharing: _Sharing = "auto",
-    fill_levels: _FillLevels = False,
+    fill_levels: _FillLevels = True,
     ranges: _Ranges = "levels",
     rotate: _Rotate = True,
     cohort: _Cohort = None,
@@ -237,17 +321,27 @@ def plan(
     _show_plans(plans, dropout, as_json=as_json, side_by_side=bool(compare))
 
 
-@app.command(cls=_Command)
+@app.command(cls=_Command, short_help="Find the best plan for users' links and a deadline.")
 def optimize(
     context: typer.Context,
     rates: Annotated[
         str,
-        typer.Option(help="Users' upload rates in Mb/s: 0.5x20,2x20, a CSV file, or lognormal:MEDIAN:SPREAD:USERS."),
+        typer.Option(
+            help="Users' upload rates in Mb/s: 0.5x20,2x20, a CSV file, or lognormal:MEDIAN:SPREAD:USERS.",
+            rich_help_panel=_USERS,
+        ),
     ] = "",
-    deadline: Annotated[float | None, typer.Option(help="Seconds that the upload of a round may take.")] = None,
-    bits: Annotated[int | None, typer.Option(help="Bits that an upload may have, instead of a deadline.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds that the upload of a round may take.", rich_help_panel=_USERS)
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Bits that an upload may have, instead of a deadline.", rich_help_panel=_USERS)
+    ] = None,
     from_run: Annotated[
-        Path | None, typer.Option("--from", help="Learn rates and dropout from this run, and propose a better plan.")
+        Path | None,
+        typer.Option(
+            "--from", help="Learn rates and dropout from this run, and propose a better plan.", rich_help_panel=_FILES
+        ),
     ] = None,
     dimension: _Dimension = 79510,
     value_range: _Range = "-1,1",
@@ -327,7 +421,7 @@ def optimize(
 
 def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path | None, as_json: bool) -> None:
     from heterosag.planner import Requirements, best
-    from heterosag.report.proposals import describe, show
+    from heterosag.report.proposals import describe, next_steps, show
     from heterosag.storage.run_log import read_run
     from heterosag.storage.run_requirements import learn_requirements
 
@@ -342,32 +436,40 @@ def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path 
     if save is not None:
         _write(save, proposal.plan.to_toml())
     _print(lambda: describe(proposal, before), lambda: show(proposal, before), as_json=as_json)
+    if not as_json:
+        print(next_steps(proposal, save))
 
 
 def _optimize_cohorts(asked: dict[str, Any], cohort: int, *, as_json: bool) -> None:
     from heterosag.planner import Requirements
     from heterosag.planner.cohorts import best_cohorts
-    from heterosag.report.proposals import describe_cohorts, show_cohort_proposal
+    from heterosag.report.proposals import describe_cohorts, next_steps_of_cohorts, show_cohort_proposal
 
     proposal = best_cohorts(Requirements(**asked), cohort_size=cohort)
     _print(lambda: describe_cohorts(proposal), lambda: show_cohort_proposal(proposal), as_json=as_json)
+    if not as_json:
+        print(next_steps_of_cohorts(proposal))
 
 
 def _optimize_private(asked: dict[str, Any], *, save: Path | None, as_json: bool) -> None:
     from heterosag.planner.private import PrivacyRequirements, best_private
-    from heterosag.report.proposals import describe_private, show_private
+    from heterosag.report.proposals import describe_private, next_steps_of_private, show_private
 
     proposal = best_private(PrivacyRequirements(**asked))
     if save is not None:
         _write(save, proposal.plan.to_toml())
     _print(lambda: describe_private(proposal), lambda: show_private(proposal), as_json=as_json)
+    if not as_json:
+        print(next_steps_of_private(proposal))
 
 
-@app.command("round", cls=_Command)
+@app.command("round", cls=_Command, short_help="Run a round with real keys and bytes, and check it.")
 def run_round(
     context: typer.Context,
     classes: _Classes = "24,24,24,24",
-    levels: _Levels = "2,6,8,12",
+    levels: _Levels = "auto",
+    rates: _Rates = "",
+    deadline: _Deadline = None,
     dimension: _Dimension = 79510,
     design: _Design = "perfect",
     subgroup_size: _SubgroupSize = 8,
@@ -379,17 +481,27 @@ def run_round(
     colluders: _Colluders = None,
     assignment_seed: _AssignmentSeed = None,
     sharing: _Sharing = "auto",
-    fill_levels: _FillLevels = False,
+    fill_levels: _FillLevels = True,
     ranges: _Ranges = "levels",
     rotate: _Rotate = True,
     plan_file: _PlanFile = None,
-    rule: Annotated[RuleName, typer.Option(help="How block means are combined.")] = "mean",
-    drop: Annotated[str, typer.Option(help="Users who drop out before a phase: share=2,mask=5,unmask=1.")] = "",
-    malicious: Annotated[int, typer.Option(help="Users who send -30 times their update, unclipped.")] = 0,
-    identities: Annotated[bool, typer.Option("--identities", help="Sign keys and agree on the survivor set.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.")] = 0,
-    plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.")] = False,
-    rounds: Annotated[int, typer.Option(help="Rounds in a row, each set up on the messages of the last.")] = 1,
+    rule: Annotated[RuleName, typer.Option(help="How block means are combined.", rich_help_panel=_SCENE)] = "mean",
+    drop: Annotated[
+        str, typer.Option(help="Users who drop out before a phase: share=2,mask=5,unmask=1.", rich_help_panel=_SCENE)
+    ] = "",
+    malicious: Annotated[
+        int, typer.Option(help="Users who send -30 times their update, unclipped.", rich_help_panel=_SCENE)
+    ] = 0,
+    identities: Annotated[
+        bool, typer.Option("--identities", help="Sign keys and agree on the survivor set.", rich_help_panel=_SCENE)
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.", rich_help_panel=_SCENE)
+    ] = 0,
+    plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.", rich_help_panel=_SCENE)] = False,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds in a row, each set up on the messages of the last.", rich_help_panel=_SCENE)
+    ] = 1,
     cohort: _Cohort = None,
     as_json: _Json = False,
 ) -> None:
@@ -424,7 +536,7 @@ def _run_cohorts(settings: dict[str, Any], played: dict[str, Any]) -> dict[str, 
     return run_cohorts(CohortPlan.build(**settings), workers=workers, **played)
 
 
-@app.command(cls=_Command)
+@app.command(cls=_Command, short_help="Compare runs: a table, and a page with figures.")
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that have runs in them.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
@@ -447,7 +559,7 @@ def report(
     console.print(f"report: {out}")
 
 
-@app.command(cls=_Command)
+@app.command(cls=_Command, short_help="Serve a page to choose plans and watch runs.")
 def studio(
     runs: Annotated[Path, typer.Argument(help="Folder whose runs are shown.")] = Path("runs"),
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 8642,
@@ -462,7 +574,7 @@ def studio(
     serve(runs, port=port, open_page=open_page)
 
 
-@app.command(cls=_Command)
+@app.command(cls=_Command, short_help="Print an identity's public key, or make one.")
 def identity(
     key_file: Annotated[Path, typer.Argument(help="A private key's file: Ed25519, or the key of a Flower node.")],
     make: Annotated[bool, typer.Option("--make", help="Make a fresh key in a new file first.")] = False,
@@ -475,7 +587,7 @@ def identity(
     typer.echo(json.dumps({"public": public}) if as_json else public)
 
 
-@app.command(cls=_Command)
+@app.command(cls=_Command, short_help="Make, check and change everybody's directory.")
 def directory(
     file: Annotated[Path, typer.Argument(help="The directory: a JSON file of users and public keys.")],
     make: Annotated[bool, typer.Option("--make", help="Make a new directory of the users that are added.")] = False,
@@ -540,7 +652,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     for setting in dataclasses.fields(TrainConfig):
         flag, default = setting.name.replace("_", "-"), setting.default
         given = [one for one in get_args(kinds[setting.name]) if one is not NoneType]
-        many = isinstance(default, tuple) or setting.name == "value_range"
+        many = "tuple" in str(kinds[setting.name])
         kind = str if many else kinds[setting.name] if default is not None else given[0]  # several numbers are a text
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
         option = typer.Option(
@@ -557,26 +669,48 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@app.command(cls=_Command)
+@app.command(cls=_Command, short_help="Train a model over many users, on this machine.")
 @_with_settings
 def train(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings; flags override it.")] = None,
     *,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run [runs/DATA-DESIGN-RULE-SEED]")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while it runs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON summary for scripts.")] = False,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            help="Take users, levels, design and thresholds from the plan of this TOML file.",
+            rich_help_panel="Users and plan",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run [runs/DATA-DESIGN-RULE-SEED]", rich_help_panel=_FILES)
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this folder.", rich_help_panel=_FILES)
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print nothing while it runs.", rich_help_panel=_FILES)
+    ] = False,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Print progress, but no table at the end.", rich_help_panel=_FILES)
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON summary for scripts.", rich_help_panel=_FILES)
+    ] = False,
     **flags: Any,
 ) -> None:
     """Train a model over many users with secure aggregation between them, on this machine."""
     given = {name: value for name, value in flags.items() if value is not None}
-    if resume is not None and (given or config or out):
+    if resume is not None and (given or config or out or plan_file):
         raise UsageError("--resume goes on with a run as it was configured: give no other settings with it")
-    settings: dict[str, Any] = {}
-    if config is not None:
-        settings = TrainConfig.from_toml(_text_of(config)).to_dict()
-    chosen = TrainConfig.from_dict(settings | given)
+    planned = None if plan_file is None else _load_plan(plan_file)
+    chosen = _training_settings(config, given, planned)
     _need("torch", "training")
+    if planned is not None:
+        from heterosag.training.models import count_parameters
+        from heterosag.training.plan_settings import check_dimension
+
+        check_dimension(planned, chosen.model, count_parameters(chosen.model, chosen.data))
     from heterosag.report.runs import compare_runs, summarise_run, watch
     from heterosag.storage.run_log import read_run
     from heterosag.training.runs import Run
@@ -601,10 +735,28 @@ def train(
         from rich.console import Console
 
         console = Console(highlight=False)
-        console.print(compare_runs([record]))
+        if not brief:
+            console.print(compare_runs([record]))
         for words in filter(None, [_privacy_of(record.rounds), (record.end or {}).get("budget")]):
             console.print(words)
         console.print(f"run: {folder}")
+
+
+def _training_settings(config: Path | None, given: dict[str, Any], planned: Plan | None) -> TrainConfig:
+    """The settings of a file, of a plan, which overrides it, and of flags; what has no effect is refused."""
+    named = {} if config is None else TrainConfig.named_in(_text_of(config))
+    written = TrainConfig.from_dict(named)
+    if planned is not None:
+        from heterosag.training.plan_settings import PLANNED, settings_of
+
+        for name in (*PLANNED, "cohort", "epsilon"):
+            if name in given:
+                raise UsageError(f"--{name.replace('_', '-')} cannot be given with --plan, which says it")
+        named = named | settings_of(planned)
+    chosen = TrainConfig.from_dict(named | given)
+    for problem in (*written.without_effect(named), *chosen.without_effect(given)):
+        raise UsageError(f"{problem}; leave it out")
+    return chosen
 
 
 def _privacy_of(rounds: Sequence[dict[str, Any]]) -> str | None:
@@ -633,7 +785,7 @@ def _settings(flags: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: flags[name] for name in (*same, *more)},
         "classes": sizes,
-        "levels": _integers("levels", flags["levels"]) if flags["levels"] else _default_levels(len(sizes)),
+        **_levels(flags, len(sizes)),
         "value_range": _range(flags["value_range"]),
         **({"dropout": flags["dropout"]} if flags.get("dropout") is not None else {}),
     }
@@ -645,9 +797,13 @@ def _range(text: str) -> ValueRange | float:
     return ends[0] if len(ends) == 1 else tuple(ends)  # type: ignore[return-value]
 
 
-def _default_levels(classes: int) -> list[int]:
-    """The paper's levels for its five classes; one bit a value otherwise, until the user says more."""
-    return [2, 6, 8, 10, 12] if classes == 5 else [2] * classes
+def _levels(flags: dict[str, Any], classes: int) -> dict[str, Any]:
+    """The levels by number, or what they are chosen from."""
+    rates = _numbers("rates", flags["rates"]) if flags["rates"] else None
+    chosen = {name: value for name, value in (("rates", rates), ("deadline", flags["deadline"])) if value is not None}
+    if flags["levels"] != "auto":
+        return {"levels": _integers("levels", flags["levels"]), **chosen}  # refused there: they would have no effect
+    return {"levels": "auto", "rates": [2.0**index for index in range(classes)], **chosen}
 
 
 def _build(settings: dict[str, Any]) -> Plan:
@@ -664,12 +820,16 @@ def _given(context: typer.Context) -> list[str]:
 
 def _load(path: Path, *, given: list[str]) -> Plan:
     """The plan of a file, which says it all: flags that would silently be ignored beside it are refused."""
-    from heterosag.plan import Plan
-
     ignored = [name for name in given if name not in _BESIDE_A_PLAN_FILE]
     if ignored:
         flag = {"value_range": "range"}.get(ignored[0], ignored[0]).replace("_", "-")
         _fail(f"--{flag} cannot be given with --plan: change the value in the file instead")
+    return _load_plan(path)
+
+
+def _load_plan(path: Path) -> Plan:
+    from heterosag.plan import Plan
+
     return Plan.from_toml(_text_of(path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterosag import CohortPlan, Plan, Simulation, aggregate
-from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm, measure_clipping, with_deviations
+from heterosag.aggregation.clipping import (
+    AdaptiveRange,
+    Clipping,
+    ClippingWarning,
+    follow,
+    follow_norm,
+    measure_clipping,
+    with_deviations,
+)
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import UsageError
 from heterosag.plan import User
@@ -294,3 +303,25 @@ def test_a_result_of_cohorts_goes_with_their_plan() -> None:
     result = aggregate(whole, np.zeros((23, sum(SIZES))), simulate=Simulation(secure=False))
     with pytest.raises(UsageError, match="goes with their CohortPlan"):
         measure_clipping(whole.plans[0], result.combined)
+
+
+def test_clipping_beyond_what_is_best_warns_with_the_range_to_use() -> None:
+    plan = Plan.build([16], [256], 3000, value_range=0.3, subgroup_size=4, assignment_seed=1)
+    updates = np.random.default_rng(0).normal(0.0, 0.1, (16, 3000))
+    simulate = Simulation(secure=False, rounding_seed=1)
+    fitting = Clipping.of(plan, aggregate(plan, updates, simulate=simulate).combined)
+    assert fitting.warning is None
+    with pytest.warns(ClippingWarning, match=r"want value_range=0\.[89]") as caught:
+        aggregate(plan, 3 * updates, simulate=simulate)
+    assert Path(caught[0].filename) == Path(__file__)
+    wide = plan.with_value_range(0.9)
+    assert Clipping.of(wide, aggregate(wide, 3 * updates, simulate=simulate).combined).warning is None
+
+
+def test_what_few_levels_clip_by_intent_is_no_reason_to_warn() -> None:
+    plan = Plan.build([16], [2], 3000, value_range=0.3, subgroup_size=4, assignment_seed=1)
+    updates = np.random.default_rng(0).normal(0.0, 0.1, (16, 3000))
+    found = Clipping.of(plan, aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=1)).combined)
+    assert found.fraction > 0.1
+    assert found.warning is None
+    assert found.fitting[1] == pytest.approx(0.3, rel=0.1)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from heterosag.aggregation.combine import combine
-from heterosag.aggregation.rules import RULES
-from heterosag.errors import FaultyBlockError
-from heterosag.plan import Plan
+from heterosag.aggregation.combine import check_rule, combine
+from heterosag.aggregation.rules import RULES, find_rule
+from heterosag.errors import FaultyBlockError, UsageError
+from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol import Decoded, DecodedBlock
 from heterosag.protocol.blocks import find_fault, find_metric_fault, join_blocks
 from heterosag.protocol.cells import CellLanes
@@ -125,3 +125,15 @@ def test_clip_bits_are_decoded_unless_users_cannot_have_made_their_sum(bits: int
     assert found.within_norm == (None if within is None else pytest.approx(within))
     assert found.metrics == {}
     assert [block.segment for block in found.faulty_blocks] == ([1] if within is None else [])
+
+
+def test_a_robust_rule_on_one_block_is_refused() -> None:
+    one = Plan.build([8], [4], 30, value_range=0.5, subgroup_size=8)
+    several = Plan.build([16], [4], 30, value_range=0.5, subgroup_size=4)
+    for name in ("median", "trimmed_mean"):
+        check_rule(several, find_rule(name))
+        with pytest.raises(UsageError, match=f"the rule '{name}' has no effect on one block"):
+            check_rule(one, find_rule(name))
+    check_rule(one, find_rule("mean"))
+    cohorts = CohortPlan.build([24], [4], 30, cohort_size=8, value_range=0.5, subgroup_size=8)
+    check_rule(cohorts, find_rule("median"))

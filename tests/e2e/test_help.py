@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("plan", "optimize", "round", "report", "studio", "identity", "directory", "train")
+COMMANDS = ("train", "optimize", "plan", "round", "report", "studio", "identity", "directory")
 PROGRAM = str(Path(sys.executable).with_name("heterosag"))
 
 uses_typer = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # the pinned typer's, not ours
@@ -71,7 +72,42 @@ def test_train_has_a_flag_for_every_setting_in_their_order() -> None:
     from heterosag.training.config import TrainConfig
 
     settings = [one.name for one in dataclasses.fields(TrainConfig)]
-    assert [one.name for one in parameters("train")] == ["config", *settings, "out", "resume", "quiet", "as_json"]
+    assert [one.name for one in parameters("train")] == [
+        *("config", *settings, "plan_file", "out", "resume", "quiet", "brief", "as_json")
+    ]
+
+
+@uses_typer
+def test_commands_are_listed_in_the_order_of_use_and_none_is_cut_short() -> None:
+    shown = run("--help", variables={"COLUMNS": "80"})
+    listed = shown[shown.index("Commands:") :].splitlines()[1:]
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
+    assert not any("..." in line for line in listed)
+
+
+@uses_typer
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_three_examples_that_parse_and_fit_a_terminal(command: str) -> None:
+    import typer
+
+    from heterosag.cli import app
+
+    shown = run(command, "--help", variables={"COLUMNS": "80"})
+    examples = [line.strip() for line in shown[shown.index("Examples:") :].splitlines()[1:]]
+    assert len(examples) == len(set(examples)) == 3
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    group: Any = typer.main.get_command(app)
+    for example in examples:
+        program, name, *words = shlex.split(example)
+        assert (program, name) == ("heterosag", command)
+        group.commands[command].make_context(name, words)
+
+
+@uses_typer
+@pytest.mark.parametrize("command", ["train", "optimize", "plan", "round"])
+def test_options_of_large_commands_are_in_groups(command: str) -> None:
+    ungrouped = [one.name for one in parameters(command) if not getattr(one, "rich_help_panel", None)]
+    assert set(ungrouped) <= {"config"}
 
 
 def test_the_command_line_imports_typer_alone() -> None:

@@ -39,7 +39,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a design that is not": (lambda: plan(design="best"), "is not one of perfect, paper"),
     "updates of another model": (lambda: aggregate(plan(), updates(count=50)), "build it with dimension=50"),
-    "one row too few": (lambda: aggregate(plan(), updates()[1:]), "one row for each of the 16 users"),
+    "one row too few": (lambda: aggregate(plan(), updates()[1:]), "16 users, but there are 15 updates"),
     "training diverged": (
         lambda: aggregate(plan(), updates(np.nan)),
         "100 of 100 values are NaN or infinite, the first at place 0",

@@ -32,3 +32,13 @@ def test_notes_say_where_least_survivors_and_quorum_disagree() -> None:
     assert any(
         "tolerates 1 colluders, fewer than the 2" in note and "colluders=2 would" in note for note in fewer.notes
     )
+
+
+def test_a_subgroup_size_that_cannot_be_met_is_a_note() -> None:
+    met = Plan.build([16, 16], [4, 4], 30, value_range=0.5, subgroup_size=8)
+    missed = Plan.build([16, 5], [4, 4], 30, value_range=0.5, subgroup_size=8)
+    assert not any("cannot be met" in note for note in met.notes)
+    (note,) = [note for note in missed.notes if "cannot be met" in note]
+    assert note == "subgroup_size=8 cannot be met in class 1: of its 5 users the smallest subgroup has 5"
+    whole = Plan.build([16, 5], [4, 4], 30, value_range=0.5, subgroup_size=8, design="secagg")
+    assert not any("cannot be met" in note for note in whole.notes)

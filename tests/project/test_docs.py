@@ -52,6 +52,22 @@ def test_every_summary_says_where_it_comes_from(data: types.ModuleType) -> None:
         assert "seed" in summary
 
 
+def test_the_summary_of_the_demo_is_of_the_runs_that_make_demo_starts(data: types.ModuleType) -> None:
+    flags = {run["name"]: run["flags"] for run in data.load("demo")["runs"]}
+    assert flags == data.demo_commands(), "run `make docs-data`: the demo has changed"
+    assert list(flags) == ["heterosag", "one-level", "16-bits", "fedavg"]
+    assert "--no-secure" not in flags["heterosag"]
+
+
+def test_the_demo_shows_what_it_is_for(data: types.ModuleType) -> None:
+    ours, same, full, plain = data.load("demo")["runs"]
+    assert abs(ours["accuracy"] - full["accuracy"]) < 0.02
+    assert ours["communication_seconds"] < 0.5 * full["communication_seconds"]
+    assert ours["communication_seconds"] < 1.1 * same["communication_seconds"]
+    assert ours["relative_error"] < 0.75 * same["relative_error"]
+    assert plain["accuracy"] < ours["accuracy"] - 0.2
+
+
 def test_the_papers_claim_on_the_page_is_that_of_theorem_1(data: types.ModuleType) -> None:
     assert "claims 0.833; the true value of its design is 0.500" in data.claim()
 

@@ -31,6 +31,7 @@ def test_a_design_is_drawn_cell_by_cell_under_its_title() -> None:
 def test_every_figure_of_runs_has_a_title_and_a_caption(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figures = draw_runs([write_run(tmp_path / "one", 3), write_run(tmp_path / "two", 2)])
+    assert figures[0]["title"] == "Accuracy over communication time"
     assert len(figures) == 6
     assert len({figure["title"] for figure in figures}) == 6
     for figure in figures:

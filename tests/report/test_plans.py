@@ -5,7 +5,7 @@ from rich.console import Console, RenderableType
 
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.design import make
-from heterosag.report.plans import compare_plans, show_cohorts, show_matrix, show_plan
+from heterosag.report.plans import compare_plans, describe_error, show_cohorts, show_matrix, show_plan
 
 
 def printed(shown: RenderableType) -> str:
@@ -43,9 +43,30 @@ def test_plans_are_compared_row_by_row() -> None:
 
 def test_a_matrix_has_a_row_a_segment_and_is_left_out_where_it_is_too_wide() -> None:
     lines = printed(show_matrix(make("perfect", 5))).splitlines()
-    assert len(lines) == 2 + 5
-    assert sum(line.count("*") for line in lines[2:]) == 5
-    assert "not shown" in printed(show_matrix(make("multigroup", 33)))
+    assert len(lines) == 3 + 5
+    assert sum(line.count("*") for line in lines[3:]) == 5
+    for subgroups in (12, 19, 25):
+        assert max(map(len, printed(show_matrix(make("multigroup", subgroups))).splitlines())) <= 80
+    assert "not shown" not in printed(show_matrix(make("multigroup", 25)))
+    assert "not shown" in printed(show_matrix(make("multigroup", 26)))
+
+
+def test_a_matrix_says_without_colours_who_codes_together() -> None:
+    assert "equal numbers (and colours) in a row code the segment together" in printed(show_matrix(make("perfect", 4)))
+
+
+def test_tables_of_a_plan_fit_80_columns_and_cut_no_word() -> None:
+    console = Console(width=80, color_system=None)
+    with console.capture() as capture:
+        console.print(show_plan(plan("perfect")))
+    assert max(len(line.rstrip()) for line in capture.get().splitlines()) <= 80
+    assert "…" not in capture.get()
+
+
+def test_errors_have_a_unit_and_a_size_to_compare_with() -> None:
+    assert describe_error(4.0, 100, 3.0) == "0.2 RMS, 20% of an update"
+    assert describe_error(1e-4, 100, 3.0) == "0.001 RMS, 0.1% of an update"
+    assert "RMS, " in printed(show_plan(plan("perfect")))
 
 
 def test_cohorts_are_shown_one_by_one() -> None:

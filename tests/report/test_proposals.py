@@ -1,13 +1,21 @@
 """A planner's proposal for scripts and for people."""
 
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from heterosag.planner import Requirements, best
 from heterosag.planner.cohorts import best_cohorts
-from heterosag.report.proposals import describe, describe_cohorts, show, show_cohort_proposal
+from heterosag.report.proposals import (
+    describe,
+    describe_cohorts,
+    next_steps,
+    next_steps_of_cohorts,
+    show,
+    show_cohort_proposal,
+)
 
 
 def test_a_proposal_says_what_it_costs_and_what_would_help() -> None:
@@ -21,9 +29,21 @@ def test_a_proposal_says_what_it_costs_and_what_would_help() -> None:
     console = Console(width=160, color_system=None)
     with console.capture() as capture:
         console.print(show(proposal, before=7.0))
-    assert "the plan of the run: 7" in capture.get()
+    assert "the plan of the run: 0.059 RMS, 18% of an update" in capture.get()
     assert f"what would help most: {proposal.binding}" in capture.get()
-    assert all(f"  {one.what}: {one.error:.4g}" in capture.get() for one in proposal.relaxing)
+    assert all(f"  {one.what}: " in capture.get() for one in proposal.relaxing)
+
+
+def test_a_proposal_ends_with_what_to_do_next_in_80_columns() -> None:
+    proposal = best(Requirements(rates=(0.5,) * 12 + (2.0,) * 12, dimension=2000, deadline=0.03))
+    unsaved, saved = next_steps(proposal, None), next_steps(proposal, Path("mine.toml"))
+    for steps in (unsaved, saved):
+        assert f"levels={list(proposal.plan.levels)}" in steps
+        assert "rate_limits=[1]" in steps or len(proposal.plan.levels) == 1
+        assert max(map(len, steps.splitlines())) <= 80
+    assert "--save plan.toml" in unsaved
+    assert "--save plan.toml" not in saved
+    assert "heterosag train --plan mine.toml --rates 0.5" in saved
 
 
 def test_a_proposal_of_cohorts_says_what_binds_in_a_cohort() -> None:
@@ -37,4 +57,5 @@ def test_a_proposal_of_cohorts_says_what_binds_in_a_cohort() -> None:
     with console.capture() as capture:
         console.print(show_cohort_proposal(proposal))
     assert "48 users in 3 cohorts of at most 16" in capture.get()
+    assert "--cohort 16" in next_steps_of_cohorts(proposal)
     assert f"what would help a cohort most: {proposal.cohort.binding}" in capture.get()

@@ -30,6 +30,23 @@ def test_a_round_is_checked_against_plain_sums(secure: bool) -> None:
     assert "1 before mask" in printed(done)
 
 
+def test_a_round_says_what_a_user_of_each_class_sent() -> None:
+    done = run(small_plan(), drop={"mask": 1})
+    assert sum(row["users"] for row in done["classes"]) == len(small_plan().users) - 1
+    phases = {row["phase"]: row["sent_bytes"]["mean"] for row in done["phases"]}
+    for row in done["classes"]:
+        assert 0 < row["vector_bytes"] < phases["mask"] + 1
+        assert row["sent_bytes"] > row["vector_bytes"]
+    assert "of which vector, kB" in printed(done)
+    assert run(small_plan(), secure=False)["classes"] == []
+
+
+def test_the_error_of_a_round_is_shown_against_the_mean() -> None:
+    done = run(small_plan(), seed=1)
+    percent = done["error_rms"] / done["mean_rms"]
+    assert f"{percent:.0%} of that mean's {done['mean_rms']:.2g}" in printed(done)
+
+
 def test_a_round_that_fails_says_why() -> None:
     done = run(small_plan(), drop={"share": 10})
     assert done["error"]["kind"]

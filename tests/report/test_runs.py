@@ -1,10 +1,13 @@
 """Runs on a terminal: what they came to, side by side, and line by line while they run."""
 
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from records import begin_run, write_cohorts, write_round, write_run
+from rich.console import Console
 
 from heterosag.report.runs import compare_runs, summarise_run, summary_rows, watch
 from heterosag.storage.run_log import read_run
@@ -35,17 +38,38 @@ def test_a_run_that_failed_or_goes_on_is_summarised_too(tmp_path: Path) -> None:
         ({"trips": [4, 2, 2, 2]}, "trips of each round", "4, then 2"),
         ({"trips": [4, 2, 3]}, "trips of each round", "4, 2, 3"),
         ({"trips": None}, "trips of each round", "-"),
-        ({"attack": "flip", "attackers": 3}, "attack", "flip, 3 attackers"),
+        ({"attack": "flip", "attackers": 3}, "attack", "flip, 3 users"),
         ({"attack": "unknown"}, "attack", "not known"),
         ({"accuracy": None}, "accuracy at the end", "-"),
         ({"wire_bytes": 2_500_000}, "all that Flower carried", "2.50 MB"),
-        ({"engine": "flower"}, "time, all rounds", "1.5 s measured"),
+        ({"engine": "flower"}, "communication time", "1.5 s, measured with training"),
+        ({"relative_error": 0.25}, "error of the aggregate", "0.1 RMS, 25% of update"),
+        ({"aggregate_error": None}, "error of the aggregate", "-"),
+        ({"sent_bytes": [5900.0, 5900.0]}, "kB a round, slowest class first", "5.9, all alike"),
+        ({"faulty_blocks": 3}, "faulty blocks left out", "3"),
         ({"secure": False}, "cryptography: users, server", "none (plain engine)"),
     ],
 )
 def test_rows_say_it_in_words(changes: dict[str, Any], row: str, cell: str, tmp_path: Path) -> None:
     summary = summarise_run(write_run(tmp_path / "one", 3))
-    assert dict(summary_rows([summary, {**summary, **changes}]))[row][1] == cell
+    with_trips = {**summary, "trips": [4]}
+    assert dict(summary_rows([with_trips, {**summary, **changes}]))[row][1] == cell
+
+
+def test_rows_with_nothing_to_say_of_any_run_are_left_out(tmp_path: Path) -> None:
+    summary = summarise_run(write_run(tmp_path / "one", 3))
+    assert "trips of each round" not in dict(summary_rows([summary, summary]))
+    assert "trips of each round" in dict(summary_rows([summary, {**summary, "trips": [4]}]))
+
+
+def test_a_table_of_four_runs_fits_a_terminal_of_80_columns_and_cuts_nothing(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, 2) for name in ("heterosag", "one-level", "16-bits", "fedavg")]
+    runs[3] = replace(runs[3], config=runs[3].config | {"design": "secagg", "rule": "unchecked_mean"})
+    console = Console(width=80, file=StringIO())
+    console.print(compare_runs(runs))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
 
 
 def test_runs_stand_side_by_side(tmp_path: Path) -> None:

@@ -77,7 +77,19 @@ def run(name: str, folder: Path) -> Summary:
     return items.run_item(items.ITEMS[name], job)
 
 
-LONG = {"experiment-1-n100", "experiment-2", "experiment-2-cifar", "lemmas", "theorem-2"}
+def test_an_item_on_other_data_than_the_papers_says_so_in_its_title(tmp_path: Path) -> None:
+    fallen, own = (
+        Job(scale=Scale.QUICK, seed=0, folder=tmp_path, say=quiet, data_dir=data_dir) for data_dir in ("", "somewhere")
+    )
+    item = items.ITEMS["experiment-2"]
+    assert items.title_of(item, fallen) == f"{item.title} (on the embedded digits, not on mnist)"
+    assert items.title_of(item, own) == item.title
+    assert items.title_of(items.ITEMS["theorem-1"], fallen) == items.ITEMS["theorem-1"].title
+
+
+LONG = {"brea", "comparison", "computation", "inversion", "lemmas", "remark-6", "theorem-2"} | {
+    *("experiment-1-n100", "experiment-2", "experiment-2-cifar")
+}
 
 
 @pytest.mark.parametrize(

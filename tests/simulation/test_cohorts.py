@@ -155,9 +155,9 @@ def test_identities_may_be_given() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError, match="updates are one for each of the 41 users"):
+    with pytest.raises(UsageError, match="the plan has 41 users, but there are 7 updates"):
         aggregate(WHOLE, UPDATES[:7])
-    with pytest.raises(UsageError, match="updates are one for each"):
+    with pytest.raises(UsageError, match="not a ndarray of the shape"):
         aggregate(WHOLE, UPDATES[0])
     with pytest.raises(UsageError, match="weights are one for each"):
         aggregate(WHOLE, UPDATES, weights=[1, 2])

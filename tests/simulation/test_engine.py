@@ -147,7 +147,7 @@ def test_a_seed_makes_rounding_reproducible_and_rounds_differ() -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"updates": UPDATES[:15]}, "a row for each of 16 users|one row for each of the 16 users"),
+        ({"updates": UPDATES[:15]}, "16 users, but there are 15 updates"),
         ({"updates": UPDATES[:, :29]}, "for 30 elements, the updates have 29"),
         ({"updates": {}}, "has no update"),
         ({"updates": {99: UPDATES[0]}}, "99 is not a user"),
@@ -299,3 +299,42 @@ def test_ranges_that_a_simulation_cannot_take_are_named() -> None:
     )
     with pytest.raises(UsageError, match="clipping norm"):
         aggregate(noisy, np.zeros((16, 8)), simulate=Simulation(value_range="auto"))
+
+
+def test_a_list_has_the_updates_in_roster_order() -> None:
+    plan, simulate = plan_of(), Simulation(secure=False, rounding_seed=1)
+    listed = [{"w": row[:24].reshape(4, 6), "b": row[24:]} for row in UPDATES]
+    found = aggregate(plan, listed, simulate=simulate)
+    by_name = aggregate(plan, dict(zip(plan.users, listed, strict=True)), simulate=simulate)
+    rows = aggregate(plan, UPDATES.tolist(), simulate=simulate)
+    assert found.aggregate["w"].shape == (4, 6)
+    assert np.array_equal(found.vector, by_name.vector)
+    assert np.array_equal(found.vector, rows.aggregate)
+    pairs = aggregate(plan, tuple([row[:24], row[24:]] for row in UPDATES), simulate=simulate)
+    assert [array.shape for array in pairs.aggregate] == [(24,), (6,)]
+
+
+@pytest.mark.parametrize(
+    ("updates", "words"),
+    [
+        (UPDATES[0], "not a ndarray of the shape"),
+        (UPDATES.reshape(16, 5, 6), "not a ndarray of the shape"),
+        ([{"w": row} for row in UPDATES[:3]], "there are 3 updates"),
+        ([[1.0, 2.0], [1.0]], "not a list"),
+        ([], "not a list"),
+        ("updates", "not a str"),
+        (None, "not a NoneType"),
+        ({"weight": UPDATES[0], "bias": UPDATES[0]}, "A state_dict is one user's update"),
+    ],
+)
+def test_what_are_no_updates_gets_an_error_with_the_accepted_forms(updates: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        aggregate(plan_of(), updates)
+    assert "a list with one update a user in roster order, or a 2-D array" in str(caught.value)
+
+
+def test_swapped_arguments_are_named() -> None:
+    with pytest.raises(UsageError, match="the arguments are swapped"):
+        aggregate(UPDATES, plan_of())  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="takes a Plan or a CohortPlan first, not a str"):
+        aggregate("plan", UPDATES)  # type: ignore[call-overload]

@@ -85,3 +85,47 @@ def test_the_command_repeats_the_run(values: dict[str, Any]) -> None:
         name = name.replace("-", "_")
         found[name.removeprefix("no_")] = value if given else not name.startswith("no_")
     assert TrainConfig.from_dict(found) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"alpha": 0.3}, "alpha"),
+        ({"dropout_phases": ("share",)}, "dropout_phases"),
+        ({"decay_start": 5}, "decay_start"),
+        ({"attackers": 2}, "attackers"),
+        ({"attack_strength": 2.0}, "attack_strength"),
+        ({"placement": "random"}, "placement"),
+        ({"quantile": 0.9}, "quantile"),
+        ({"scale_arrays": False, "range_rule": "quantile"}, "scale_arrays"),
+        ({"value_range": 0.3, "range_rule": "minmax"}, "value_range"),
+        ({"delta": 1e-6}, "delta"),
+        ({"clip": 2.0}, "clip"),
+        ({"workers": 2, "secure": False}, "workers"),
+    ],
+)
+def test_settings_without_effect_are_named(settings: dict[str, Any], name: str) -> None:
+    (found,) = TrainConfig(**settings).without_effect(settings)
+    assert found.startswith(f"{name} has no effect ")
+    assert TrainConfig(**settings).without_effect([]) == []
+
+
+def test_all_usual_settings_together_have_an_effect_or_are_not_named() -> None:
+    config = TrainConfig()
+    assert config.without_effect(config.to_dict()) == []
+    together = {"alpha": 0.3, "partition": "dirichlet", "attack": "little", "attackers": 2, "attack_strength": 2.0}
+    assert TrainConfig(**together).without_effect(together) == []  # type: ignore[arg-type]
+
+
+def test_levels_are_chosen_or_numbers() -> None:
+    assert TrainConfig.from_dict({"levels": "auto"}).levels == "auto"
+    assert TrainConfig.from_dict({"levels": "2,4,8,16"}).levels == (2, 4, 8, 16)
+    assert TrainConfig.from_toml(TrainConfig().to_toml()) == TrainConfig()
+    with pytest.raises(UsageError, match="levels must be a list of integers or one of auto"):
+        TrainConfig.from_dict({"levels": "many"})
+
+
+def test_rates_double_from_class_to_class_unless_given() -> None:
+    assert [TrainConfig().rate_of(index) for index in range(4)] == [1.0, 2.0, 4.0, 8.0]
+    assert TrainConfig(rates=(3.0,)).rate_of(2) == 3.0
+    assert TrainConfig(download_rates=(9.0,)).rate_of(1, download=True) == 9.0

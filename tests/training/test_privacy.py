@@ -31,7 +31,14 @@ from heterosag.training.runs import Run
 
 def config_of(**change: Any) -> TrainConfig:
     given: dict[str, Any] = {"classes": (12,), "levels": (2,), "design": "secagg", "subgroup_size": 12, "rounds": 3}
-    given |= {"epsilon": 8.0, "clip": 0.5, "train_samples": 200, "checkpoint_every": 2}
+    given |= {
+        "epsilon": 8.0,
+        "clip": 0.5,
+        "train_samples": 200,
+        "checkpoint_every": 2,
+        "local_epochs": 1,
+        "learning_rate": 0.1,
+    }
     return TrainConfig(**given | change)
 
 

@@ -178,3 +178,48 @@ def test_cohorts_with_partial_participation_and_without_faulty_users(tmp_path: P
     assert [len(plan.users) for plan in run.plan.plans] == [12, 11, 11]
     assert run.plan.users[:2] == (1, 2)
     run.close()
+
+
+def test_the_plain_engine_counts_the_bytes_that_the_cryptography_sends(tmp_path: Path) -> None:
+    lines = {}
+    for secure in (True, False):
+        config = TrainConfig(
+            classes=(8, 8), levels=(4, 16), subgroup_size=4, train_samples=160, rounds=1, local_epochs=1, secure=secure
+        )
+        Run(config, tmp_path / str(secure)).train()
+        (lines[secure],) = read_run(tmp_path / str(secure)).rounds
+    assert lines[True]["sent_bytes"] == lines[False]["sent_bytes"]
+    assert lines[True]["upload_seconds"] == lines[False]["upload_seconds"]
+    assert lines[True]["aggregate_rms"] > 0
+
+
+def test_levels_are_chosen_for_the_model_and_kept_by_who_takes_part(tmp_path: Path) -> None:
+    config = TrainConfig(
+        classes=(8, 8), subgroup_size=4, participation=0.75, train_samples=160, rounds=1, local_epochs=1, secure=False
+    )
+    assert config.levels == "auto"
+    run = Run(config, tmp_path / "run")
+    slow, fast = run.plan.levels
+    assert 4 <= slow < fast
+    run.train()
+    record = read_run(tmp_path / "run")
+    assert record.config["levels"] == "auto"
+    assert record.plan["class_levels"] == [slow, fast]
+    assert record.rounds[0]["error"] is None
+    again = Run.resume(tmp_path / "run")
+    again.close()
+    assert again.plan.levels == (slow, fast)
+
+
+def test_a_fixed_range_that_clips_much_says_so_in_the_record(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "classes": (8,), "levels": (16,), "subgroup_size": 4, "train_samples": 160, "rounds": 1, "secure": False,
+        "range_rule": "fixed",
+    }  # fmt: skip
+    found = {}
+    for half in (0.0005, 5.0):
+        Run(TrainConfig(**settings, value_range=half), tmp_path / str(half)).train()
+        (line,) = read_run(tmp_path / str(half)).rounds
+        found[half] = line["clipping_warning"]
+    assert "of elements were clipped" in found[0.0005]
+    assert found[5.0] is None

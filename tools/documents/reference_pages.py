@@ -67,10 +67,13 @@ JSON: dict[str, dict[str, str]] = {
         "byzantine_tolerance": "of these survivors",
         "phases": "a list by phase: `phase`, `users`, `sent_bytes` (`mean` and `max` of a user), `received_bytes` "
         "(`max`), `user_seconds` (mean CPU seconds of a user), `server_seconds` on the clock, `server_cpu_seconds`",
+        "classes": "a list by class: `class`, `level`, `users` who sent a vector, `sent_bytes` of such a user in all "
+        "phases, `vector_bytes` of them its vector; empty with `--plain`",
         "user_ms": "mean CPU milliseconds of a user over all phases",
         "exact": "whether every block's sum equals the plain integer sum of its survivors",
         "error_rms": "distance of the aggregate from the honest survivors' mean, root mean square",
         "error_max": "the same, largest element",
+        "mean_rms": "root mean square of that mean, to compare with",
     },
     "report": {
         "report": "the page's path",
@@ -100,6 +103,7 @@ JSON: dict[str, dict[str, str]] = {
         "trips": "how often messages went to the nodes and back, by round; null on the embedded engine",
         "aggregate_error": "distance of the aggregate from the honest survivors' mean, root mean square, mean over "
         "rounds, or null",
+        "relative_error": "the same over the root mean square of that mean, or null",
         "inference_robustness": "the least of any round's survivors, or null",
         "sent_bytes": "by class, bytes that a user sent in a round, mean",
         "communication_seconds": "modelled time of all uploads and downloads by the classes' rates",
@@ -134,6 +138,8 @@ def commands() -> dict[str, click.Command]:
 
 def cli_page() -> str:
     """docs/reference/cli.md: every command with its arguments, flags and JSON."""
+    from heterosag.cli import EXAMPLES
+
     lines = [_HEAD]
     for name, command in commands().items():
         lines += [
@@ -143,6 +149,12 @@ def cli_page() -> str:
             "",
             "```text",
             _usage(name, command),
+            "```",
+            "",
+            "For example:",
+            "",
+            "```text",
+            *EXAMPLES[name],
             "```",
             "",
         ]
@@ -308,6 +320,9 @@ def _arguments(file: str, owner: str | None, function: str) -> list[Argument]:
 _KINDS = {str: "text", bool: "true or false", int: "integer", float: "number"}
 _PLAIN = {
     "Sequence[int]": "list of integers",
+    "Sequence[int] | Literal['auto']": "list of integers, or auto",
+    "Sequence[float] | float | None": "list of numbers, or a number",
+    "bool | None": "true or false",
     "Sequence[str]": "list of text",
     "Sequence[float]": "list of numbers",
     "Sequence[User] | None": "list of integers or text",

@@ -51,6 +51,7 @@ class Setting:
             train_samples=self.train_samples,
             classes=(self.users,),
             levels=(4,),
+            fill_levels=False,
             design="secagg" if blocks == "one block" else "perfect",
             subgroup_size=size,
             rounds=self.rounds,
@@ -111,7 +112,7 @@ def _measure_trusted(data_set: DataSet, setting: Setting, epsilon: float | None,
     model = models.build(config.model, config.data, seed)
     vector = users.flatten(model)
     training = LocalTraining(
-        epochs=config.local_epochs, batch_size=config.batch_size, learning_rate=config.learning_rate
+        epochs=config.local_epochs, batch_size=config.batch_size, learning_rate=config.learning_rate_at(0)
     )
     noise = 0.0
     if epsilon is not None:

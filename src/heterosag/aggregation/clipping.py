@@ -33,14 +33,33 @@ from heterosag.errors import UsageError
 from heterosag.plan import CohortPlan, Plan, PlannedBlock
 from heterosag.plan.cohorts import plans_of
 from heterosag.plan.layout import ranges_between_cuts
-from heterosag.plan.ranges import THREE_DEVIATIONS, deviations, rounding_noise
+from heterosag.plan.ranges import THREE_DEVIATIONS, clipped_fraction, deviations, rounding_noise
+from heterosag.vector.quantize import ValueRange
 
-__all__ = ["AdaptiveRange", "follow", "follow_norm", "measure_clipping", "with_deviations"]
+__all__ = [
+    "MOST_CLIPPED",
+    "AdaptiveRange",
+    "Clipping",
+    "ClippingWarning",
+    "follow",
+    "follow_norm",
+    "measure_clipping",
+    "with_deviations",
+]
+
+MOST_CLIPPED = 0.01
+"""The fraction of elements, beyond what is best for the levels, that may be clipped without a warning."""
+
+
+class ClippingWarning(UserWarning):
+    """Users clipped more of their updates than is best, so the mean is biased towards zero: has the range to use."""
+
 
 LARGEST = 1000.0
 """The greatest half width, times the scale of any array, that an adaptive range takes by itself."""
 
 _LEAST = 1e-5  # the least one
+_WIDER = 1.1  # how much wider a range must be to be worth a warning
 _STEP = 0.5  # how far a belief moves in one round at most, as a logarithm
 _UNSEEN = -0.1  # how far it falls at least while nothing is clipped
 _POWER = 0.7  # of an array's size in the aggregate that its scale follows
@@ -362,6 +381,62 @@ def measure_clipping(plan: AnyPlan, combined: AnyCombined) -> float:
         if clipped:
             fractions.append(_middle(clipped))
     return float(np.mean(fractions)) if fractions else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clipping:
+    """What users clipped in a round, and what they would have to.
+
+    Args:
+        fraction: Of elements that were clipped.
+        expected: Of elements that are clipped in the best range for these levels.
+        value_range: The range in use.
+        fitting: The range that fits the updates: three standard deviations of an element, by what was clipped.
+    """
+
+    fraction: float
+    expected: float
+    value_range: ValueRange
+    fitting: ValueRange
+
+    @classmethod
+    def of(cls, plan: AnyPlan, combined: AnyCombined) -> Clipping:
+        """Judge a round.
+
+        Args:
+            plan: The plan of the round, or its cohorts.
+            combined: What it gave.
+
+        Returns:
+            What was clipped.
+        """
+        blocks = [block for one in plans_of(plan) for segment in one.segments for block in segment.blocks]
+        low, high = plan.value_range
+        grown = math.exp(_growth(_ranges(plan, combined)))
+        return cls(
+            fraction=measure_clipping(plan, combined),
+            expected=float(np.mean([clipped_fraction(block.width) for block in blocks])),
+            value_range=(low, high),
+            fitting=(low * grown, high * grown),
+        )
+
+    @property
+    def warning(self) -> str | None:
+        """What to say where more than a hundredth is clipped beyond what is best and a wider range would help."""
+        wider = self.fitting[1] - self.fitting[0] > _WIDER * (self.value_range[1] - self.value_range[0])
+        if self.fraction <= self.expected + MOST_CLIPPED or not wider:
+            return None
+        fits, used = _written(self.fitting), _written(self.value_range)
+        return (
+            f"{self.fraction:.1%} of elements were clipped, where {self.expected:.1%} are best: the aggregate is "
+            f"biased towards zero. These updates want value_range={fits}, not {used}"
+        )
+
+
+def _written(ends: ValueRange) -> str:
+    """A range as it is given: a half width, or a pair."""
+    low, high = ends
+    return f"{high:.3g}" if low == -high else f"({low:.3g}, {high:.3g})"
 
 
 def follow(half_width: float, clipped: float, quantile: float, *, largest: float = LARGEST) -> float:

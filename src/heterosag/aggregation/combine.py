@@ -12,13 +12,23 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.aggregation.rules import Rule
-from heterosag.errors import FaultyBlockError
-from heterosag.plan import Plan, User
+from heterosag.errors import FaultyBlockError, UsageError
+from heterosag.plan import CohortPlan, Plan, User
+from heterosag.plan.cohorts import plans_of
 from heterosag.protocol.encoding import decode_blocks, decode_clip_bit, decode_metric
 from heterosag.protocol.server import Decoded, DecodedBlock
 from heterosag.vector.ring import Lanes
 
-__all__ = ["BlockSum", "Combined", "check_blocks", "combine", "decode_segment", "mean_metrics", "within_norm"]
+__all__ = [
+    "BlockSum",
+    "Combined",
+    "check_blocks",
+    "check_rule",
+    "combine",
+    "decode_segment",
+    "mean_metrics",
+    "within_norm",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +80,23 @@ class Combined:
     byzantine_tolerance: int
     faulty_users: tuple[User, ...] = ()
     within_norm: float | None = None
+
+
+def check_rule(plan: Plan | CohortPlan, rule: Rule) -> None:
+    """Refuse a rule that could not outvote anything.
+
+    Args:
+        plan: The plan of the round, or its cohorts.
+        rule: How the blocks of a segment become one.
+
+    Raises:
+        UsageError: The rule is robust, and every segment has one block.
+    """
+    if rule.leaves_out_faulty and not any(one.has_several_blocks for one in plans_of(plan)) and len(plans_of(plan)) < 2:
+        raise UsageError(
+            f"the rule {rule.name!r} has no effect on one block, whose sum is all that there is: use smaller subgroups "
+            "(subgroup_size) and the design 'perfect', so that segments have several blocks, or the rule 'mean'"
+        )
 
 
 def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:

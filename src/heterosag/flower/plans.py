@@ -201,7 +201,7 @@ def _build(
             [levels[merged[0]] for merged in classes],
             dimension,
             users=users,
-            **{"value_range": 1.0, **options},
+            **{"value_range": 1.0, "fill_levels": True, **options},
         )
     except TypeError as error:
         raise PlanError("options", f"goes to Plan.build, which does not know all of it: {error}") from None

@@ -10,19 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from flwr.common.logger import log
 
-from heterosag.aggregation.clipping import AdaptiveRange, follow_norm, measure_clipping
+from heterosag.aggregation.clipping import MOST_CLIPPED, AdaptiveRange, Clipping, follow_norm
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.cohorts import plans_of
-from heterosag.plan.ranges import clipped_fraction
 from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["Ranges"]
-
-MOST_CLIPPED = 0.01
-"""Of all elements: above it the mean is visibly biased towards zero, and the log warns."""
 
 
 class Ranges:
@@ -73,9 +69,8 @@ class Ranges:
         """Log the range of a round that ended well, and what was clipped to it; a warning where that is much."""
         if plan.noise_multiplier:  # whole updates are clipped to their norm, and nobody counts them
             return
-        clipped, halves = measure_clipping(plan, combined), plans_of(plan)[0].half_widths
-        segments = [segment for one in plans_of(plan) for segment in one.segments]
-        expected = float(np.mean([clipped_fraction(block.width) for segment in segments for block in segment.blocks]))
+        found, halves = Clipping.of(plan, combined), plans_of(plan)[0].half_widths
+        clipped, expected = found.fraction, found.expected
         ends = f"{min(halves):.3g}" if len(set(halves)) == 1 else f"{min(halves):.3g} to {max(halves):.3g} by array"
         line = f"range: 3 standard deviations are {ends}; {clipped:.2%} of elements were clipped"
         if self._adapts:
@@ -84,7 +79,8 @@ class Ranges:
             log(INFO, "\t%s", line)
             return
         why = "these levels are few" if expected > MOST_CLIPPED else "the range is too narrow"
-        then = "; it follows the updates from round to round" if self._adapts else ": give a larger value_range"
+        fits = f": value_range={found.fitting[1]:.3g} fits these updates"
+        then = "; it follows the updates from round to round" if self._adapts else fits
         log(WARNING, "\t%s: %s, and the mean is biased towards zero%s", line, why, then)
 
     def follow(

@@ -73,8 +73,11 @@ def _numbers(field_name: str, values: Any, least: int, most: int = 2**63 - 1) ->
     return tuple(_whole(f"{field_name}[{index}]", value, least, most) for index, value in enumerate(values))
 
 
-def check_classes(classes: Any, levels: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def check_classes(classes: Any, levels: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Users and levels of each class; None for levels that are to be chosen."""
     sizes = _numbers("classes", classes, 1)
+    if isinstance(levels, str) and levels == "auto":
+        return sizes, None
     steps = _numbers("levels", levels, 2, MAX_LEVEL)
     if len(sizes) != len(steps):
         raise PlanError("levels", f"{len(sizes)} classes need {len(sizes)} levels, not {len(steps)}")
@@ -86,6 +89,15 @@ def check_classes(classes: Any, levels: Any) -> tuple[tuple[int, ...], tuple[int
                 "or list the classes in the other order",
             )
     return sizes, steps
+
+
+def check_auto(levels: tuple[int, ...] | None, rates: Any, deadline: Any) -> None:
+    """Rates and a deadline are what levels are chosen from, and of no effect beside levels by number."""
+    if levels is None and rates is None:
+        raise PlanError("rates", "levels='auto' needs the upload rate of each class in Mb/s, such as rates=[1, 2, 4]")
+    for name, given in (("rates", rates), ("deadline", deadline)):
+        if levels is not None and given is not None:
+            raise PlanError(name, "is what levels='auto' chooses from, and has no effect beside levels by number")
 
 
 def check_users(users: Any, count: int) -> tuple[User, ...]:

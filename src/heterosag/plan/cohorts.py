@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -73,7 +73,7 @@ class CohortPlan:
     def build(
         cls,
         classes: Sequence[int],
-        levels: Sequence[int],
+        levels: Sequence[int] | Literal["auto"],
         dimension: int,
         *,
         cohort_size: int = COHORT_SIZE,
@@ -85,7 +85,7 @@ class CohortPlan:
 
         Args:
             classes: Users per class, slowest link first, of all cohorts together.
-            levels: Quantizer levels per class, non-decreasing.
+            levels: Quantizer levels per class, non-decreasing; or `auto`, chosen for the largest cohort from `rates`.
             dimension: Elements of the update vector.
             cohort_size: Users that a cohort has at most.
             users: Names in class order (default 0..N-1).
@@ -106,10 +106,16 @@ class CohortPlan:
             >>> plan.byzantine_tolerance() > max(cohort.byzantine_tolerance() for cohort in plan.plans)
             True
         """
-        sizes, _ = check_classes(classes, levels)
+        sizes, given = check_classes(classes, levels)
         roster = check_users(users, sum(sizes))
-        plans = []
+        plans: list[Plan] = []
         found = split(roster, sizes, check_size(cohort_size), assignment_seed)
+        if given is None:  # the same levels for all cohorts
+            largest = max((own for _, own in found), key=sum)
+            levels = Plan.build(largest, "auto", dimension, **arguments).levels
+            arguments = {name: value for name, value in arguments.items() if name not in ("rates", "deadline")}
+            if arguments.get("fill_levels") is None:
+                arguments["fill_levels"] = True
         for index, (members, own) in enumerate(found):
             seed = seed_of(assignment_seed, index, len(found))
             try:

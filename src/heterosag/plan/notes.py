@@ -26,6 +26,7 @@ def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Ite
     were asked for."""
     if adjusted:
         yield adjusted
+    yield from _size_notes(plan)
     if plan.noise_multiplier:
         yield from _noise_notes(plan, weighted)
     yield from _paper_notes(plan)
@@ -59,6 +60,19 @@ def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Ite
             )
     yield WITHOUT_IDENTITIES
     yield "hiding is computational: it rests on X25519, AES and SHA-256"
+
+
+def _size_notes(plan: Plan) -> Iterator[str]:
+    """Subgroups that are smaller than was asked for."""
+    if plan.design.name == "secagg":  # one block of everybody, whatever its subgroups
+        return
+    for index, users in enumerate(plan.classes):
+        least = min(len(subgroup.members) for subgroup in plan.subgroups if subgroup.user_class == index)
+        if least < plan.subgroup_size:
+            yield (
+                f"subgroup_size={plan.subgroup_size} cannot be met in class {index}: of its {users} users the smallest "
+                f"subgroup has {least}"
+            )
 
 
 def _noise_notes(plan: Plan, weighted: bool) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 from heterosag.choices import DesignName, RangesName, SharingName
 from heterosag.crypto import hashing
@@ -24,6 +24,7 @@ from heterosag.plan import dropout as chances
 from heterosag.plan.assignment import Subgroup, assign
 from heterosag.plan.build import (
     User,
+    check_auto,
     check_classes,
     check_metrics,
     check_min_robustness,
@@ -42,6 +43,7 @@ from heterosag.plan.build import (
 from heterosag.plan.design import Design, Robustness
 from heterosag.plan.dropout import LeakProbability
 from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width, cut
+from heterosag.plan.levels import check_rates, choose_levels
 from heterosag.plan.noise import (
     CLIP_TRIALS,
     NoiseRange,
@@ -126,9 +128,11 @@ class Plan:
     def build(
         cls,
         classes: Sequence[int],
-        levels: Sequence[int],
+        levels: Sequence[int] | Literal["auto"],
         dimension: int,
         *,
+        rates: Sequence[float] | float | None = None,
+        deadline: float | None = None,
         value_range: ValueRange | float | None = None,
         ranges: RangesName = "levels",
         design: DesignName = "perfect",
@@ -142,7 +146,7 @@ class Plan:
         assignment_seed: int | bytes | None = None,
         dropout: float = 0.1,
         sharing: SharingName = "auto",
-        fill_levels: bool = False,
+        fill_levels: bool | None = None,
         metrics: Sequence[str] = (),
         rotate: bool = True,
         arrays: Sequence[int] = (),
@@ -156,8 +160,12 @@ class Plan:
 
         Args:
             classes: Users per class, slowest link first.
-            levels: Quantizer levels per class, non-decreasing.
+            levels: Quantizer levels per class, non-decreasing; or `auto`, which chooses them from `rates` and
+                `deadline` (`heterosag.plan.levels`).
             dimension: Elements of the update vector.
+            rates: Upload rate of each class in Mb/s, for `levels="auto"`.
+            deadline: Seconds for the upload of a masked vector, for `levels="auto"` (default: what the slowest class
+                takes for four levels, or everybody for sixteen where all rates are alike).
             value_range: Three standard deviations of an update's elements, as a half width or a pair. Nothing can be
                 assumed here: a range ten times too wide makes the error of few levels ten times larger.
             ranges: How wide a block's own range is, outside of which values are clipped: by its levels and the number
@@ -178,7 +186,8 @@ class Plan:
                 party).
             dropout: Fraction of users expected to drop out in a round.
             sharing: Who holds shares; auto takes neighbours only beyond 256 users.
-            fill_levels: Raise every block's level as far as its ring holds, at no cost in bits.
+            fill_levels: Raise every block's level as far as its ring holds, at no cost in bits (default: with
+                `levels="auto"`; levels by number are taken as they are).
             metrics: Names of numbers (a loss, an accuracy) that are summed over everybody in one extra block.
             rotate: Spread every segment by a randomised Hadamard rotation before it is quantized, so that its elements
                 are distributed alike. What widths assume; without it few levels need a range that fits the data.
@@ -204,10 +213,14 @@ class Plan:
             >>> plan = Plan.build([12, 12], [4, 16], 1000, value_range=0.5, subgroup_size=4)
             >>> len(plan.subgroups)
             6
+            >>> Plan.build([12, 12], "auto", 1000, rates=[1.0, 4.0], value_range=0.5, subgroup_size=4).levels
+            (4, 32)
         """
         return cls(
             classes=classes,
             levels=levels,
+            rates=rates,
+            deadline=deadline,
             dimension=dimension,
             value_range=value_range,
             design=design,
@@ -243,6 +256,8 @@ class Plan:
         if isinstance(sharing, SharingGraph):
             sharing = "complete" if sharing.complete else "sparse"
         classes, levels = check_classes(given["classes"], given["levels"])
+        rates, deadline = given.get("rates"), given.get("deadline")
+        check_auto(levels, rates, deadline)
         roster = check_users(given["users"], sum(classes))
         if colluders is None:
             colluders = default_colluders(len(roster), min_survivors, sharing)
@@ -259,7 +274,12 @@ class Plan:
         counts, adjusted = count(classes, given["subgroup_size"], design, min_survivors, dimension)
         subgroups = assign(classes, counts, public_seed)
         chosen = choose_design(design, len(subgroups))
-        segments = cut(chosen, subgroups, levels, dimension, value_range, given["fill_levels"], ranges)
+        fill_levels = levels is None if given["fill_levels"] is None else bool(given["fill_levels"])
+        if levels is None:
+            lanes = 3 if max_weight > 1 else 2
+            found = check_rates(rates, len(classes))
+            levels = choose_levels(chosen, subgroups, dimension, found, deadline=deadline, lanes=lanes, ranges=ranges)
+        segments = cut(chosen, subgroups, levels, dimension, value_range, fill_levels, ranges)
         least = check_survivors(subgroups, segments, min_survivors, given["min_block_survivors"])
         honest = check_honest(noise, given["honest"], least, colluders)
         metrics = check_metrics(given["metrics"], len(roster))
@@ -281,7 +301,7 @@ class Plan:
             "arrays": arrays,
             "scales": scales,
             "max_weight": max_weight,
-            "fill_levels": bool(given["fill_levels"]),
+            "fill_levels": fill_levels,
             "min_survivors": min_survivors,
             "min_block_survivors": least,
             "min_robustness": check_min_robustness(given["min_robustness"], float(chosen.robustness())),

@@ -27,6 +27,7 @@ __all__ = [
     "clip_bias",
     "clipped_fraction",
     "deviations",
+    "level_cost",
     "rounding_noise",
 ]
 
@@ -120,3 +121,21 @@ def rounding_noise(level: int, width: int, deviation: float = 1.0) -> float:
     beyond = math.erfc(z / math.sqrt(2))
     density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     return h * h - deviation**2 * (1 - beyond - 2 * z * density) - h * h * beyond
+
+
+def level_cost(level: int, users: int, *, single: bool = False) -> float:
+    """What a user's value at so many levels adds to the error of the mean of all users, up to a factor that all share.
+
+    Args:
+        level: Levels of the quantizer.
+        users: Users whose mean is taken.
+        single: All levels have the value range itself, in place of the one that is best for them.
+
+    Returns:
+        Rounding noise, and the bias of clipping, which does not average out.
+    """
+    if single:
+        return 1.0 / (level - 1) ** 2
+    width = best_width(level, users)
+    wide = width / THREE_DEVIATIONS
+    return (wide / (level - 1)) ** 2 + users * clip_bias(width) / deviations(THREE_DEVIATIONS) ** 2

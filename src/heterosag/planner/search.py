@@ -30,7 +30,7 @@ import numpy.typing as npt
 from heterosag.errors import UsageError
 from heterosag.plan import dropout as chances
 from heterosag.plan.design import has_perfect, make
-from heterosag.plan.ranges import THREE_DEVIATIONS, best_width, clip_bias, deviations
+from heterosag.plan.ranges import level_cost
 from heterosag.plan.sharing import majority
 from heterosag.planner.requirements import Requirements
 from heterosag.vector.quantize import check_range
@@ -150,11 +150,7 @@ class Model:
 
     def cost_of(self, level: int) -> float:
         """The same, at so many levels: rounding noise, and the bias of clipping, which does not average out."""
-        if self.requirements.ranges == "single":
-            return 1.0 / (level - 1) ** 2
-        width = best_width(level, self.users)
-        wide = width / THREE_DEVIATIONS
-        return (wide / (level - 1)) ** 2 + self.users * clip_bias(width) / deviations(THREE_DEVIATIONS) ** 2
+        return level_cost(level, self.users, single=self.requirements.ranges == "single")
 
 
 def solve(

@@ -13,7 +13,7 @@ from heterosag.choices import PhaseName, RuleName
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, User
 from heterosag.protocol.context import RoundId
-from heterosag.report.rounds import ATTACK, COMMON, OWN, cast, describe, measure, same_sums
+from heterosag.report.rounds import ATTACK, COMMON, OWN, cast, describe, distance, measure, same_sums
 from heterosag.simulation.cohorts import CohortResult
 from heterosag.simulation.engine import Simulation, aggregate
 
@@ -87,12 +87,9 @@ def run_cohorts(
         | {"trips": None, "total_trips": None}
         | {"failed_cohorts": {str(index): str(error) for index, error in result.failed.items()}}
         | {"survivors": len(result.survivors), "faulty_blocks": list(_faulty(result))}
-        | measure(result.combined, result.traffic)
-        | {
-            "exact": _is_exact(plan, result, updates, rule, simulation),
-            "error_rms": float(np.sqrt(np.mean((result.vector - truth) ** 2))),
-            "error_max": float(np.abs(result.vector - truth).max()),
-        }
+        | measure(plan, result.combined, result.traffic)
+        | {"exact": _is_exact(plan, result, updates, rule, simulation)}
+        | distance(result.vector, truth)
     )
 
 

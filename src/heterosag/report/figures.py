@@ -140,13 +140,14 @@ def draw_runs(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
         A dict with `title`, `caption` and `svg` for each figure.
     """
     figures = [
-        _figure("Accuracy over rounds", "Test accuracy of the global model after each round.", _accuracy_rounds(runs)),
         _figure(
             "Accuracy over communication time",
-            "The same over the time that uploads and downloads take at the classes' rates; a round takes as long as "
-            "its slowest user. For a run on Flower: over the time that its rounds took, training included.",
+            "Test accuracy of the global model over the time that uploads and downloads take at the classes' rates, by "
+            "the bytes that were sent; a round takes as long as its slowest user. For a run on Flower: over the time "
+            "that its rounds took, training included.",
             _accuracy_time(runs),
         ),
+        _figure("Accuracy over rounds", "The same after each round.", _accuracy_rounds(runs)),
         _figure(
             "Bytes that a user sends in a round",
             "By class, slowest link first, mean over the rounds: the masked update, the shares of secrets that survive "
@@ -199,9 +200,9 @@ def _axes(width: float = _WIDTH, height: float = _HEIGHT) -> tuple[Figure, Axes]
     return figure, axes
 
 
-def _legend(axes: Axes) -> None:
+def _legend(axes: Axes, *, columns: int = 3) -> None:
     """Above the figure, where it hides nothing."""
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0)
 
 
 def _lines(runs: Sequence[RunRecord]) -> Any:
@@ -232,11 +233,15 @@ def _accuracy_time(runs: Sequence[RunRecord]) -> Figure:
         for line in run.rounds:
             spent += line["round_seconds"]
             times.append(spent)
-        axes.plot(times, _accuracies(run), color=colour, label=run.name)
+        reached = _accuracies(run)
+        known = [value for value in reached if not math.isnan(value)]
+        ends = f": {known[-1]:.1f}% in {spent:.3g} s" if known else ""
+        axes.plot(times, reached, color=colour, label=f"{run.name}{ends}", marker=".", ms=4)
     axes.set_xlabel("communication time, s")
     axes.set_ylabel("test accuracy, %")
     axes.set_ylim(0, 100)
-    _legend(axes)
+    axes.set_xlim(left=0)
+    _legend(axes, columns=2)
     return figure
 
 

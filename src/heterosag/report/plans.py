@@ -15,9 +15,9 @@ from heterosag.plan.design import Design
 from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.report.figures import PALETTE
 
-__all__ = ["compare_plans", "show_cohorts", "show_matrix", "show_plan"]
+__all__ = ["compare_plans", "describe_error", "show_cohorts", "show_matrix", "show_plan"]
 
-_WIDEST = 32  # subgroups; a wider matrix says nothing on a terminal
+_COLUMNS = 80  # of a terminal that everybody has
 
 
 def show_plan(plan: Plan, dropout: float | None = None) -> RenderableType:
@@ -73,12 +73,17 @@ def compare_plans(plans: Sequence[Plan], dropout: float | None = None) -> Render
 
 
 def show_matrix(design: Design) -> RenderableType:
-    """The segment-selection matrix: a row a segment, equal colours in a row code it together, * is a star."""
-    if design.subgroups > _WIDEST:
+    """The segment-selection matrix: a row a segment, equal numbers in a row code it together, * is a star."""
+    digits = len(str(design.subgroups - 1))
+    fitting = [wide for wide in (digits + 2, digits + 1) if 4 + wide * design.subgroups <= _COLUMNS]
+    if not fitting:
         return Text(f"(design matrix of {design.subgroups} subgroups not shown; --json lists it)", style="dim")
-    wide = len(str(design.subgroups - 1)) + 2
-    heading = "design: a row a segment, a column a subgroup; one colour codes together, * alone"
-    lines = [Text(heading, style="dim")]
+    wide = fitting[0]
+    headings = (
+        "design: a row a segment, a column a subgroup;",
+        "equal numbers (and colours) in a row code the segment together, * alone",
+    )
+    lines = [Text(heading, style="dim") for heading in headings]
     lines.append(Text(" " * 4 + "".join(str(g).center(wide) for g in range(design.subgroups)), style="dim"))
     for index, (row, segment) in enumerate(zip(design.matrix(), design.segments, strict=True)):
         colour = {g: PALETTE[at % len(PALETTE)] for at, block in enumerate(segment) for g in block}
@@ -90,8 +95,9 @@ def show_matrix(design: Design) -> RenderableType:
 
 
 def _class_table(summary: dict[str, Any]) -> Table:
-    headings = ("class", "users", "subgroups", "levels", "upload", "bits/element", "x plaintext", "x secagg")
-    table = Table(*headings, title="a user's upload in a round", title_justify="left", show_edge=False)
+    headings = ("class", "users", "subgroups", "levels", "upload", "bits", "/plaintext", "/secagg")
+    title = "a user's upload in a round: in kB, in bits a value, over the same unmasked, over one block's"
+    table = Table(*headings, title=title, title_justify="left", show_edge=False)
     for index, users in enumerate(summary["classes"]):
         upload = summary["upload_bits"][index]
         table.add_row(
@@ -130,9 +136,29 @@ def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "a lone survivor's segment leaks, without the rule", f"{leak['block']:.2g}"
     yield f"the same with at least {summary['min_survivors']} survivors", f"{leak['with_min_survivors']:.2g}"
     yield f"a round fails, {rate}", f"{summary['failure_probability']:.2g}"
-    yield "error bound: rounding noise", f"{summary['quantization_error']:.4g}"
-    yield "error bound: bias of clipping", f"{summary['clip_bias']:.4g}"
+    half_width, dimension = summary["value_range"][1], summary["dimension"]
+    for name, value in (("rounding noise", "quantization_error"), ("bias of clipping", "clip_bias")):
+        yield f"error of the mean at most: {name}", describe_error(summary[value], dimension, half_width)
     yield "share threshold, agree quorum", f"{summary['share_threshold']}, {summary['agree_quorum']}"
+
+
+def describe_error(bound: float, dimension: int, half_width: float) -> str:
+    """A bound on the squared error of the mean as its root mean square a parameter, and against one update's.
+
+    Args:
+        bound: Of the squared error of all elements together.
+        dimension: How many there are.
+        half_width: Of the value range: three standard deviations of an update's element.
+
+    Returns:
+        Both numbers in words.
+    """
+    rms = (bound / dimension) ** 0.5
+    return f"{rms:.2g} RMS, {_percent(3 * rms / half_width)} of an update"
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction:.0%}" if fraction >= 0.1 else f"{100 * fraction:.2g}%"
 
 
 def _size(bits: int) -> str:

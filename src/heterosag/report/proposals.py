@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,9 +17,19 @@ from heterosag.planner import Proposal
 from heterosag.planner.cohorts import CohortProposal
 from heterosag.planner.private import USELESS, Blocks, PrivateProposal
 from heterosag.privacy.statement import word_for
-from heterosag.report.plans import show_cohorts, show_plan
+from heterosag.report.plans import describe_error, show_cohorts, show_plan
 
-__all__ = ["describe", "describe_cohorts", "describe_private", "show", "show_cohort_proposal", "show_private"]
+__all__ = [
+    "describe",
+    "describe_cohorts",
+    "describe_private",
+    "next_steps",
+    "next_steps_of_cohorts",
+    "next_steps_of_private",
+    "show",
+    "show_cohort_proposal",
+    "show_private",
+]
 
 
 def describe(proposal: Proposal, before: float | None = None) -> dict[str, Any]:
@@ -38,15 +50,41 @@ def describe(proposal: Proposal, before: float | None = None) -> dict[str, Any]:
 def show(proposal: Proposal, before: float | None = None) -> RenderableType:
     """A proposal as tables."""
     plan = proposal.plan
+
+    def words(error: float) -> str:
+        return describe_error(error, plan.dimension, plan.value_range[1])
+
     lines = [
-        Text(f"error bound {proposal.error:.4g}; no plan of these subgroup sizes has less than "
-             f"{proposal.lower_bound:.4g}"),
-    ]  # fmt: skip
+        f"error of the mean at most {words(proposal.error)};",
+        f"no plan of these subgroup sizes has less than {words(proposal.lower_bound)}",
+    ]
     if before is not None:
-        lines.append(Text(f"the plan of the run: {before:.4g}"))
-    lines.append(Text(f"what would help most: {proposal.binding}"))
-    lines += [Text(f"  {one.what}: {one.error:.4g}") for one in proposal.relaxing]
-    return Group(show_plan(plan), _uploads(plan, proposal), *lines)
+        lines.append(f"the plan of the run: {words(before)}")
+    lines.append(f"what would help most: {proposal.binding}")
+    lines += [f"  {one.what}: {words(one.error)}" for one in proposal.relaxing]
+    return Group(show_plan(plan), _uploads(plan, proposal), *map(Text, lines))
+
+
+def next_steps(proposal: Proposal, saved: Path | None) -> str:
+    """From a plan to a run: the commands to try it with, and the lines for Flower; `saved` is where the plan is."""
+    plan, file = proposal.plan, str(saved or "plan.toml")
+    rates = [8 * size / (seconds * 1e6) for size, seconds in zip(proposal.bytes, proposal.seconds, strict=True)]
+    listed = ",".join(f"{rate:.3g}" for rate in rates)
+    between = [f"{(slow * fast) ** 0.5:.3g}" for slow, fast in pairwise(rates)]
+    limits = f", rate_limits=[{', '.join(between)}]" if between else ""
+    options = f'options={{"subgroup_size": {plan.subgroup_size}}}'
+    lines = [
+        "",
+        "what to do next:",
+        *([] if saved else ["  keep the plan:        the same command with --save plan.toml"]),
+        f"  look at a round:      heterosag round --plan {file}",
+        f"  train with it here:   heterosag train --plan {file} --rates {listed}",
+        f"                        (the model must have its {plan.dimension:,} parameters)",
+        "  use it on Flower:     SecureGrid(grid,",
+        f"                            levels={list(plan.levels)}{limits},",
+        f"                            {options})",
+    ]
+    return "\n".join(lines)
 
 
 def describe_cohorts(proposal: CohortProposal) -> dict[str, Any]:
@@ -65,11 +103,26 @@ def show_cohort_proposal(proposal: CohortProposal) -> RenderableType:
     """A proposal of cohorts as tables."""
     plan = proposal.plan
     lines = [
-        f"error bound of the mean of all {len(plan.users)} users {proposal.error:.4g}; of a cohort's "
-        f"{proposal.cohort.error:.4g}",
+        f"error of the mean of all {len(plan.users)} users at most "
+        f"{describe_error(proposal.error, plan.dimension, plan.value_range[1])};",
+        f"of a cohort's {describe_error(proposal.cohort.error, plan.dimension, plan.value_range[1])}",
         f"what would help a cohort most: {proposal.cohort.binding}",
     ]
-    return Group(show_cohorts(plan), _uploads(plan, proposal), *(Text(line) for line in lines))
+    return Group(show_cohorts(plan), _uploads(plan, proposal), *map(Text, lines))
+
+
+def next_steps_of_cohorts(proposal: CohortProposal) -> str:
+    """The command to train with cohorts."""
+    plan = proposal.plan
+    classes, levels = (",".join(map(str, numbers)) for numbers in (plan.classes, plan.levels))
+    lines = [
+        "",
+        "what to do next:",
+        f"  train with it here:   heterosag train --classes {classes} --levels {levels} \\",
+        f"                            --subgroup-size {plan.plans[0].subgroup_size} --cohort {plan.cohort_size}",
+        f"                        (the model must have its {plan.dimension:,} parameters)",
+    ]
+    return "\n".join(lines)
 
 
 def _uploads(plan: Plan | CohortPlan, proposal: Proposal | CohortProposal) -> Table:
@@ -99,9 +152,10 @@ def describe_private(proposal: PrivateProposal) -> dict[str, Any]:
 def show_private(proposal: PrivateProposal) -> RenderableType:
     """A private proposal as tables."""
     plan = proposal.plan
-    table = Table("subgroups", "users of a block", "least survivors", "honest", "levels", "noise, c", "error, c")
+    table = Table("", "subgroups", "block", "survivors", "honest", "levels", "noise, c", "error, c")
     for one in sorted((proposal.blocks, *proposal.others), key=lambda one: one.error):
-        table.add_row(*_row(one), style="bold" if one == proposal.blocks else None)
+        chosen = one == proposal.blocks
+        table.add_row("chosen" if chosen else "", *_row(one), style="bold" if chosen else None)
     noise = plan.noise_multiplier
     most = plan.honest * len(plan.users) / noise**2
     lines = [
@@ -110,9 +164,26 @@ def show_private(proposal: PrivateProposal) -> RenderableType:
         f"{word_for(proposal.epsilon_server)}",
         f"the mean is off by {proposal.error:.2g} clipping norms c: {_worth(proposal.error)}",
         f"an error of 1c would take {most:,.0f} elements (honest x users / noise^2), not {plan.dimension:,}",
-        "larger blocks have less error, smaller ones tolerate more attackers:",
+        "larger blocks have less error, smaller ones tolerate more attackers (users of a block, its least survivors):",
     ]
-    return Group(show_plan(plan), *(Text(line) for line in lines), table)
+    return Group(show_plan(plan), *map(Text, lines), table)
+
+
+def next_steps_of_private(proposal: PrivateProposal) -> str:
+    """The command to train within the budget."""
+    plan = proposal.plan
+    classes, levels = (",".join(map(str, numbers)) for numbers in (plan.classes, plan.levels))
+    lines = [
+        "",
+        "what to do next:",
+        f"  train with it here:   heterosag train --epsilon {proposal.epsilon_server:.3g} "
+        f"--delta {proposal.delta:g} \\",
+        f"                            --rounds {proposal.rounds} --clip {plan.value_range[1]:g} --classes {classes} \\",
+        f"                            --levels {levels} --design {plan.design.name} "
+        f"--subgroup-size {plan.subgroup_size}",
+        f"                        (the model must have its {plan.dimension:,} parameters)",
+    ]
+    return "\n".join(lines)
 
 
 def _row(one: Blocks) -> list[str]:

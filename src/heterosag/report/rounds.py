@@ -16,12 +16,13 @@ from heterosag.aggregation.combine import BlockSum, Combined
 from heterosag.choices import PhaseName, RuleName
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
+from heterosag.plan.cohorts import plans_of
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
 from heterosag.simulation.engine import Result, Simulation, Traffic, aggregate
 from heterosag.simulation.session import Session
 
-__all__ = ["ATTACK", "COMMON", "OWN", "cast", "describe", "measure", "run", "same_sums", "show"]
+__all__ = ["ATTACK", "COMMON", "OWN", "cast", "describe", "distance", "measure", "run", "same_sums", "show"]
 
 ATTACK = -30.0
 COMMON, OWN = 0.24, 0.24  # standard deviations of what users have in common and of what each adds, in half widths
@@ -63,12 +64,9 @@ def run(
         summary
         | {"trips": trips, "total_trips": None if trips is None else sum(trips)}
         | {"failed_cohorts": {}, "survivors": len(result.survivors), "faulty_blocks": _faulty(result.faulty_blocks)}
-        | measure(result.combined, result.traffic)
-        | {
-            "exact": exact,
-            "error_rms": float(np.sqrt(np.mean((result.vector - truth) ** 2))),
-            "error_max": float(np.abs(result.vector - truth).max()),
-        }
+        | measure(plan, result.combined, result.traffic)
+        | {"exact": exact}
+        | distance(result.vector, truth)
     )
 
 
@@ -172,7 +170,37 @@ def describe(
     }
 
 
-def measure(combined: Combined | CombinedCohorts, traffic: Traffic) -> dict[str, Any]:
+def distance(vector: Any, truth: Any) -> dict[str, float]:
+    """How far an aggregate is from the honest survivors' mean, and how large that mean is."""
+    return {
+        "error_rms": float(np.sqrt(np.mean((vector - truth) ** 2))),
+        "error_max": float(np.abs(vector - truth).max()),
+        "mean_rms": float(np.sqrt(np.mean(truth**2))),
+    }
+
+
+def _sent_by_class(plan: Plan | CohortPlan, traffic: Traffic) -> list[dict[str, Any]]:
+    """What a user of each class sent in all phases, on average over those who sent its vector."""
+    masked = traffic.sent.get("mask", {})
+    found: list[dict[str, Any]] = [
+        {"class": index, "level": level, "users": 0, "sent_bytes": 0.0, "vector_bytes": 0.0}
+        for index, level in enumerate(plan.levels)
+    ]
+    for one in plans_of(plan):
+        sizes = one.vector_sizes()
+        for user, subgroup in zip(one.users, one.assignment, strict=True):
+            if user in masked:
+                row = found[one.subgroups[subgroup].user_class]
+                row["users"] += 1
+                row["vector_bytes"] += sizes[subgroup]
+                row["sent_bytes"] += sum(by.get(user, 0) for by in traffic.sent.values())
+    for row in found:
+        for name in ("sent_bytes", "vector_bytes"):
+            row[name] /= max(row["users"], 1)
+    return found if masked else []
+
+
+def measure(plan: Plan | CohortPlan, combined: Combined | CombinedCohorts, traffic: Traffic) -> dict[str, Any]:
     """What the survivors are guaranteed, and what the round took."""
     phases: list[dict[str, Any]] = [
         {
@@ -190,6 +218,7 @@ def measure(combined: Combined | CombinedCohorts, traffic: Traffic) -> dict[str,
         "inference_robustness": combined.inference_robustness,
         "byzantine_tolerance": combined.byzantine_tolerance,
         "phases": phases,
+        "classes": _sent_by_class(plan, traffic),
         "user_ms": 1000 * sum(row["user_seconds"] for row in phases),
     }
 
@@ -219,6 +248,12 @@ def show(summary: dict[str, Any]) -> RenderableType:
                 f"{row['server_seconds'] * 1000:,.1f}",
             )
         parts.append(table)
+    if summary["classes"]:
+        table = Table("class", "levels", "who sent a vector", "a user sent, kB", "of which vector, kB")
+        for row in summary["classes"]:
+            sizes = (f"{row[name] / 1000:,.1f}" for name in ("sent_bytes", "vector_bytes"))
+            table.add_row(str(row["class"]), f"{row['level']:,}", f"{row['users']} users", *sizes)
+        parts.append(table)
     parts.append(
         Text(
             f"{summary['survivors']} survivors; inference robustness {summary['inference_robustness']:.4f}, the median "
@@ -236,7 +271,13 @@ def show(summary: dict[str, Any]) -> RenderableType:
     parts.append(
         Text(f"block sums against the plain integer sums: {check}", style="green" if summary["exact"] else "red")
     )
-    parts.append(Text(f"distance to the honest survivors' mean: {summary['error_rms']:.4f} (root mean square)"))
+    percent = summary["error_rms"] / summary["mean_rms"] if summary["mean_rms"] else 0.0
+    parts.append(
+        Text(
+            f"distance to the honest survivors' mean: {summary['error_rms']:.2g} RMS a parameter,\n"
+            f"{percent:.0%} of that mean's {summary['mean_rms']:.2g}"
+        )
+    )
     return Group(*parts)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from heterosag.storage.run_log import RunRecord
 
@@ -60,17 +60,19 @@ def _state(line: dict[str, Any]) -> str:
     spent = f", epsilon {line['privacy']['epsilon_server']:.2f}" if "privacy" in line else ""
     failed = line.get("failed_cohorts")
     lost = f", cohort {', '.join(failed)} failed" if failed else ""
-    return f"{accuracy}, {_sent(line) / 1000:.1f} kB a user, {line['survivors']} survivors{lost}{spent}"
+    clipped = f"; {line['clipping_warning']}" if line.get("clipping_warning") else ""
+    return f"{accuracy}, {_sent(line)} a user, {line['survivors']} survivors{lost}{spent}{clipped}"
 
 
 def _words(line: dict[str, Any], rounds: int) -> str:
     return f"round {line['round']}/{rounds}: {_state(line)}"
 
 
-def _sent(line: dict[str, Any]) -> float:
-    """Bytes that a user of the class that sends most sent in a round, all phases together."""
-    by_class = zip(*line["sent_bytes"].values(), strict=True) if line["sent_bytes"] else []
-    return max((sum(size or 0.0 for size in sizes) for sizes in by_class), default=0.0)
+def _sent(line: dict[str, Any]) -> str:
+    """kB that a user sent in a round, all phases together: from the class that sends least to that which sends most."""
+    found = [_sent_by(line, index) for index in range(len(next(iter(line["sent_bytes"].values()), ())))]
+    known = [f"{size / 1000:.1f}" for size in sorted(size for size in found if size is not None)]
+    return f"{' to '.join(dict.fromkeys((known[0], known[-1])))} kB" if known else "0 kB"
 
 
 def _sent_by(line: dict[str, Any], user_class: int) -> float | None:
@@ -96,6 +98,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         sent.append(sum(known) / max(len(known), 1))
     judged = [line["accuracy"] for line in run.rounds if line["accuracy"] is not None]
     errors = [line["aggregate_error"] for line in good if line["aggregate_error"] is not None]
+    relative = [line["aggregate_error"] / line["aggregate_rms"] for line in good if line.get("aggregate_rms")]
     spent = {who: sum(sum(line[f"{who}_seconds"].values()) for line in good) for who in ("user", "server")}
     return {
         "name": run.name,
@@ -119,6 +122,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "refusals": sum(line["refusals"] for line in good),
         "trips": [line["trips"] for line in run.rounds if "trips" in line] or None,
         "aggregate_error": sum(errors) / len(errors) if errors else None,
+        "relative_error": sum(relative) / len(relative) if relative else None,
         "inference_robustness": min((line["inference_robustness"] for line in good), default=None),
         "sent_bytes": sent,
         "communication_seconds": sum(line["round_seconds"] for line in run.rounds),
@@ -149,23 +153,24 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         summaries: What `summarise_run` returned.
 
     Returns:
-        The rows.
+        The rows, without those that have nothing to say of any run.
     """
     rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
-        ("design, rule", lambda s: f"{s['design']}, {s['rule']}"),
-        ("attack", _attack),
         ("accuracy at the end", lambda s: _percent(s["accuracy"])),
         ("best accuracy", lambda s: _percent(s["best_accuracy"])),
+        ("communication time", _time),
+        ("kB a round, slowest class first", _kilobytes),
+        ("error of the aggregate", _error),
+        ("design, rule", lambda s: f"{s['design']}, {s['rule']}"),
+        ("attack", _attack),
         ("rounds (failed)", lambda s: f"{s['rounds']} ({s['failed_rounds']})"),
         ("survivors a round", lambda s: f"{s['mean_survivors']:.1f}"),
-        ("missed the deadline", lambda s: str(s["missed_deadline"])),
-        ("faulty blocks left out", lambda s: str(s["faulty_blocks"])),
-        ("messages refused", lambda s: str(s["refusals"])),
+        ("missed the deadline", lambda s: _count(s["missed_deadline"])),
+        ("faulty blocks left out", lambda s: _count(s["faulty_blocks"])),
+        ("messages refused", lambda s: _count(s["refusals"])),
         ("trips of each round", _trips),
         ("inference robustness", lambda s: _number(s["inference_robustness"])),
-        ("kB a round, slowest class first", lambda s: ", ".join(f"{size / 1000:.1f}" for size in s["sent_bytes"])),
         ("all that Flower carried", _wire),
-        ("time, all rounds", _time),
         ("differences show, were updates the same", _shown),
         ("cryptography: users, server", _cryptography),
     ]
@@ -174,7 +179,8 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
     if any(summary["privacy"] for summary in summaries):
         rows.append(("epsilon: all sums, models only", _epsilons))
         rows.append(("honest survivors of a block, clipping norm, error in clipping norms", _noise))
-    return [(name, [cell(summary) for summary in summaries]) for name, cell in rows]
+    shown = [(name, [cell(summary) for summary in summaries]) for name, cell in rows]
+    return [(name, cells) for name, cells in shown if set(cells) != {"-"}]
 
 
 def compare_runs(runs: Sequence[RunRecord]) -> Table:
@@ -187,7 +193,7 @@ def compare_runs(runs: Sequence[RunRecord]) -> Table:
         A table of rich.
     """
     found = [summarise_run(run) for run in runs]
-    table = Table("", *(summary["name"] for summary in found))
+    table = Table("", *(Column(summary["name"], overflow="fold") for summary in found))
     for name, cells in summary_rows(found):
         table.add_row(name, *cells)
     return table
@@ -197,8 +203,25 @@ def _percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{fraction:.1%}"
 
 
+def _count(number: int) -> str:
+    return f"{number:,}" if number else "-"
+
+
+def _kilobytes(summary: dict[str, Any]) -> str:
+    sizes = [f"{size / 1000:.1f}" for size in summary["sent_bytes"]]
+    return f"{sizes[0]}, all alike" if len(set(sizes)) == 1 and len(sizes) > 1 else ", ".join(sizes)
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _error(summary: dict[str, Any]) -> str:
+    """How far the aggregate is from the honest survivors' mean: root mean square a parameter, and over the mean's."""
+    if summary["aggregate_error"] is None:
+        return "-"
+    error = f"{summary['aggregate_error']:.2g} RMS"
+    return error if summary["relative_error"] is None else f"{error}, {summary['relative_error']:.0%} of update"
 
 
 def _shown(summary: dict[str, Any]) -> str:
@@ -219,7 +242,7 @@ def _cohorts(summary: dict[str, Any]) -> str:
 def _attack(summary: dict[str, Any]) -> str:
     if summary["attack"] == "unknown":  # nobody told the engine
         return "not known"
-    return f"{summary['attack']}, {summary['attackers']} attackers" if summary["attackers"] else "none"
+    return f"{summary['attack']}, {summary['attackers']} users" if summary["attackers"] else "none"
 
 
 def _trips(summary: dict[str, Any]) -> str:
@@ -238,8 +261,8 @@ def _wire(summary: dict[str, Any]) -> str:
 
 
 def _time(summary: dict[str, Any]) -> str:
-    what = "measured" if summary["engine"] == "flower" else "of communication"
-    return f"{summary['communication_seconds']:.1f} s {what}"
+    measured = ", measured with training" if summary["engine"] == "flower" else ""
+    return f"{summary['communication_seconds']:.1f} s{measured}"
 
 
 def _epsilons(summary: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.aggregation.cohorts import CohortSums, CombinedCohorts, check_failures, combine_cohorts
+from heterosag.aggregation.combine import check_rule
 from heterosag.aggregation.rules import Rule, find_rule
 from heterosag.choices import RuleName
 from heterosag.crypto.identity import Identity
@@ -23,7 +24,17 @@ from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.server import Decoded, Refusal
 from heterosag.protocol.survivors import outcome
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.engine import Simulation, Traffic, Updates, collect, identities_of, play, play_plain
+from heterosag.simulation.engine import (
+    Simulation,
+    Traffic,
+    Updates,
+    by_user,
+    collect,
+    identities_of,
+    play,
+    play_plain,
+    warn_of_clipping,
+)
 from heterosag.simulation.workers import WorkerSettings
 from heterosag.vector.arrays import Layout
 
@@ -133,7 +144,8 @@ def aggregate_cohorts(
     """
     chosen, simulate = find_rule(rule), simulate or Simulation()
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
-    given, weight_of = _by_user(plan, updates, "updates"), _by_user(plan, weights, "weights")
+    check_rule(plan, chosen)
+    given, weight_of = by_user(plan, updates), _weights_by_user(plan, weights)
     for user in (*(given or ()), *(weight_of or ()), *simulate.dropped, *simulate.malicious):
         plan.index(user)
     listed = _guards(plan, guards)
@@ -165,6 +177,7 @@ def aggregate_cohorts(
     if layout is None:
         raise UsageError("nobody has an update")
     combined = combine_cohorts(plan, found, chosen)
+    warn_of_clipping(plan, combined)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return CohortResult(
         aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals
@@ -249,11 +262,10 @@ def _guards(plan: CohortPlan, guards: Guard | Sequence[Guard] | None) -> Sequenc
     return guards
 
 
-def _by_user(plan: CohortPlan, values: Any, what: str) -> Any:
-    """Values by user, where a list or an array has them in roster order."""
-    if values is None or isinstance(values, Mapping):
-        return values
-    rows = np.asarray(values) if what == "updates" else values
-    if (what == "updates" and rows.ndim != 2) or len(rows) != len(plan.users):
-        raise UsageError(f"{what} are one for each of the {len(plan.users)} users, not {np.shape(rows)}")
-    return dict(zip(plan.users, rows, strict=True))
+def _weights_by_user(plan: CohortPlan, weights: Any) -> Any:
+    """Weights by user, where a list has them in roster order."""
+    if weights is None or isinstance(weights, Mapping):
+        return weights
+    if len(weights) != len(plan.users):
+        raise UsageError(f"weights are one for each of the {len(plan.users)} users, not {len(weights)}")
+    return dict(zip(plan.users, weights, strict=True))

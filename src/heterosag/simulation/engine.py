@@ -12,6 +12,7 @@ import math
 import operator
 import secrets
 import time
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.aggregation.clipping import with_deviations
-from heterosag.aggregation.combine import BlockSum, Combined, combine
+from heterosag.aggregation.clipping import Clipping, ClippingWarning, with_deviations
+from heterosag.aggregation.cohorts import CombinedCohorts
+from heterosag.aggregation.combine import BlockSum, Combined, check_rule, combine
 from heterosag.aggregation.rules import Rule, find_rule
 from heterosag.choices import PhaseName, RuleName
 from heterosag.crypto.identity import Identity
@@ -49,8 +51,14 @@ __all__ = ["Result", "Simulation", "Traffic", "Updates", "aggregate", "collect",
 logger = logging.getLogger("heterosag")
 logger.addHandler(logging.NullHandler())
 
-Updates = Mapping[User, Any] | npt.NDArray[np.floating[Any]]
-"""Every user's update by name, or a 2-D array with a row a user."""
+Updates = Mapping[User, Any] | Sequence[Any] | npt.NDArray[np.floating[Any]]
+"""Every user's update by name, a list of them in roster order, or a 2-D array with a row a user."""
+
+ACCEPTED = (
+    "updates are a mapping of user to update, a list with one update a user in roster order, or a 2-D array with one "
+    "row a user; an update is an array, a torch state_dict, or a dict or list of arrays"
+)
+"""What `aggregate` takes, for whoever gave something else."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -241,8 +249,8 @@ def aggregate(
 
     Args:
         plan: Who takes part, and how; cohorts run one after another, so that memory is that of one.
-        updates: A mapping of user to vector, array, torch state_dict, or dict or list of arrays; or a 2-D array, one
-            row a user in roster order.
+        updates: A mapping of user to vector, array, torch state_dict, or dict or list of arrays; a list of these in
+            roster order; or a 2-D array, one row a user in roster order.
         rule: How block means are combined: mean, median, trimmed_mean, or a `heterosag.aggregation.rules.Rule`.
         weights: Each user's weight, an integer up to the plan's `max_weight`.
         metrics: Each user's values of the plan's metrics.
@@ -273,6 +281,7 @@ def aggregate(
         >>> bool(np.all(abs(result.aggregate - 0.1) < 0.01))
         True
     """
+    check_plan(plan, updates)
     if isinstance(plan, CohortPlan):
         from heterosag.simulation.cohorts import aggregate_cohorts
 
@@ -291,6 +300,7 @@ def aggregate(
     if isinstance(guard, Sequence):
         raise UsageError("one plan has one guard, not several: those are for the cohorts of a CohortPlan")
     chosen = find_rule(rule)
+    check_rule(plan, chosen)
     simulate = simulate or Simulation()
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
     absent = {user: Phase(phase) for user, phase in simulate.dropped.items()}
@@ -312,6 +322,7 @@ def aggregate(
     else:
         decoded, refusals = play_plain(settings, absent, guard, signed=bool(identities)), ()
     combined = combine(plan, decoded, chosen)
+    warn_of_clipping(plan, combined)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
 
@@ -370,16 +381,7 @@ def collect(
     Raises:
         UsageError: Somebody's update is missing or does not fit the plan.
     """
-    given: dict[User, Any]
-    if isinstance(updates, Mapping):
-        given = dict(updates)
-    else:
-        rows = np.asarray(updates)
-        if rows.ndim != 2 or len(rows) != len(plan.users):
-            raise UsageError(
-                f"an array of updates has one row for each of the {len(plan.users)} users, not {rows.shape}"
-            )
-        given = dict(zip(plan.users, rows, strict=True))
+    given = dict(by_user(plan, updates))
     for user in (*given, *absent):
         plan.index(user)
     early = {user for user, phase in absent.items() if phase in (Phase.ADVERTISE, Phase.SHARE, Phase.MASK)}
@@ -400,6 +402,81 @@ def collect(
         for user, arrays in given.items()
     }
     return layout, inputs
+
+
+def warn_of_clipping(plan: Plan | CohortPlan, combined: Combined | CombinedCohorts) -> None:
+    """Warn of a round in which users clipped much of their updates, whoever called `aggregate`.
+
+    Args:
+        plan: The plan of the round, or its cohorts.
+        combined: What it gave.
+    """
+    words = None if plan.noise_multiplier else Clipping.of(plan, combined).warning  # under noise nobody counts them
+    if words is not None:
+        warnings.warn(words, ClippingWarning, stacklevel=3)
+
+
+def check_plan(plan: Any, updates: Any) -> None:
+    """Refuse what is no plan, swapped arguments among it.
+
+    Args:
+        plan: What was given as the plan.
+        updates: What was given as the updates.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if isinstance(plan, (Plan, CohortPlan)):
+        return
+    swapped = ": the arguments are swapped" if isinstance(updates, (Plan, CohortPlan)) else ""
+    raise UsageError(f"aggregate(plan, updates) takes a Plan or a CohortPlan first, not a {_kind(plan)}{swapped}")
+
+
+def by_user(plan: Plan | CohortPlan, updates: Any) -> Mapping[User, Any]:
+    """Every user's update by name, whichever way they came.
+
+    Args:
+        plan: Who the users are.
+        updates: As `aggregate` takes them.
+
+    Returns:
+        A mapping that came as such, or one in roster order.
+
+    Raises:
+        UsageError: They are no updates of these users; the message has the forms that are accepted.
+    """
+    users = plan.users
+    if isinstance(updates, Mapping):
+        if updates and all(isinstance(name, str) and name not in users for name in updates):
+            names = ", ".join(map(repr, users[:3]))
+            raise UsageError(
+                f"{next(iter(updates))!r} is not a user of this plan, which has {len(users)} users: {names}, ... A "
+                f"state_dict is one user's update: {ACCEPTED}"
+            )
+        return updates
+    if isinstance(updates, (list, tuple)) and updates and not np.isscalar(updates[0]) and not _are_rows(updates):
+        rows: Any = updates
+    else:
+        try:
+            rows = np.asarray(updates)
+        except (ValueError, TypeError):  # rows of unequal length
+            rows = np.empty(0)
+        if rows.ndim != 2:
+            raise UsageError(f"{ACCEPTED}: not a {_kind(updates)}")
+    if len(rows) != len(users):
+        raise UsageError(f"the plan has {len(users)} users, but there are {len(rows)} updates: {ACCEPTED}")
+    return dict(zip(users, rows, strict=True))
+
+
+def _are_rows(updates: Sequence[Any]) -> bool:
+    """Whether these are lists of plain numbers, which make an array."""
+    return all(isinstance(row, (list, tuple)) and all(np.isscalar(value) for value in row) for row in updates)
+
+
+def _kind(given: Any) -> str:
+    """What was given, for a message."""
+    shape = getattr(given, "shape", None)
+    return type(given).__name__ + ("" if shape is None else f" of the shape {tuple(shape)}")
 
 
 def _fit(plan: Plan, honest: Sequence[Update]) -> Plan:

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from heterosag.aggregation.combine import combine
+from heterosag.aggregation.combine import check_rule, combine
 from heterosag.aggregation.rules import Rule, find_rule
 from heterosag.choices import RuleName
 from heterosag.crypto.identity import Identity
@@ -107,6 +107,7 @@ class Session:
         chosen, simulate = find_rule(rule), simulate or Simulation()
         if not simulate.secure:
             raise UsageError("rounds in a row are about keys and shares: secure=False is for heterosag.aggregate")
+        check_rule(self._plan, chosen)
         absent = {user: Phase(phase) for user, phase in simulate.dropped.items()}
         layout, inputs = collect(self._plan, updates, weights, metrics, absent)
         self._server.begin(self._plan, guard=guard)

@@ -68,6 +68,7 @@ FAILED: dict[str, Any] = {
     "refusals": 0,
     "clipped_fraction": None,
     "aggregate_error": None,
+    "aggregate_rms": None,
     "sent_bytes": {},
     "upload_seconds": [],
     "round_seconds": 0.0,

@@ -123,7 +123,7 @@ def _options(plan: Plan) -> dict[str, Any]:
         "subgroup_size": plan.subgroup_size,
         "min_survivors": plan.min_survivors,
         "dropout": plan.dropout,
-        **({"fill_levels": True} if plan.fill_levels else {}),
+        **({} if plan.fill_levels else {"fill_levels": False}),
     }
 
 

@@ -11,7 +11,7 @@ import difflib
 import json
 import shlex
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -29,6 +29,8 @@ Attack = Literal["none", "gaussian", "sign-flip", "label-flip", "little"]
 Placement = Literal["spread", "random"]
 View = Literal["server", "model"]
 RangeRule = Literal["fixed", "minmax", "quantile", "adaptive"]
+
+_LEARNING_RATE, _LEARNING_RATES = 0.1, {"digits": 0.6}  # unless told: in general, and as measured for a data set
 
 FIRST_RANGE = 0.2
 """Half width of the single range that a run starts with unless it is told."""
@@ -60,21 +62,31 @@ class TrainConfig:
     train_samples: int | None = _data(None, "train on only so many samples, drawn from all (default: all of them)")
     alpha: float = _data(1.0, "concentration of the Dirichlet partitions; small means unlike users")
     model: str = _data(
-        "auto", "auto, digits, mnist, cifar10, cifar10-padded, or package.module:factory of a torch.nn.Module"
+        "auto",
+        "auto, digits, digits-large, mnist, cifar10, cifar10-padded, or package.module:factory of a torch.nn.Module",
     )
 
     classes: tuple[int, ...] = _plan((24, 24, 24, 24), "users per class, slowest link first")
-    levels: tuple[int, ...] = _plan((2, 6, 8, 12), "quantizer levels per class")
-    rates: tuple[float, ...] = _plan((1.0,), "upload rate per class in Mb/s (one value: the same for all)")
+    levels: tuple[int, ...] | Literal["auto"] = _plan(
+        "auto", "quantizer levels per class; auto: as many as the rates carry until the deadline"
+    )
+    rates: tuple[float, ...] = _plan(
+        (), "upload rate per class in Mb/s, or one for all (default: 1, doubled from class to class)"
+    )
     download_rates: tuple[float, ...] = _plan((), "download rate per class in Mb/s (default: the upload rates)")
     rate_spread: float = _plan(0.0, "spread of rates inside a class (standard deviation of the logarithm)")
-    deadline: float | None = _plan(None, "seconds after which an upload counts as dropped (default: never)")
+    deadline: float | None = _plan(
+        None,
+        "seconds after which an upload counts as dropped; levels auto keep it (default: never, and four levels for the "
+        "slowest class)",
+    )
     design: DesignName = _plan("perfect", "which subgroups code a segment together")
     subgroup_size: int = _plan(8, "users a subgroup should have at least")
     min_survivors: int = _plan(3, "least survivors of a subgroup")
     min_robustness: float | None = _plan(
         None, "least inference robustness of an admissible survivor set (default: the plan's own)"
     )
+    colluders: int | None = _plan(None, "users who may collude with the server (default: min_survivors - 2)")
     hide_sets_below: int | None = _plan(
         None, "refuse rounds that, with those before, reveal the sum of fewer users than this (default: none)"
     )
@@ -82,13 +94,15 @@ class TrainConfig:
         None, "split users into cohorts of at most so many, each with a plan and a round of its own (default: one)"
     )
     sharing: SharingName = _plan("auto", "who holds shares; auto: neighbours only beyond 256 users")
-    fill_levels: bool = _plan(False, "raise levels as far as their rings hold, at no cost")
+    fill_levels: bool = _plan(True, "raise levels as far as their rings hold, at no cost")
     rule: RuleName = _plan("mean", "how block means are combined")
 
     rounds: int = _training(20, "rounds of training")
-    local_epochs: int = _training(1, "passes over a user's data in a round")
+    local_epochs: int = _training(3, "passes over a user's data in a round")
     batch_size: float = _training(16.0, "samples a step, or below 1 the fraction of a user's data")
-    learning_rate: float = _training(0.1, "step size of local training")
+    learning_rate: float | None = _training(
+        None, "step size of local training (default: 0.6 for digits, 0.1 for other data)"
+    )
     decay_start: int = _training(0, "round after which the learning rate falls")
     decay: float = _training(0.0, "the learning rate falls as 1 / (1 + decay * round)")
     participation: float = _training(1.0, "fraction of the users, class by class, that takes part in a round")
@@ -137,7 +151,7 @@ class TrainConfig:
         for name in ("rounds", "local_epochs", "checkpoint_every", "subgroup_size", "min_survivors", "workers"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        for name in ("alpha", "learning_rate", "batch_size"):
+        for name in ("alpha", "batch_size"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be above 0, not {getattr(self, name)!r}")
         for name in (
@@ -147,8 +161,9 @@ class TrainConfig:
             "decay_start",
             "attackers",
             "rate_spread",
+            "colluders",
         ):
-            if not getattr(self, name) >= 0:
+            if getattr(self, name) is not None and not getattr(self, name) >= 0:
                 raise UsageError(f"{name} cannot be negative, as {getattr(self, name)!r} is")
         optional = (
             "train_samples",
@@ -156,6 +171,7 @@ class TrainConfig:
             "hide_sets_below",
             "cohort",
             "attack_strength",
+            "learning_rate",
             "epsilon",
             "min_block_survivors",
         )
@@ -174,13 +190,13 @@ class TrainConfig:
             raise UsageError(f"quantile is a fraction between 0 and 1, not {self.quantile!r}")
         if self.batch_size > 1 and self.batch_size != int(self.batch_size):
             raise UsageError(f"batch_size is an integer, or a fraction below 1, not {self.batch_size!r}")
-        if len(self.levels) != len(self.classes):
+        if self.levels != "auto" and len(self.levels) != len(self.classes):
             raise PlanError(
                 "levels", f"{len(self.classes)} classes need {len(self.classes)} levels, not {len(self.levels)}"
             )
         for name in ("rates", "download_rates"):
             rates = getattr(self, name)
-            if ((rates or name == "rates") and len(rates) not in (1, len(self.classes))) or any(r <= 0 for r in rates):
+            if (rates and len(rates) not in (1, len(self.classes))) or any(r <= 0 for r in rates):
                 raise UsageError(f"{name} takes one positive rate, or one for each of the {len(self.classes)} classes")
         if not self.dropout_phases:
             raise UsageError("dropout_phases needs at least one phase")
@@ -206,6 +222,40 @@ class TrainConfig:
             raise UsageError("with epsilon the range follows from the noise: leave range_rule and value_range out")
         if self.view == "model" and self.rule != "mean":
             raise UsageError(f"view model is about the mean; what the rule {self.rule!r} releases is not bounded by it")
+
+    def without_effect(self, given: Iterable[str]) -> list[str]:
+        """Settings other than the usual that somebody gave and that change nothing, each with what it goes with.
+
+        Args:
+            given: Their names.
+
+        Returns:
+            A sentence for each.
+
+        Example:
+            >>> from heterosag.training.config import TrainConfig
+            >>> TrainConfig(alpha=0.5).without_effect(["alpha"])
+            ['alpha has no effect without a Dirichlet partition']
+        """
+        flips = self.attack == "none"
+        idle = {
+            "alpha": (not self.partition.startswith("dirichlet"), "without a Dirichlet partition"),
+            "dropout_phases": (not self.dropout, "without dropout"),
+            "decay_start": (not self.decay, "without decay"),
+            "attackers": (flips and self.attackers > 0, "without an attack: name one, such as label-flip"),
+            "attack_strength": (flips, "without an attack"),
+            "placement": (flips, "without an attack"),
+            "quantile": (self.range_rule != "quantile", "unless range_rule is quantile"),
+            "scale_arrays": (self.range_rule != "adaptive", "unless range_rule is adaptive"),
+            "value_range": (self.range_rule == "minmax", "where range_rule is minmax"),
+            "rotate": (self.range_rule == "minmax" and self.rotate, "where range_rule is minmax"),
+            "delta": (self.epsilon is None, "without epsilon"),
+            "clip": (self.epsilon is None, "without epsilon"),
+            "workers": (not self.secure and self.workers > 1, "without the cryptography"),
+        }
+        usual = {setting.name: setting.default for setting in dataclasses.fields(self)}
+        changed = [name for name in given if name in idle and getattr(self, name) != usual[name]]
+        return [f"{name} has no effect {idle[name][1]}" for name in changed if idle[name][0]]
 
     @property
     def users(self) -> int:
@@ -233,6 +283,8 @@ class TrainConfig:
             Mb/s.
         """
         rates = (self.download_rates or self.rates) if download else self.rates
+        if not rates:
+            return 2.0**user_class
         return rates[user_class] if len(rates) > 1 else rates[0]
 
     def learning_rate_at(self, number: int) -> float:
@@ -244,8 +296,9 @@ class TrainConfig:
         Returns:
             The step size.
         """
+        first = _LEARNING_RATES.get(self.data, _LEARNING_RATE) if self.learning_rate is None else self.learning_rate
         falling = self.decay > 0 and number > self.decay_start
-        return self.learning_rate / (1 + self.decay * number) if falling else self.learning_rate
+        return first / (1 + self.decay * number) if falling else first
 
     def to_dict(self) -> dict[str, Any]:
         """All settings in JSON types."""
@@ -316,8 +369,23 @@ class TrainConfig:
             >>> TrainConfig.from_toml("rounds = 3").rounds
             3
         """
+        return cls.from_dict(cls.named_in(text))
+
+    @staticmethod
+    def named_in(text: str) -> dict[str, Any]:
+        """What a TOML text names, before any of it is checked.
+
+        Args:
+            text: A line a setting.
+
+        Returns:
+            Values by name.
+
+        Raises:
+            UsageError: It is no TOML.
+        """
         try:
-            return cls.from_dict(tomllib.loads(text))
+            return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"the configuration is not valid TOML: {error}") from None
 
@@ -330,7 +398,7 @@ def fields_of(cls: type[TrainConfig] = TrainConfig) -> dict[str, Any]:
 
 def _convert(name: str, value: Any, kind: Any) -> Any:
     """A value from TOML or a flag's text in the type of its field."""
-    if isinstance(value, str) and "tuple" in str(kind):
+    if isinstance(value, str) and "tuple" in str(kind) and value != "auto":
         parts = [part.strip() for part in value.split(",") if part.strip()]
         value = parts[0] if len(parts) == 1 and float in get_args(kind) else parts
     try:

@@ -41,12 +41,16 @@ def build_plan(config: TrainConfig, arrays: Sequence[int]) -> Plan | CohortPlan:
         "subgroup_size": config.subgroup_size,
         "min_survivors": config.min_survivors,
         "min_robustness": config.min_robustness,
+        "colluders": config.colluders,
         "dropout": config.dropout,
         "assignment_seed": config.seed,
         "fill_levels": config.fill_levels,
         "rotate": config.rotate and config.range_rule != "minmax",  # whose range holds the values as they are
         "sharing": config.sharing,
     }
+    if config.levels == "auto":
+        rates = [config.rate_of(index) for index in range(len(config.classes))]
+        arguments |= {"rates": rates, "deadline": config.deadline}
     if config.epsilon is not None:
         drawn = [draw_members(config, number) for number in range(1, config.rounds + 1)]
         sizes = [len(group) for group in drawn[0]]
@@ -98,13 +102,15 @@ class Epoch:
     Args:
         config: The run's settings.
         plan: The plan, or the cohorts.
+        levels: Of each class of the settings, also of those that have nobody in this plan (default: the plan's).
 
     `ledgers` has one for each cohort, or the only one.
     """
 
-    def __init__(self, config: TrainConfig, plan: Plan | CohortPlan) -> None:
+    def __init__(self, config: TrainConfig, plan: Plan | CohortPlan, *, levels: Sequence[int] | None = None) -> None:
         self.config = config
         self.plan = plan
+        self.levels = plan.levels if levels is None else levels
         self.ledgers = [Ledger(one, sets_below=config.hide_sets_below or 0) for one in plans_of(plan)]
 
     @property
@@ -118,14 +124,14 @@ class Epoch:
 
     def without(self, members: Sequence[Sequence[int]]) -> Epoch:
         """The next epoch, of some of the users, class by class; a class without any is not in it."""
-        kept = [(level, group) for level, group in zip(self.config.levels, members, strict=True) if group]
+        kept = [(level, group) for level, group in zip(self.levels, members, strict=True) if group]
         arguments = self.plan.arguments() | {
             "classes": [len(group) for _, group in kept],
             "levels": [level for level, _ in kept],
             "users": [user for _, group in kept for user in group],
             "min_robustness": self.config.min_robustness,
         }
-        return Epoch(self.config, type(self.plan).build(**arguments))
+        return Epoch(self.config, type(self.plan).build(**arguments), levels=self.levels)
 
     def summary(self) -> dict[str, Any]:
         """The ledgers in JSON types."""

@@ -1,4 +1,4 @@
-"""Models in PyTorch: the paper's, a small one for digits, and any that a user brings.
+"""Models in PyTorch: the paper's, two for digits, and any that a user brings.
 
 For CIFAR-10 there are two: `cifar10` is the paper's table, `cifar10-padded` the network of its authors' code.
 """
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from heterosag.errors import UsageError
 
-__all__ = ["MODELS", "build"]
+__all__ = ["MODELS", "build", "count_parameters"]
 
 
 class Cifar10Net(nn.Module):
@@ -57,9 +57,14 @@ def _digits() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
 
 
+def _digits_large() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "mnist": _mnist,
     "digits": _digits,
+    "digits-large": _digits_large,
     "cifar10": Cifar10Net,
     "cifar10-padded": partial(Cifar10Net, padding=1),
 }
@@ -93,6 +98,19 @@ def build(name: str, data: str, seed: int) -> nn.Module:
         else:
             raise UsageError(f"no model is called {chosen!r}: use {', '.join(MODELS)}, or package.module:factory")
     return model
+
+
+def count_parameters(name: str, data: str) -> int:
+    """How many parameters a model has.
+
+    Args:
+        name: As in `build`.
+        data: The data set's name.
+
+    Returns:
+        The elements of its update.
+    """
+    return sum(parameter.numel() for parameter in build(name, data, 0).parameters())
 
 
 def _initialise(model: nn.Module) -> None:

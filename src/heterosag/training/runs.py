@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,9 +21,10 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm
+from heterosag.aggregation.clipping import AdaptiveRange, Clipping, ClippingWarning, follow, follow_norm
 from heterosag.aggregation.cohorts import users_at_fault
-from heterosag.aggregation.rules import Rule
+from heterosag.aggregation.combine import check_rule
+from heterosag.aggregation.rules import Rule, find_rule
 from heterosag.choices import PhaseName, RuleName
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
@@ -35,6 +37,7 @@ from heterosag.errors import (
     UsageError,
 )
 from heterosag.plan import CohortPlan, Plan, User
+from heterosag.plan.costs import beside_vector
 from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
@@ -114,6 +117,7 @@ class Run:
         self.model = models.build(config.model, config.data, config.seed)
         vector = users.flatten(self.model)
         plan = build_plan(config, [parameter.numel() for parameter in self.model.parameters()])
+        check_rule(plan, find_rule(self.rule))
         self._epoch = Epoch(config, plan)
         self._members = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
         self._class_of = {user: index for index, group in enumerate(self._members) for user in group}
@@ -226,21 +230,23 @@ class Run:
             ExposedUsersError: The ledger refuses to reveal the sum of so few users.
             FailedCohortsError: No cohort came to a result.
         """
-        result = aggregate(
-            gathered.plan,
-            gathered.updates,
-            rule=self.rule,
-            simulate=Simulation(
-                dropped=gathered.dropped,
-                secure=self.config.secure,
-                rounding_seed=self._rounding_seed,
-                malicious=gathered.malicious,
-            ),
-            identities=self._identities,
-            workers=self.config.workers,
-            guard=gathered.epoch.guard,
-            round_id=RoundId(session=self._session, number=gathered.number, model=_fingerprint(self._state)),
-        )
+        with warnings.catch_warnings():  # a range that follows the updates needs none, a fixed one has it in its line
+            warnings.simplefilter("ignore", ClippingWarning)
+            result = aggregate(
+                gathered.plan,
+                gathered.updates,
+                rule=self.rule,
+                simulate=Simulation(
+                    dropped=gathered.dropped,
+                    secure=self.config.secure,
+                    rounding_seed=self._rounding_seed,
+                    malicious=gathered.malicious,
+                ),
+                identities=self._identities,
+                workers=self.config.workers,
+                guard=gathered.epoch.guard,
+                round_id=RoundId(session=self._session, number=gathered.number, model=_fingerprint(self._state)),
+            )
         line = self._describe(gathered.epoch, result)
         return Summed(vector=result.vector, survivors=result.survivors, line=line, result=result)
 
@@ -302,7 +308,11 @@ class Run:
             line |= summed.line
             kept = set(summed.survivors) - set(malicious)
             honest = [place for place in finite if members[place] in kept]
-            line["aggregate_error"] = float(np.sqrt(np.mean((summed.vector - updates[honest].mean(axis=0)) ** 2)))
+            truth = updates[honest].mean(axis=0)
+            line["aggregate_error"] = float(np.sqrt(np.mean((summed.vector - truth) ** 2)))
+            line["aggregate_rms"] = float(np.sqrt(np.mean(truth**2)))
+            if self.config.range_rule == "fixed" and summed.result is not None:
+                line["clipping_warning"] = Clipping.of(plan, summed.result.combined).warning
             after = self._learn(number, plan, summed, line)
             users.load_vector(self.model, after.vector)
         after = replace(after, faulty=(*self._state.faulty, *line["faulty_users"]))
@@ -407,7 +417,11 @@ class Run:
     def _describe(self, epoch: Epoch, result: Result | CohortResult) -> dict[str, Any]:
         """The measured part of a round's line."""
         plan = epoch.plan
-        upload, download = _bytes(epoch, result)
+        sent = result.traffic.sent or _planned_bytes(epoch, result.survivors, identities=self.config.identities)
+        upload, download = (
+            {user: sum(by.get(user, 0) for by in table.values()) for user in result.survivors}
+            for table in (sent, result.traffic.received)
+        )
         class_of = {user: self._class_of[int(user)] for user in result.survivors}
         model = plan.dimension * _FLOAT_SIZE
         up = {user: upload[user] * 8 / (self._rate(int(user)) * 1e6) for user in result.survivors}
@@ -416,9 +430,8 @@ class Run:
             for user in result.survivors
         }
         classes = range(len(self.config.classes))
-        phases = result.traffic.sent or {"mask": {user: upload[user] for user in result.survivors}}
         return {
-            **describe_round(plan, result.combined, phases, class_of, len(classes)),
+            **describe_round(plan, result.combined, sent, class_of, len(classes)),
             "refusals": _count_refusals(result),
             "upload_seconds": [max((up[u] for u in up if class_of[u] == index), default=0.0) for index in classes],
             "round_seconds": max(up[user] + down[user] for user in up),
@@ -487,12 +500,12 @@ def _vector_size(epoch: Epoch, user: User) -> int:
     return plan.vector_sizes()[plan.subgroup_of(user)]
 
 
-def _bytes(epoch: Epoch, result: Result | CohortResult) -> tuple[dict[User, int], dict[User, int]]:
-    """Bytes that each survivor sent and received; the plain engine moves none, so its vectors count as packed."""
-    if not result.traffic.sent:
-        return {user: _vector_size(epoch, user) for user in result.survivors}, dict.fromkeys(result.survivors, 0)
-    sent, received = (
-        {user: sum(by.get(user, 0) for by in table.values()) for user in result.survivors}
-        for table in (result.traffic.sent, result.traffic.received)
-    )
-    return sent, received
+def _planned_bytes(epoch: Epoch, survivors: Sequence[User], *, identities: bool) -> dict[str, dict[User, int]]:
+    """Bytes that each survivor would send in each phase, by formula: the plain engine moves none."""
+    sent: dict[str, dict[User, int]] = {}
+    for user in survivors:
+        plan = epoch.plan_of(user)
+        for phase, size in beside_vector(plan, plan.index(user), identities=identities).items():
+            vector = _vector_size(epoch, user) if phase == "mask" else 0
+            sent.setdefault(phase, {})[user] = size + vector
+    return sent
