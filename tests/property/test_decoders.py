@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from cases import each, examples
+from cases import THOROUGH, each, examples
 from fuzz.__main__ import CORPUS, HUGE, mutate, read_corpus, seeds
 from fuzz.scripts import DEEP, Script, change
 from fuzz.targets import KINDS, PLAN, SENT, TARGETS, limited_work, other_plans, play
@@ -85,7 +85,7 @@ def test_empty_scripts_leave_a_message_as_it_is() -> None:
 @each("target", TARGETS)
 def test_a_short_fuzz_breaks_no_promise(target: str) -> None:
     pool, chance = list(read_corpus(target).values()), random.Random(target)
-    for _ in range(SHORT_FUZZ[target]):
+    for _ in range(SHORT_FUZZ[target] // (1 if THOROUGH else 4)):
         data = mutate(chance, pool)
         try:
             TARGETS[target](data)
