@@ -166,7 +166,7 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         ("kB a round, slowest class first", lambda s: ", ".join(f"{size / 1000:.1f}" for size in s["sent_bytes"])),
         ("all that Flower carried", _wire),
         ("time, all rounds", _time),
-        ("differences show, were updates the same", _shown),
+        ("users isolated by comparing rounds, at most", _shown),
         ("cryptography: users, server", _cryptography),
     ]
     if any(summary["cohorts"] > 1 for summary in summaries):
