@@ -171,7 +171,7 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
         ("trips of each round", _trips),
         ("inference robustness", lambda s: _number(s["inference_robustness"])),
         ("all that Flower carried", _wire),
-        ("differences show, were updates the same", _shown),
+        ("users isolated by comparing rounds, at most", _shown),
         ("cryptography: users, server", _cryptography),
     ]
     if any(summary["cohorts"] > 1 for summary in summaries):
