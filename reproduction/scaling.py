@@ -49,7 +49,7 @@ _SIZES = {
         long=500_000,
         elements=(250_000, 500_000, 1_000_000, 2_000_000),
         fixed_users=16,
-        repeats=4,
+        repeats=3,
     ),
     Scale.FULL: _Sizes(
         users=(16, 32, 64, 128, 248),
