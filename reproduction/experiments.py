@@ -233,13 +233,17 @@ def mnist_2(job: Job) -> Outcome:
     attackers = found["gaussian-median"].setting.config.attackers
     honest = config.users - attackers
     judged = worth_judging(reached["none-median"], reached["none-fedavg"])
-    lost = {attack: points_below(found["none-median"], found[f"{attack}-median"]) for attack in ATTACKS}
-    unfiltered = {
+    lost: dict[str, Interval] = {
+        attack: points_below(found["none-median"], found[f"{attack}-median"]) for attack in ATTACKS
+    }
+    unfiltered: dict[str, Interval] = {
         attack: points_below(found["none-median"], found[f"{attack}-median-unfiltered"])
         for attack in ATTACKS
         if f"{attack}-median-unfiltered" in found
     }
-    better = {attack: points_below(found["none-median"], found[f"{attack}-perfect"]) for attack in ATTACKS}
+    better: dict[str, Interval] = {
+        attack: points_below(found["none-median"], found[f"{attack}-perfect"]) for attack in ATTACKS
+    }
     low = 0.5 * reached["none-fedavg"]
     subgroups = found["gaussian-perfect"].record.plan["subgroups"]
     count = subgroups if isinstance(subgroups, int) else len(subgroups)
