@@ -156,7 +156,7 @@ def against_brea(job: Job) -> Outcome:
                     f"{name} loses " + ", ".join(_points(values) for values in lost[kind].values()) + " points"
                     for kind, name in (("brea", "BREA"), ("median", "HeteroSAg"))
                 ),
-                holds=Holds.of(*(np.mean(values) <= 2 for some in lost.values() for values in some.values())),
+                holds=Holds.of(*(bool(np.mean(values) <= 2) for some in lost.values() for values in some.values())),
                 note=f"{few} of {config.users} users attack; read as within 2 points in the mean over the seeds"
                 + scale_note(job, config),
             ),

@@ -147,13 +147,13 @@ def inversion(job: Job) -> Outcome:
     )
 
 
-def _ordered(found: Mapping[tuple[int, str], _Found], count: int) -> bool:
+def _ordered(found: Mapping[tuple[int, DesignName], _Found], count: int) -> bool:
     """Whether each design shows no more than the one before; equal designs may differ by chance."""
     ones = [found[count, name] for name in _DESIGNS]
     return all(a.mean > b.mean - 0.01 and a.area > b.area - 0.01 for a, b in pairwise(ones))
 
 
-def _table(found: Mapping[tuple[int, str], _Found], larger: Mapping[int, _Found]) -> Table:
+def _table(found: Mapping[tuple[int, DesignName], _Found], larger: Mapping[int, _Found]) -> Table:
     def row(label: str, robust: float, one: _Found) -> tuple[str, ...]:
         return (label, f"{robust:.3f}", f"{one.mean:.3f}", f"{one.shown:.0%}", f"{one.area:.3f}")
 

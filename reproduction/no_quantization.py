@@ -155,7 +155,7 @@ def _label(found: Mapping[str, Finished], name: str) -> str:
 def _farthest(found: Mapping[str, Finished], one: str, other: str) -> float:
     """The largest difference of two schemes' accuracies in a round, over all seeds."""
     return max(
-        abs(a["accuracy"] - b["accuracy"])
+        abs(float(a["accuracy"]) - float(b["accuracy"]))
         for name, run in found.items()
         if name.startswith(f"{one}-")
         for a, b in zip(run.record.rounds, found[f"{other}-{name.removeprefix(f'{one}-')}"].record.rounds, strict=True)

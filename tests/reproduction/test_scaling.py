@@ -60,15 +60,15 @@ def test_other_slopes_are_not_what_is_claimed(monkeypatch: pytest.MonkeyPatch, p
 
 def test_where_heterosag_is_slower_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     found = play(monkeypatch, count_masks, server=1.5)
-    assert "the server in 10 of 10 places" in found.text[2]
+    assert "the server in 12 of 12 places" in found.text[2]
     assert "(1.50 times SecAg's)" in found.text[2]
 
 
-def test_an_exponent_is_linear_by_its_interval_or_its_value() -> None:
+def test_a_cost_is_linear_unless_its_exponent_is_above_one() -> None:
     one: Any = scaling._linear
-    assert one(Estimate(value=0.92, error=0.0))
-    assert one(Estimate(value=0.8, error=0.1))
-    assert not one(Estimate(value=0.8, error=0.05))
+    assert one(Estimate(value=0.8, error=0.05))
+    assert one(Estimate(value=1.1, error=0.05))
+    assert not one(Estimate(value=1.2, error=0.05))
 
 
 def test_a_round_is_measured_by_phase_and_in_bytes() -> None:
