@@ -22,11 +22,14 @@ _TITLE = "The paper, reproduced"
 
 _HOW = """<!-- not run: takes minutes to hours -->
 ```sh
-python -m reproduction --list                                        # every item, with an estimate
-python -m reproduction all --data-dir DATA                           # quick: all of it in a quarter of an hour
-python -m reproduction experiment-1 --scale full --data-dir DATA     # the paper's own sizes, resumable
-python -m reproduction experiment-1 --scale full --data-dir DATA --only none/seed-1          # a single run
-python -m reproduction experiment-1 --scale full --data-dir DATA --as-it-is --rounds 50      # what has 50 rounds
+# every item, with an estimate
+python -m reproduction --list
+# quick: all of it in a quarter of an hour
+python -m reproduction all --data-dir DATA
+# the paper's own sizes, resumable; a single run of them; what has 50 rounds so far
+python -m reproduction experiment-1 --scale full --data-dir DATA
+python -m reproduction experiment-1 --scale full --data-dir DATA --only none/seed-1
+python -m reproduction experiment-1 --scale full --data-dir DATA --as-it-is --rounds 50
 ```
 
 DATA holds MNIST (the four idx files) and CIFAR-10 (its binary batches). Without it quick runs fall back to the embedded
