@@ -159,7 +159,7 @@ ITEMS: dict[str, Item] = {
             "BREA beside HeteroSAg",
             "Section 1.2",
             "against_brea:against_brea",
-            (60, _HOUR),
+            (60, 0.5 * _HOUR),
             "mnist",
         ),
         _item(

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from heterosag.training import models
-from reproduction.outcome import OURS, Holds, Outcome, Plot, Scale, Table, Verdict
+from reproduction.outcome import OURS, Holds, Outcome, Scale, Table, Verdict
 from reproduction.running import Job
 
 __all__ = ["networks", "pixels_seen"]
@@ -103,17 +103,6 @@ def networks(job: Job) -> Outcome:
                     ("CIFAR-10, authors' code", f"{counts['cifar10-padded']:,}", str(features[1])),
                 ),
             ),
-        ),
-        plots=tuple(
-            Plot(
-                name=name.replace(" ", "-").replace("'", ""),
-                title=f"Pixels that the network for CIFAR-10 sees: {name}",
-                kind="heat",
-                x_label="column",
-                y_label="row",
-                grid=tuple(tuple(float(value) for value in row) for row in found),
-            )
-            for name, found in seen.items()
         ),
         values={"seen": float(features[0]), "seen_padded": float(features[1])},
     )
