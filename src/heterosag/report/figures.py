@@ -241,7 +241,7 @@ def _accuracy_time(runs: Sequence[RunRecord]) -> Figure:
     axes.set_ylabel("test accuracy, %")
     axes.set_ylim(0, 100)
     axes.set_xlim(left=0)
-    _legend(axes, columns=2)
+    _legend(axes, columns=1)  # names and what they reached are long
     return figure
 
 
