@@ -48,14 +48,16 @@ demo: $(VENV)/training
 # Coverage of crypto and protocol is measured, and must be whole, by the tests that are about them; tracing the
 # others too would take another minute.
 COVERING := tests/attacks tests/crypto tests/protocol tests/property tests/simulation tests/storage tests/test_ledger.py
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+WORKERS := 2
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 test: installed
 	$(PYTEST) -m "not slow" --cov --cov-report= $(COVERING)
 	$(PYTEST) -m "not slow" $(COVERING:%=--ignore=%)
 
-# All tests, those that take minutes too, and random examples in threefold number. A deployment of Flower waits more than it
-# works, so it runs beside the rest.
+# All tests, those that take minutes too, and random examples in threefold number. Deployments of Flower and installations
+# wait more than they work, so there is one worker more than cores.
+test-all: WORKERS := 3
 test-all: installed
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) --cov --cov-report= $(COVERING)
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) $(COVERING:%=--ignore=%)

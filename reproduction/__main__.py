@@ -40,6 +40,12 @@ def reproduce(
     as_it_is: Annotated[
         bool, typer.Option("--as-it-is", help="Train nothing: judge the runs that have the rounds wanted.")
     ] = False,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Take runs from its records instead of training them, and add those trained."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Re-create the paper's examples, theorems, tables and figures, and judge each claim."""
@@ -61,6 +67,7 @@ def reproduce(
             only=only or (),
             as_it_is=as_it_is,
             rounds=rounds,
+            records=records,
         )
 
 

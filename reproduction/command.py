@@ -66,6 +66,7 @@ def run(
     only: Sequence[str] = (),
     as_it_is: bool = False,
     rounds: int | None = None,
+    records: Path | None = None,
 ) -> None:
     """Reproduce items, judge their claims, and write everything into one folder; with `only`, just train some runs."""
     if scale not in list(Scale):
@@ -81,6 +82,7 @@ def run(
         only=tuple(only),
         as_it_is=as_it_is,
         rounds=rounds,
+        records=records,
         say=lambda line: console.print(line),
     )
     if only:

@@ -224,10 +224,12 @@ def command_of(item: Item, job: Job) -> str:
 def _spent(job: Job, item: str, now: float) -> float:
     """Seconds of the work behind a summary: this call's, or that of the runs it found finished, if they took longer."""
     from heterosag.storage.run_log import read_run
+    from reproduction.records import kept, seconds_of
 
-    places = sorted((job.folder / "runs" / job.scale / item).glob("**/record.jsonl"))
-    lines = [line for place in places for line in read_run(place.parent).rounds]
-    return max(now, sum(sum(line["seconds"].values()) for line in lines))
+    folder = job.folder / "runs" / job.scale / item
+    known = {} if job.records is None else kept(job.records / job.scale, item)
+    own = {str(place.parent.relative_to(folder)): read_run(place.parent) for place in folder.glob("**/record.jsonl")}
+    return max(now, sum(map(seconds_of, (known | own).values())))
 
 
 def known_summaries(folder: Path) -> list[Summary]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from heterosag.training.data import DataSet, load
 from heterosag.training.runs import CHECKPOINT
 from reproduction.baselines import SCHEMES, Scheme
 from reproduction.outcome import Scale, Series
+from reproduction.records import keep, kept
 from reproduction.settings import Setting
 
 __all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "run_all", "train"]
@@ -37,6 +38,7 @@ _SECURE_SETTINGS = {
     Scale.FULL: None,
 }  # so many of an item's settings in the ring; None: all
 _MOST_SEEDS = 3
+_SECURE = "-secure"  # ends the name of the rounds with real cryptography
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,8 @@ class Job:
     """What an item is asked to do: at which scale, with which seed, where runs are kept, whom to tell.
 
     `only` are beginnings of the names of runs (SETTING/seed-N) that are trained, instead of all. `rounds` are wanted of
-    a run in the place of its setting's budget. `as_it_is` trains nothing and takes the runs that have as many.
+    a run in the place of its setting's budget. `as_it_is` trains nothing and takes the runs that have as many. Runs
+    that the folder `records` has with as many rounds are taken from there; those that are trained are added to it.
     """
 
     scale: Scale
@@ -55,6 +58,7 @@ class Job:
     only: tuple[str, ...] = ()
     as_it_is: bool = False
     rounds: int | None = None
+    records: Path | None = None
     say: Callable[[str], None] = print
 
 
@@ -107,7 +111,8 @@ def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
     """
     if not job.as_it_is:
         train(job, item, settings)
-    found = [_read(job, item, setting) for setting in settings]
+    known = _kept(job, item)
+    found = [_read(job, item, setting, known) for setting in settings]
     if not any(found):
         raise UsageError(f"no run of {item} has as many rounds as wanted: train some, or ask for fewer with --rounds")
     return [run for run in found if run is not None]
@@ -120,20 +125,34 @@ def train(job: Job, item: str, settings: Sequence[Setting]) -> None:
     if not wanted:
         names = ", ".join(setting.name for setting in settings)
         raise UsageError(f"no run of {item} begins with {' or '.join(job.only)}: its settings are {names}")
+    known = _kept(job, item)
     for index, (setting, number) in enumerate(wanted, start=1):
+        if _find(job, item, setting, number, known) is not None:
+            continue
         began = time.perf_counter()
         place = _folder(job, item, setting, number)
         record = _run(setting.scheme, setting.config_of(number), place, _rounds(job, setting))
+        _keep(job, item, _name(setting, number), record)
         spent = time.perf_counter() - began
         job.say(
             f"{item} {index}/{len(wanted)}: {_name(setting, number)} reached {accuracy(record):.1%} in round "
             f"{len(record.rounds)} ({spent:.0f} s)"
         )
     for setting in _checked(job, settings):
-        if (setting, 0) in wanted:
+        if (setting, 0) in wanted and f"{_name(setting, 0)}{_SECURE}" not in known:
             rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
             checked = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
-            _run(setting.scheme, checked, _secure_folder(job, item, setting), rounds)
+            record = _run(setting.scheme, checked, _secure_folder(job, item, setting), rounds)
+            _keep(job, item, f"{_name(setting, 0)}{_SECURE}", record)
+
+
+def _kept(job: Job, item: str) -> dict[str, RunRecord]:
+    return {} if job.records is None else kept(job.records / job.scale, item)
+
+
+def _keep(job: Job, item: str, name: str, record: RunRecord) -> None:
+    if job.records is not None:
+        keep(job.records / job.scale, item, {name: record})
 
 
 def _name(setting: Setting, number: int) -> str:
@@ -155,7 +174,7 @@ def _folder(job: Job, item: str, setting: Setting, number: int) -> Path:
 
 
 def _secure_folder(job: Job, item: str, setting: Setting) -> Path:
-    return _folder(job, item, setting, 0).with_name(f"seed-{setting.config.seed}-secure")
+    return _folder(job, item, setting, 0).with_name(f"seed-{setting.config.seed}{_SECURE}")
 
 
 def _rounds(job: Job, setting: Setting) -> int:
@@ -163,23 +182,28 @@ def _rounds(job: Job, setting: Setting) -> int:
     return min(setting.config.rounds, job.rounds or setting.budget or setting.config.rounds)
 
 
-def _read(job: Job, item: str, setting: Setting) -> Finished | None:
+def _read(job: Job, item: str, setting: Setting, known: Mapping[str, RunRecord]) -> Finished | None:
     """A setting's runs that have enough rounds, in the order of their seeds; None without the first of them."""
-    records: list[RunRecord] = []
-    rounds = _rounds(job, setting)
-    for number in range(setting.seeds):
-        place = _folder(job, item, setting, number)
-        if not (place / RECORD).exists():
-            continue
-        record = read_run(place)
-        _check(record, setting.config_of(number))
-        if len(record.rounds) >= rounds:
-            records.append(replace(record, rounds=record.rounds[:rounds]))
-    if not records or records[0].config["seed"] != setting.config.seed:
+    found = [_find(job, item, setting, number, known) for number in range(setting.seeds)]
+    records = [record for record in found if record is not None]
+    if found[0] is None:
         return None
     place = _secure_folder(job, item, setting)
-    secure = read_run(place) if (place / RECORD).exists() else None
+    secure = read_run(place) if (place / RECORD).exists() else known.get(f"{_name(setting, 0)}{_SECURE}")
     return Finished(setting=setting, records=tuple(records), secure=secure)
+
+
+def _find(job: Job, item: str, setting: Setting, number: int, known: Mapping[str, RunRecord]) -> RunRecord | None:
+    """A run that has enough rounds, up to those: the one in its folder, or else the one that is kept."""
+    rounds = _rounds(job, setting)
+    place = _folder(job, item, setting, number)
+    own = read_run(place) if (place / RECORD).exists() else None
+    for record in (own, known.get(_name(setting, number))):
+        if record is not None:
+            _check(record, setting.config_of(number))
+            if len(record.rounds) >= rounds:
+                return replace(record, rounds=record.rounds[:rounds])
+    return None
 
 
 def _run(scheme: Scheme, config: TrainConfig, folder: Path, rounds: int) -> RunRecord:

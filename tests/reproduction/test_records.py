@@ -1,0 +1,97 @@
+"""Runs that are kept as records: judged without training, and without a difference."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from heterosag.errors import UsageError
+from heterosag.storage.run_log import RunRecord
+from reproduction.descriptions import accuracies, values
+from reproduction.outcome import Scale
+from reproduction.records import keep, kept, seconds_of
+from reproduction.running import Finished, Job, run_all, train
+from reproduction.setting import Setting
+from reproduction.settings import mnist_links
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def settings() -> list[Setting]:
+    none, heterogeneous = mnist_links(Scale.TINY, 25, 0, "")[:2]
+    return [replace(none, seeds=2), heterogeneous]
+
+
+def told(found: list[Finished]) -> tuple[object, ...]:
+    """All that verdicts, tables and figures say of runs."""
+    curves = [[line["accuracy"] for line in record.rounds] for run in found for record in run.records]
+    return accuracies("a", "A", found), values(found), curves, [(run.secure_rounds, run.same_bits) for run in found]
+
+
+def test_runs_of_several_folders_are_judged_from_their_records_as_from_themselves(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path / "one", records=tmp_path / "records", say=quiet)
+    train(replace(job, only=("none/",)), "item", settings())
+    train(replace(job, only=("heterogeneous/",), folder=tmp_path / "two"), "item", settings())
+    said: list[str] = []
+    fresh = replace(job, folder=tmp_path / "three", say=said.append)
+    from_records = run_all(fresh, "item", settings())
+    assert said == []
+    assert not (tmp_path / "three").exists()
+    from_runs = run_all(replace(job, folder=tmp_path / "four", records=None), "item", settings())
+    assert told(from_records) == told(from_runs)
+    assert [run.same_bits for run in from_records] == [True, True]
+    assert all(seconds_of(record) > 0 for run in from_records for record in run.records)
+
+
+def test_a_record_of_too_few_rounds_is_trained_again_and_replaced(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path / "one", records=tmp_path / "records", say=quiet)
+    train(replace(job, only=("none/seed-0",), rounds=1), "item", settings())
+    assert len(kept(tmp_path / "records" / "tiny", "item")["none/seed-0"].rounds) == 1
+    train(replace(job, only=("none/seed-0",), folder=tmp_path / "two"), "item", settings())
+    whole = kept(tmp_path / "records" / "tiny", "item")["none/seed-0"]
+    assert len(whole.rounds) == 3
+    keep(tmp_path / "records" / "tiny", "item", {"none/seed-0": replace(whole, rounds=whole.rounds[:2])})
+    assert len(kept(tmp_path / "records" / "tiny", "item")["none/seed-0"].rounds) == 3
+
+
+def test_a_record_of_other_settings_is_refused(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path / "one", records=tmp_path / "records", say=quiet)
+    train(replace(job, only=("heterogeneous/",)), "item", settings())
+    changed = [replace(one, config=replace(one.config, learning_rate=0.5)) for one in settings()]
+    with pytest.raises(UsageError, match="holds a run of other settings"):
+        run_all(replace(job, folder=tmp_path / "two"), "item", changed)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"none/seed-0": {}}', '{"none/seed-0": 3}', '{"none/seed-0": {"accuracy": 1}}']
+)
+def test_a_file_that_holds_no_records_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "item.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"item\.json holds no records of runs"):
+        kept(tmp_path, "item")
+
+
+def test_a_failed_round_is_kept_with_its_error(tmp_path: Path) -> None:
+    failed = {"kind": "TooFewSurvivorsError", "message": "too few"}
+    lines = tuple(
+        {
+            "round": number,
+            "accuracy": 0.1,
+            "aggregate_error": None if error else 0.25,
+            "sent_bytes": {} if error else {"mask": [10.0, None], "share": [5.0, 1.0]},
+            "error": error,
+            "model": "ab",
+            "seconds": {"training": 1.0, "aggregation": 0.5},
+        }
+        for number, error in ((1, None), (2, failed))
+    )
+    record = RunRecord(folder=tmp_path, config={"seed": 0}, plan={"subgroups": [{}, {}]}, rounds=lines, end=None)
+    keep(tmp_path, "item", {"a/seed-0": record})
+    again = kept(tmp_path, "item")["a/seed-0"]
+    assert [line["error"] for line in again.rounds] == [None, failed]
+    assert [line["aggregate_error"] for line in again.rounds] == [0.25, None]
+    assert [line["sent_bytes"] for line in again.rounds] == [{"all": [15]}, {"all": [0]}]
+    assert seconds_of(again) == 3.0
+    assert again.plan == {"subgroups": 2}
