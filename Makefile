@@ -55,7 +55,7 @@ test: installed
 	$(PYTEST) -m "not slow" --cov --cov-report= $(COVERING)
 	$(PYTEST) -m "not slow" $(COVERING:%=--ignore=%)
 
-# All tests, those that take minutes too, and random examples in threefold number. Deployments of Flower and installations
+# All tests, those that take minutes too, and random examples in double number. Deployments of Flower and installations
 # wait more than they work, so there is one worker more than cores.
 test-all: WORKERS := 3
 test-all: installed
@@ -71,6 +71,7 @@ test-other-machine: installed
 FLOATS_OF_ROUNDS := $(patsubst %,tests/protocol/test_%.py,blocks budget encoding metrics rounding update vectors) \
   $(patsubst %,tests/flower/test_%.py,grid plans privacy reports)
 NO_FLOATS := tests/attacks tests/crypto tests/property tests/storage tests/studio tests/e2e/test_help.py \
+  tests/plan/test_design.py tests/plan/test_robustness.py tests/report/test_page.py tests/test_ledger.py \
   $(patsubst %,tests/project/test_%.py,api mirror packaging supply_chain) \
   $(filter-out $(FLOATS_OF_ROUNDS),$(wildcard tests/protocol/test_*.py tests/flower/test_*.py))
 

@@ -20,10 +20,10 @@ Test = Callable[..., None]
 
 
 def examples(count: int) -> Callable[[Test], Test]:
-    """How many random examples a property is tried on; three times as many where there is time."""
+    """How many random examples a property is tried on; twice as many where there is time."""
 
     def decorate(test: Test) -> Test:
-        limited: Test = settings(max_examples=count * (3 if THOROUGH else 1), deadline=None)(test)
+        limited: Test = settings(max_examples=count * (2 if THOROUGH else 1), deadline=None)(test)
         return pytest.mark.property(limited)
 
     return decorate

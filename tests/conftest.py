@@ -1,7 +1,7 @@
 """Settings for all tests: one thread a process, as many examples as there is time for, and what reproduces a failure.
 
 `make test` runs two processes at once on two cores: with threads of their own they only get into each other's way.
-`HYPOTHESIS_PROFILE=thorough` (as in `make test-all`) looks at three times as many examples. They are the same in every
+`HYPOTHESIS_PROFILE=thorough` (as in `make test-all`) looks at twice as many examples. They are the same in every
 run, so that a change passes or fails for what it is; `HYPOTHESIS_PROFILE=random` looks for new ones.
 """
 

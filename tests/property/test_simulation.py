@@ -26,7 +26,7 @@ from heterosag.protocol.pipeline import ClientPipeline, Part, ServerPipeline
 from heterosag.protocol.steps import Masked
 from heterosag.protocol.transitions import Phase
 
-CHUNKS, QUICK = 24, 3
+CHUNKS, QUICK = 12, 3  # `make soak` runs thousands
 KINDS: dict[type[World], tuple[str, int]] = {World: ("alone", 50), PipelinedWorld: ("pipeline", 20)}
 
 of_both_kinds = pytest.mark.parametrize("kind", KINDS)
@@ -56,19 +56,24 @@ def test_a_replay_repeats_every_event_and_every_byte(kind: type[World]) -> None:
 @pytest.mark.slow
 @of_both_kinds
 def test_schedules_are_of_every_mood_and_meet_every_fault(kind: type[World]) -> None:
-    reports = [simulate(seed, kind=kind) for seed in range(120)]
-    assert {report.mood for report in reports} == set(MOODS)
-    faults = {kind for report in reports for kind in report.faults}
     users = {"dropped", "user crashed", "disk lost", "two programs", "lied"}
     network = {"lost", "duplicated", "delayed", "corrupted", "misrouted", "spliced", "tampered", "replayed"}
-    ahead = {"joined", "set-up thrown away"} if kind is PipelinedWorld else set()
-    assert faults == {*users, *network, *ahead, "server crashed"}
-    ends = {name for report in reports for name in report.counts if name.startswith("ended: ")}
-    assert ends == {"ended: exact sum", "ended: TooFewSurvivorsError", "ended: AbandonedRoundError"}
-    assert sum(report.counts.get("blocks spoiled", 0) for report in reports) > 0
-    begun = {name for report in reports for name in report.counts if name.startswith("begun: ")}
-    ways = {"begun: nothing set up", "begun: set-up not used", "begun: prepared", "begun: of metrics alone"}
-    assert begun == (ways if kind is PipelinedWorld else set())
+    ends = {"ended: exact sum", "ended: TooFewSurvivorsError", "ended: AbandonedRoundError", "blocks spoiled"}
+    wanted = {*MOODS, *users, *network, "server crashed", *ends}
+    if kind is PipelinedWorld:
+        wanted |= {"joined", "set-up thrown away"}
+        wanted |= {f"begun: {way}" for way in ("nothing set up", "set-up not used", "prepared", "of metrics alone")}
+    met: set[str] = set()
+    faults: set[str] = set()
+    for seed in range(120):
+        report = simulate(seed, kind=kind)
+        faults |= set(report.faults)
+        met |= {report.mood, *faults, *(name for name, count in report.counts.items() if count)}
+        if wanted <= met:
+            break
+    assert wanted <= met, wanted - met
+    named = {name for name in met if name.startswith(("ended: ", "begun: "))}
+    assert named | faults <= wanted  # this test knows every fault, and every way for a round to begin and end
 
 
 # --- the invariants can fail ----------------------------------------------------------------------------------------
