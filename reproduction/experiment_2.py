@@ -90,7 +90,7 @@ def mnist_byzantine(scale: Scale, seed: int, data_dir: str) -> list[Setting]:
     if data == "digits":
         base = replace(base, batch_size=8, learning_rate=0.3, local_epochs=3)
     if scale is Scale.TINY:
-        base = replace(base, rounds=6)
+        base = replace(base, rounds=3)
     attackers = attackers_of(base)
     found = []
     attacks: tuple[Attack, ...] = ("none", *ATTACKS)

@@ -30,6 +30,8 @@ python -m reproduction all --data-dir DATA
 python -m reproduction experiment-1 --scale full --data-dir DATA
 python -m reproduction experiment-1 --scale full --data-dir DATA --only none/seed-1
 python -m reproduction experiment-1 --scale full --data-dir DATA --as-it-is --rounds 50
+# without training runs that are kept as records: those behind these pages are in reproduction/records
+python -m reproduction experiment-1 --scale full --data-dir DATA --records reproduction/records
 ```
 
 DATA holds MNIST (the four idx files) and CIFAR-10 (its binary batches). Without it quick runs fall back to the embedded
