@@ -1,11 +1,9 @@
 """Directories: who is added, rotated and revoked, what is refused, and the command that does it."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
-from command import run_command
 
 from heterosag.crypto.identity import Identity
 from heterosag.errors import LocalFileError, UsageError
@@ -112,31 +110,3 @@ def test_a_users_own_key_is_the_one_the_directory_has(tmp_path: Path) -> None:
         check_own_key(known, "alice", tmp_path / "bob")
     with pytest.raises(UsageError, match="'carol' is not in the directory"):
         check_own_key(known, "carol", tmp_path / "alice")
-
-
-def test_the_command_makes_checks_and_changes_a_directory(tmp_path: Path) -> None:
-    users = {name: make_identity(tmp_path / f"{name}.key").public.hex() for name in ("alice", "bob", "carol", "dave")}
-    file = str(tmp_path / "everybody.json")
-
-    def run(*words: str) -> str:
-        return run_command("directory", file, *words).stdout
-
-    def fails(*words: str) -> str:
-        return run_command("directory", file, *words, expect=2).stderr
-
-    assert "cannot read" in fails()
-    assert "--make takes the users" in fails("--make")
-    assert "--make takes the users" in fails("--make", "--add", f"alice={users['alice']}", "--revoke", "bob")
-    assert "takes USER=KEY, not 'alice'" in fails("--add", "alice")
-    twice = ("--add", f"alice={users['alice']}", "--add", f"alice={users['bob']}")
-    assert "names user 'alice' twice" in fails("--make", *twice)
-    run("--make", *(word for name in ("alice", "bob") for word in ("--add", f"{name}={users[name]}")))
-    found = json.loads(run("--json"))
-    assert found["keys"] == {name: users[name] for name in ("alice", "bob")}
-    assert found["digest"] == directory_digest(load_directory(Path(file))).hex()
-    assert "is there already" in fails("--make", "--add", f"carol={users['carol']}")
-    changed = run("--add", f"carol={users['carol']}", "--rotate", f"alice={users['dave']}", "--revoke", "bob")
-    assert changed.splitlines()[:-1] == [f"{users['dave']} alice", f"{users['carol']} carol"]
-    assert changed.splitlines()[-1].startswith("2 users, digest ")
-    run("--mine", f"alice={tmp_path / 'dave.key'}")
-    assert "another key for user 'alice'" in fails("--mine", f"alice={tmp_path / 'alice.key'}")
