@@ -49,7 +49,8 @@ class Case:
     def plan(self, level: int, half: float, design: DesignName = "perfect") -> Plan:
         """Ours: subgroups of about eight, at least two of them.
 
-        As fine as the peer nothing is rotated, as with the peer: at so many levels that would buy nothing.
+        As fine as the peer there is one range for all and nothing is rotated, as with the peer: at so many levels that
+        would buy nothing.
         """
         size = max(3, min(8, self.users // 3))
         return Plan.build(
@@ -64,6 +65,7 @@ class Case:
             min_survivors=2,
             min_robustness=0.0,
             rotate=level != FINE,
+            ranges="single" if level == FINE else "levels",
         )
 
 
