@@ -196,8 +196,8 @@ def test_10_a_node_remembers_the_range_of_the_round_before(tmp_path: Path, caplo
         grid._ranges._first = (-half, half)
         (reply,) = grid.send_and_receive(ask(nodes))
         assert reply.has_error() == fails, half
-    assert "0.4 times that of the round before" in caplog.text
-    assert "8.5 times that of the round before" in caplog.text
+    assert "0.4 times that of the last round" in caplog.text
+    assert "8.5 times that of the last round" in caplog.text
 
 
 def test_10_a_vector_that_is_refused_moves_no_range(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

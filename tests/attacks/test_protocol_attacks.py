@@ -164,9 +164,9 @@ def test_10_a_narrow_range_moved_over_many_rounds_shows_every_value() -> None:
             client.settle(plan.with_value_range((edge, edge + 1e-9)), ROUND)
     with pytest.raises(PlanError, match="a half width of 1e-09"):
         Policy().check(plan.with_value_range(1e-9))
-    with pytest.raises(PlanError, match=r"2\.5 times that of the round before"):
+    with pytest.raises(PlanError, match=r"2\.5 times that of the last round"):
         Policy().check(plan.with_value_range(2.5), before=(1.0,))
-    with pytest.raises(PlanError, match=r"0\.4 times that of the round before"):
+    with pytest.raises(PlanError, match=r"0\.4 times that of the last round"):
         Policy().check(plan.with_value_range(0.4), before=(1.0,))
     Policy().check(plan.with_value_range(0.5), before=(1.0,))
     Policy().check(plan.with_value_range(2.0), before=(1.0,))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flower_nodes import Node, grid_of, make_nodes, messages
+from flwr.app import Message
 
 from heterosag import Simulation, aggregate
 from heterosag.aggregation.clipping import AdaptiveRange
 from heterosag.errors import PlanError
-from heterosag.flower import SecureGrid
-from heterosag.flower.ranges import Ranges
+from heterosag.flower import SecureGrid, mod
+from heterosag.flower.ranges import Ranges, _Masked
 from heterosag.plan import Plan
+from heterosag.protocol.policy import Policy
 
 OPTIONS: dict[str, Any] = {"subgroup_size": 3, "min_survivors": 2}
 
@@ -34,10 +38,10 @@ def learn(node: int, before: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(grid: SecureGrid, nodes: list[Node], rounds: int) -> list[dict[str, Any]]:
+def run(grid: SecureGrid, nodes: list[Node], rounds: int, before: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     found = []
     for _ in range(rounds):
-        (reply,) = grid.send_and_receive(messages(nodes, model()))
+        (reply,) = grid.send_and_receive(messages(nodes, before or model()))
         assert not reply.has_error(), reply.error.reason
         record = next(iter(reply.content.array_records.values()))
         found.append({name: array.numpy() for name, array in record.items()})
@@ -156,3 +160,72 @@ def test_misuse_is_named() -> None:
         Ranges(None, adapts=False)
     with pytest.raises(PlanError, match="value_range"):
         Ranges(-1.0, adapts=True)
+
+
+def away(nodes: list[Node], rounds: dict[int, set[int]]) -> Any:
+    """A fault: of nodes by their place, the rounds in which each does not answer."""
+    places = {node.context.node_id: place for place, node in enumerate(nodes)}
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        del stage
+        record = message.content.config_records["heterosag"]
+        numbers = {int(number) for number in record["rounds"]}  # type: ignore[union-attr]
+        return "silent" if min(numbers) in rounds.get(places[node], set()) else ""
+
+    return fault
+
+
+WEIGHTS = {"weight": np.random.default_rng(0).normal(0, 0.1, (30, 40))}
+
+
+def large_steps(node: int, before: dict[str, Any]) -> dict[str, Any]:
+    """Updates far beyond the range that a run begins with: it rises as fast as it may for many rounds."""
+    rng = np.random.default_rng(node)
+    return {name: array + rng.normal(0, 1, array.shape) for name, array in before.items()}
+
+
+def careful_nodes(folder: Path) -> list[Node]:
+    """Nodes that accept a range within a factor of two of their last, as by default, and any plan."""
+    careful = replace(Policy.any_plan(), max_range_change=Policy().max_range_change)
+    return make_nodes(
+        12, folder, large_steps, secure=lambda _: mod(trust_server=True, release_log=folder, policy=careful)
+    )
+
+
+NARROW: dict[str, Any] = {"levels": [16], "value_range": 1e-3, "adapt_range": True, "options": OPTIONS}
+
+
+@pytest.mark.parametrize("missed", [{2}, {3}, {2, 3}])
+def test_the_range_waits_for_a_node_that_missed_rounds(missed: set[int], tmp_path: Path) -> None:
+    nodes = careful_nodes(tmp_path)
+    grid, _ = grid_of(nodes, away(nodes, {5: missed}), **NARROW)
+    run(grid, nodes, 7, WEIGHTS)
+    survivors = [len(done.survivors) for done in grid.rounds]
+    assert [number for number, count in enumerate(survivors, start=1) if count < 12] == sorted(missed)
+    halves = [done.plan.half_widths[0] for done in grid.rounds if done.plan is not None]
+    assert all(1 / 2.0001 < after / before < 2.0001 for before, after in pairwise(halves))
+
+
+def test_the_range_does_not_wait_for_a_silent_node_for_ever(tmp_path: Path) -> None:
+    nodes = careful_nodes(tmp_path)
+    silent = away(nodes, {5: set(range(2, 20))})
+    grid, _ = grid_of(nodes, silent, **NARROW)
+    run(grid, nodes, 10, WEIGHTS)
+    halves = np.log([done.plan.half_widths[0] for done in grid.rounds if done.plan is not None])
+    assert 1 <= np.sum(np.diff(halves) < 0.49) <= 3  # all other rounds go on at full speed
+    assert halves[-1] - halves[0] > 2.9
+
+
+def test_nodes_too_far_apart_are_left_to_themselves() -> None:
+    ranges = Ranges(None, adapts=True)
+    ranges._number = 9
+    ranges._masked = {
+        "near": _Masked(np.array([1.0]), 9),
+        "back": _Masked(np.array([3.0]), 7),
+        "far": _Masked(np.array([40.0]), 1),
+        "other": _Masked(np.array([1.0, 1.0]), 8),  # masked a model of other arrays
+    }
+    everybody = ["near", "back", "far", "other", "new"]
+    assert ranges._wait_for(everybody, np.array([0.7])).tolist() == [1.5]  # not beyond twice the range of the others
+    assert [ranges._wait_for(everybody, np.array([0.7])).tolist() for _ in range(3)] == [[1.5], [1.5], [0.7]]
+    assert ranges._wait_for([], np.array([0.7])).tolist() == [0.7]

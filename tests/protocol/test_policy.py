@@ -72,7 +72,7 @@ def test_a_range_may_change_by_so_much_a_round() -> None:
     policy = Policy()
     policy.check_change((1.0,), (0.5,))
     for far in (0.45, 2.2):
-        with pytest.raises(PlanError, match=r"times that of the round before, .* a factor of 2 a round"):
+        with pytest.raises(PlanError, match=r"times that of the last round .* a factor of 2"):
             policy.check_change((1.0,), (far,))
 
 

@@ -89,7 +89,7 @@ class AdaptiveRange:
         UsageError: The numbers do not fit each other.
 
     Guarantees: from one round to the next no array's range changes by more than a factor of e^0.5, and none leaves its
-    bounds, whatever the sums of a round are.
+    bounds, whatever the sums of a round are; `settle` may be told other half widths.
 
     Example:
         >>> import numpy as np
@@ -169,11 +169,12 @@ class AdaptiveRange:
         first = _FIRST_PART * np.exp(pulled)
         return cls(first.tolist(), arrays, positive=positive, largest=largest)
 
-    def settle(self, plan: P) -> P:
+    def settle(self, plan: P, *, half_widths: Sequence[float] | None = None) -> P:
         """A plan with the range and the scales of the next round.
 
         Args:
             plan: A plan of the same arrays, or cohorts, with any range.
+            half_widths: Three standard deviations of each array's updates, to be believed from now on instead.
 
         Returns:
             The plan, settled.
@@ -185,6 +186,8 @@ class AdaptiveRange:
             raise UsageError(
                 f"the plan has {len(plan.arrays)} arrays, or others than the {len(self.arrays)} known here"
             )
+        if half_widths is not None:
+            self._believed = self._bound(np.array(half_widths, dtype=np.float64) / _THREE)
         return with_deviations(plan, self._believed.tolist())
 
     def follow(self, plan: AnyPlan, combined: AnyCombined) -> None:

@@ -416,7 +416,8 @@ class SecureGrid(PassingGrid):
 
         self._epochs.ask_classes(work, carry)
         before = selection.vector
-        plan = self._ranges.settle(self._epochs.plan_for(work, selection.layout.sizes, carry), before)
+        plan = self._epochs.plan_for(work, selection.layout.sizes, carry)
+        plan = self._ranges.settle(plan, before, [str(node) for node in work.messages])
         if not plans_of(plan)[0].metrics and self._budget is None and not self._no_metrics_logged:
             log(
                 WARNING,

@@ -152,9 +152,9 @@ def _outvoting(plans: Iterable[Plan]) -> Plan | None:
 def _no_robust_plan(nodes: int) -> PlanError:
     return PlanError(
         "rule",
-        f"no plan for {nodes} nodes survives one lost node and outvotes one malicious one: take some 30 nodes or more, "
+        f"no plan for {nodes} nodes survives one lost node and outvotes one malicious one: take some 24 nodes or more, "
         "or rule='mean'; with options={'min_survivors': 2}, which nodes must allow by name "
-        "(mod(policy=Policy(min_survivors=2))), some 20 do; a plan of your own (plan=..., or a subgroup_size among the "
+        "(mod(policy=Policy(min_survivors=2))), some 18 do; a plan of your own (plan=..., or a subgroup_size among the "
         "options) is taken as it is",
     )
 

@@ -1,8 +1,14 @@
-"""The ranges of a grid's rounds: fixed, or following the updates from the first model on."""
+"""The ranges of a grid's rounds: fixed, or following the updates from the first model on.
+
+A node accepts a range within a factor of the last one that it masked under, however many rounds ago that was. A range
+that follows the updates at full speed would leave that factor behind while a node misses one round, so the range waits
+for nodes that come back, as far as the others accept it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from logging import INFO, WARNING
 from typing import Any
 
@@ -16,9 +22,29 @@ from heterosag.aggregation.combine import Combined
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.cohorts import plans_of
+from heterosag.protocol.policy import Policy
 from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["Ranges"]
+
+_ACCEPTED = Policy().max_range_change
+_PATIENCE = 3  # rounds that a range waits for a node
+
+_HalfWidths = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Masked:
+    """The half widths that a node masked under last, in which round, and how many have waited for it since."""
+
+    half_widths: _HalfWidths
+    number: int
+    waited: int = 0
+
+    @property
+    def bounds(self) -> tuple[_HalfWidths, _HalfWidths]:
+        """The least and the greatest half widths that the node accepts now."""
+        return self.half_widths / _ACCEPTED, self.half_widths * _ACCEPTED
 
 
 class Ranges:
@@ -32,6 +58,8 @@ class Ranges:
         self._given = given
         self._norm: float | None = None
         self._first: ValueRange | None = None
+        self._masked: dict[str, _Masked] = {}
+        self._number = 0
         if first is not None:
             try:
                 self._first = check_range(first)
@@ -53,8 +81,10 @@ class Ranges:
             return
         self.adaptive = None if state is None else AdaptiveRange.from_state_dict(state)
 
-    def settle(self, plan: Plan | CohortPlan, model: npt.NDArray[np.float64]) -> Plan | CohortPlan:
-        """The plan with the range and the scales of this round, which starts from a model."""
+    def settle(
+        self, plan: Plan | CohortPlan, model: npt.NDArray[np.float64], nodes: Collection[str] = ()
+    ) -> Plan | CohortPlan:
+        """The plan with the range and the scales of this round, which starts from a model and asks these nodes."""
         if not self._adapts or plan.noise_multiplier:  # noise is that of the plan's own clipping norm
             settled = self._norm or self._first
             return plan if settled is None else plan.with_value_range(settled)
@@ -63,7 +93,31 @@ class Ranges:
             if self._first is None and self._given is not None:
                 half_widths = list(plans_of(self._given)[0].half_widths)
             self.adaptive = AdaptiveRange.start(model, plan.arrays, half_widths=half_widths)
-        return self.adaptive.settle(plan)
+        followed = self.adaptive.settle(plan)
+        wanted = np.array(plans_of(followed)[0].half_widths)
+        met = self._wait_for(nodes, wanted)
+        return followed if np.array_equal(met, wanted) else self.adaptive.settle(plan, half_widths=met.tolist())
+
+    def _wait_for(self, nodes: Collection[str], half_widths: _HalfWidths) -> _HalfWidths:
+        """Half widths that nodes which come back accept too, those first who were away for the shortest time.
+
+        A range waits for a few rounds: a node that is asked again and again and never answers holds up nobody. One
+        whose range is too far from the others' is left to itself.
+        """
+        known = {node: self._masked[node] for node in nodes if node in self._masked}
+        known = {node: one for node, one in known.items() if one.half_widths.shape == half_widths.shape}
+        low, high = np.zeros_like(half_widths), np.full_like(half_widths, np.inf)
+        for node, one in sorted(known.items(), key=lambda item: -item[1].number):
+            back = one.number < self._number
+            if back and one.waited >= _PATIENCE:
+                continue
+            least, greatest = one.bounds
+            narrower = np.maximum(low, least), np.minimum(high, greatest)
+            if np.all(narrower[0] <= narrower[1]):
+                low, high = narrower
+            if back:
+                self._masked[node] = replace(one, waited=one.waited + 1)
+        return np.clip(half_widths, low, high)
 
     def describe(self, plan: Plan | CohortPlan, combined: Combined | CombinedCohorts) -> None:
         """Log the range of a round that ended well, and what was clipped to it; a warning where that is much."""
@@ -88,6 +142,9 @@ class Ranges:
     ) -> npt.NDArray[np.float64]:
         """Learn from a round; the model after it."""
         after: npt.NDArray[np.float64] = model + combined.vector
+        self._number += 1
+        masked = _Masked(np.array(plans_of(plan)[0].half_widths), self._number)
+        self._masked |= dict.fromkeys(map(str, combined.survivors), masked)
         if combined.within_norm is not None:
             self._norm = follow_norm(plan.value_range[1], combined.within_norm)
         if self.adaptive is not None:

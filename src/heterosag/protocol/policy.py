@@ -210,6 +210,6 @@ class Policy:
             if not 1 / most <= now / then <= most:
                 raise PlanError(
                     "value_range",
-                    f"{now / then:.3g} times that of the round before, this client's policy accepts a factor of "
-                    f"{self.max_range_change:g} a round",
+                    f"{now / then:.3g} times that of the last round that this client masked in, its policy accepts a "
+                    f"factor of {self.max_range_change:g}: Policy(max_range_change=...) accepts more",
                 )
