@@ -62,6 +62,7 @@ def _simulate(app: Path, settings: str, nodes: int, home: Path, deploy: types.Mo
         http, control = map(str, deploy.free_ports(2))
         ports = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": http, "FLWR_LOCAL_CONTROL_API_PORT": control}
         environment = deploy.environment(home) | ports
+        del environment["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"]  # nobody sets it by hand
         done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
         if "Failed to start local SuperLink" not in done.stdout + done.stderr:
             break

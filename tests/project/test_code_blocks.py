@@ -269,7 +269,6 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("flwr")
     pytest.importorskip("torch")
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / ".flwr"))
-    monkeypatch.setenv("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     ports = load_script(ROOT / "examples" / "flower" / "deploy.py").free_ports(2)
     for name, port in zip(("SUPERLINK_HTTP", "CONTROL"), ports, strict=True):
