@@ -338,3 +338,18 @@ def test_swapped_arguments_are_named() -> None:
         aggregate(UPDATES, plan_of())  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="takes a Plan or a CohortPlan first, not a str"):
         aggregate("plan", UPDATES)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda update: update[:-1], "user 3: array .* expected is"),
+        (lambda update: update * np.nan, "user 3: 6 of 6 values are NaN or infinite"),
+    ],
+)
+def test_a_bad_update_is_named_by_its_user(spoil: Any, complaint: str) -> None:
+    plan = Plan.build([12], [4], 6, value_range=1.0, subgroup_size=3)
+    updates = {user: np.zeros(6) for user in plan.users}
+    updates[3] = spoil(updates[3])
+    with pytest.raises(UsageError, match=f"the update of {complaint}"):
+        aggregate(plan, updates)

@@ -397,10 +397,13 @@ def collect(
             f"dimension={layout.dimension}"
         )
     weight_of = _weights(plan, weights)
-    inputs = {
-        user: Update.of(plan, layout.flatten(arrays), weight=weight_of.get(user, 1), metrics=(metrics or {}).get(user))
-        for user, arrays in given.items()
-    }
+    inputs: dict[User, Update] = {}
+    for user, arrays in given.items():
+        try:
+            vector, weight = layout.flatten(arrays), weight_of.get(user, 1)
+            inputs[user] = Update.of(plan, vector, weight=weight, metrics=(metrics or {}).get(user))
+        except UsageError as error:
+            raise UsageError(f"the update of user {user!r}: {error}") from None
     return layout, inputs
 
 

@@ -151,7 +151,7 @@ class Layout:
         names = {slot.name for slot in self.slots}
         if given.keys() != names:
             missing, extra = sorted(names - given.keys()), sorted(given.keys() - names)
-            raise UsageError(f"this update's arrays differ from the layout's: missing {missing}, unknown {extra}")
+            raise UsageError(f"its arrays are not those of the first update: missing {missing}, unknown {extra}")
         if self.kind == "array":
             return self._checked(self.slots[0], given[self.slots[0].name]).astype(self.dtype, copy=False).reshape(-1)
         vector = np.empty(self.dimension, dtype=self.dtype)
@@ -194,7 +194,7 @@ class Layout:
     def _checked(self, slot: Slot, array: Any) -> npt.NDArray[Any]:
         values = _to_numpy(array, slot.name)
         if values.shape != slot.shape:
-            raise UsageError(f"array {slot.name!r} has the shape {values.shape}, the layout says {slot.shape}")
+            raise UsageError(f"array {slot.name!r} has the shape {values.shape}, expected is {slot.shape}")
         return values
 
 
@@ -242,7 +242,7 @@ def _to_numpy(array: Any, name: str) -> npt.NDArray[Any]:
     if values.dtype.kind != "f" or values.dtype.itemsize > 8:
         raise UsageError(
             f"array {name!r} has the type {values.dtype}: only float16, bfloat16, float32, float64, "
-            "integers and booleans can be aggregated"
+            "integers and booleans can be aggregated; of a PyTorch model give the state_dict()"
         )
     return values
 
