@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 import torch
+from torch import nn
+from torch.nn import functional
 
 from heterosag.storage.run_log import read_run
 from heterosag.training import attacks, data, models
@@ -194,3 +196,134 @@ def test_users_who_train_together_do_so_in_any_number_of_processes(model: str, m
         torch.set_num_threads(threads)
     with one_thread():
         assert np.array_equal(train(), here)
+
+
+# --- models that cannot be batched over users -----------------------------------------------------------------------
+
+
+class Custom(nn.Module):
+    """A layer between two others, without a module that says what it does."""
+
+    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 12), nn.Linear(12, 10)
+        self.between = between
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(self.between(self.first(x)))
+        return found
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.last = nn.GRU(8, 6, batch_first=True), nn.Linear(6, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(self.rows(x.view(-1, 8, 8))[0][:, -1])
+        return found
+
+
+def dense(*between: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 12), *between, nn.ReLU(), nn.Linear(12, 10))
+
+
+def frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
+    model[0].requires_grad_(False)
+    return model
+
+
+ALONE: dict[str, Callable[[], nn.Module]] = {
+    "batch norm": lambda: dense(nn.BatchNorm1d(12)),
+    "batch norm without statistics": lambda: dense(nn.BatchNorm1d(12, track_running_stats=False)),
+    "dropout": lambda: dense(nn.Dropout(0.3)),
+    "attention": lambda: dense(nn.TransformerEncoderLayer(12, 2, 8)),
+    "recurrent": Recurrent,
+    "frozen": frozen,
+    "functional dropout": lambda: Custom(lambda x: functional.dropout(x, 0.3)),
+    "a number of a tensor": lambda: Custom(lambda x: x if float(x.detach().sum()) > 0 else 2 * x),
+    "samples of a batch related": lambda: Custom(lambda x: x - x.mean(dim=0)),
+}
+TOGETHER: dict[str, Callable[[], nn.Module]] = {
+    "plain": lambda: nn.Sequential(nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10)),
+    "layer norm": lambda: dense(nn.LayerNorm(12)),
+    "custom": lambda: Custom(torch.tanh),
+}
+EPOCH = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1)
+
+
+@pytest.mark.parametrize("name", [*ALONE, *TOGETHER])
+def test_models_that_cannot_be_batched_over_users_train_user_by_user(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[str] = []
+    for way in ("train_together", "train_each"):
+        own = getattr(users, way)
+        monkeypatch.setattr(users, way, lambda *a, own=own, way=way, **k: (chosen.append(way), own(*a, **k))[1])
+    torch.manual_seed(0)
+    model = (ALONE | TOGETHER)[name]()
+    before = users.flatten(model)
+    parts = [np.arange(20), np.arange(20, 37), np.arange(40, 41)]
+    rngs = [np.random.default_rng([0, user]) for user in range(3)]
+    if name == "batch norm without statistics":
+        parts = parts[:1]  # a sample alone has no variance, and there is none to take instead
+    updates = users.train(model, data.load("digits"), parts, EPOCH, rngs)
+    assert chosen == ["train_each" if name in ALONE else "train_together"]
+    assert updates.shape == (len(parts), before.size)
+    assert np.isfinite(updates).all()
+    assert np.abs(updates).max(axis=1).min() > 1e-4
+    assert np.array_equal(users.flatten(model), before)
+    if name == "frozen":
+        assert not updates[:, : 65 * 12].any()
+
+
+def test_a_model_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    monkeypatch.setattr(users, "run_apart", lambda work: tried.append(work()))
+    model, found = Custom(torch.tanh), data.load("digits")
+    for _ in range(3):
+        users.train(model, found, [np.arange(20)], EPOCH, [np.random.default_rng(0)])
+    assert len(tried) == 1
+
+
+def test_running_statistics_are_each_users_own_in_any_number_of_processes() -> None:
+    torch.manual_seed(0)
+    model, found = ALONE["batch norm"](), data.load("digits")
+    parts = [np.arange(20), np.arange(20, 60), np.arange(20)]
+
+    def train(processes: int) -> users.Vectors:
+        rngs = [np.random.default_rng([0, user % 2]) for user in range(3)]
+        return users.train_each(model, found, parts, EPOCH, rngs, processes=processes)
+
+    here = train(1)
+    assert np.array_equal(here, train(3))
+    assert np.array_equal(here[0], here[2])
+    means, variances = here[0][-24:-12], here[0][-12:]
+    assert np.abs(means).min() > 0
+    assert np.abs(variances).min() > 0
+
+
+def test_evaluation_is_in_evaluation_mode_and_leaves_the_mode() -> None:
+    found = data.load("digits")
+    torch.manual_seed(0)
+    model = dense(nn.BatchNorm1d(12), nn.Dropout(0.5))
+    users.load_vector(model, users.flatten(model) + 0.5)  # running statistics that are not a batch's own
+    judged = users.evaluate(model, found)
+    assert model.training
+    assert int(model[1].num_batches_tracked) == 0
+    with torch.no_grad():
+        logits = model.eval()(torch.from_numpy(found.test_x))
+    loss = float(functional.cross_entropy(logits, torch.from_numpy(found.test_y)))
+    assert judged.loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_variances_are_held_positive() -> None:
+    model = dense(nn.BatchNorm1d(12))
+    before = users.flatten(model)
+    after = before.copy()
+    after[[3, -1, -2]] = -1, -1, 0.3
+    assert users.hold_variances(model, before, after) == 1
+    assert after[[3, -1, -2]].tolist() == [-1, 0.25, np.float32(0.3)]
+    plain = models.build("digits", "digits", 0)
+    assert users.hold_variances(plain, users.flatten(plain), -users.flatten(plain)) == 0

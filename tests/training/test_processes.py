@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from heterosag.training.processes import one_thread, run_each, shared_zeros
+from heterosag.training.processes import one_thread, run_apart, run_each, shared_zeros
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
@@ -144,3 +144,14 @@ def _alive(process: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def test_work_apart_is_done_once_in_another_process_by_one_thread() -> None:
+    done = shared_zeros((3,), np.int64)
+
+    def work() -> None:
+        done[:] += (1, torch.get_num_threads(), os.getpid())
+
+    run_apart(work)
+    assert done[:2].tolist() == [1, 1]
+    assert done[2] != os.getpid()

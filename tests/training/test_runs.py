@@ -1,6 +1,7 @@
 """Runs: who is left out, and what a record says."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
+from command import run_command
 
+from heterosag.errors import UsageError
 from heterosag.storage.run_log import read_run
 from heterosag.training.config import TrainConfig
 from heterosag.training.runs import Run
@@ -223,3 +226,108 @@ def test_a_fixed_range_that_clips_much_says_so_in_the_record(tmp_path: Path) -> 
         found[half] = line["clipping_warning"]
     assert "of elements were clipped" in found[0.0005]
     assert found[5.0] is None
+
+
+def test_a_deadline_is_for_the_masked_vector_alone(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "classes": (12,), "levels": (16,), "rates": (0.1,), "subgroup_size": 4, "train_samples": 120, "rounds": 1,
+        "local_epochs": 1, "secure": False,
+    }  # fmt: skip
+    run = Run(TrainConfig(**settings), tmp_path / "none")
+    run.train()
+    vector = max(run.plan.vector_sizes()) * 8 / 0.1e6  # type: ignore[union-attr]
+    found = {}
+    for part in (1.01, 0.9):
+        Run(TrainConfig(**settings, deadline=part * vector), tmp_path / str(part)).train()
+        (found[part],) = read_run(tmp_path / str(part)).rounds
+    assert found[1.01]["upload_seconds"][0] > 1.01 * vector, "all messages take longer than the deadline"
+    assert found[1.01]["missed_deadline"] == 0
+    assert found[0.9]["missed_deadline"] == 12
+
+
+# --- models that a user brings --------------------------------------------------------------------------------------
+
+MYNETS = """
+from torch import nn
+from torch.nn import functional
+
+def norm():
+    return nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+
+def dropout():
+    return nn.Sequential(nn.Linear(64, 32), nn.Dropout(0.2), nn.ReLU(), nn.Linear(32, 10))
+
+def wide():
+    return nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+
+def flat():
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+
+def few():
+    return nn.Linear(64, 9)
+
+def sized(width):
+    return nn.Linear(width, 10)
+
+def nothing():
+    nn.Linear(64, 10)
+"""
+
+
+@pytest.fixture
+def mynets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "mynets.py").write_text(MYNETS)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("mynets", None)
+
+
+BROUGHT: dict[str, Any] = {
+    "classes": (12,), "levels": (64,), "subgroup_size": 4, "train_samples": 600, "rounds": 8, "secure": False,
+    "learning_rate": 0.2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["norm", "dropout"])
+@pytest.mark.parametrize("range_rule", ["adaptive", "quantile"])
+def test_ordinary_models_learn_and_are_evaluated(model: str, range_rule: str, mynets: Path) -> None:
+    """Dropout draws while users train and not while the model is judged; statistics of batch norms are aggregated."""
+    config = TrainConfig(**BROUGHT, model=f"mynets:{model}", range_rule=range_rule)  # type: ignore[arg-type]
+    run = Run(config, mynets / "run")
+    run.train()
+    lines = read_run(mynets / "run").rounds
+    assert lines[-1]["accuracy"] > 0.8
+    assert lines[-1]["loss"] < 0.8
+    if model == "norm":
+        assert run.plan.dimension == 65 * 32 + 2 * 32 + 33 * 10 + 2 * 32
+        assert float(run.model[1].running_var.min()) > 0
+        assert float(run.model[1].running_mean.abs().max()) > 0.05
+
+
+@pytest.mark.parametrize("batch_size", [16.0, 49.0, 1.0])
+def test_a_batch_of_one_sample_does_not_end_a_run_with_batch_norms(batch_size: float, mynets: Path) -> None:
+    """Fifty samples a user: the last batch of 49 has one."""
+    config = TrainConfig(**BROUGHT | {"rounds": 1}, model="mynets:norm", batch_size=batch_size, local_epochs=1)
+    Run(config, mynets / "run").train()
+    (line,) = read_run(mynets / "run").rounds
+    assert line["error"] is None
+    assert line["aggregate_rms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("wide", "must take 64 inputs"),
+        ("flat", "nn.Unflatten"),
+        ("few", "must have 10 outputs"),
+        ("sized", "without arguments"),
+        ("nothing", "must return the model"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_there_is_a_folder(model: str, said: str, mynets: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        Run(TrainConfig(**BROUGHT, model=f"mynets:{model}"), mynets / "run")
+    done = run_command("train", "--model", f"mynets:{model}", "--out", "run", cwd=mynets, expect=2)
+    assert done.stderr.startswith("heterosag: ")
+    assert "Traceback" not in done.stderr
+    assert not (mynets / "run").exists()

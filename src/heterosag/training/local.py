@@ -2,9 +2,11 @@
 
 `train` chooses how. Small dense models train together: parameters are stacked and every step is one batched computation
 (batched matrices for plain chains of linear layers, torch.func for others) instead of a Python loop over users. Users
-with fewer samples take part in fewer steps: a step's missing samples have weight zero. Models with convolutions train
-user by user: batching over users makes convolutions several times slower, and nobody is padded. Either way work is done
-in processes of one thread each (see processes.py). `train_loop` is the plain loop, one user after another, for
+with fewer samples take part in fewer steps: a step's missing samples have weight zero. All other models train user by
+user, and nobody is padded: those with convolutions, which batching over users makes several times slower, and those
+that cannot be batched over users, because they draw something (dropout), change buffers or relate the samples of a
+batch to each other (batch normalisation), or do in their `forward` what torch.func does not support. Either way work is
+done in processes of one thread each (see processes.py). `train_loop` is the plain loop, one user after another, for
 comparison and tests.
 """
 
@@ -14,6 +16,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +26,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from heterosag.training.data import DataSet
-from heterosag.training.processes import run_each, shared_zeros
+from heterosag.training.models import arrays_of, running_variances
+from heterosag.training.processes import run_apart, run_each, shared_zeros
 
 __all__ = [
     "Evaluation",
@@ -31,6 +35,7 @@ __all__ = [
     "batches",
     "evaluate",
     "flatten",
+    "hold_variances",
     "load_vector",
     "train",
     "train_each",
@@ -46,6 +51,16 @@ _LEAST_TOGETHER = 8  # users that are trained together even if they are unlike
 _MOST_TOGETHER = 16  # more would not fit into the cache
 _WORTH_A_PROCESS = 2e9  # samples times parameters: below, processes would take longer to start than to work
 _ALIKE = 0.75  # fraction of the largest user's samples that makes another one like it
+_SAME = 0.01  # of the largest element of an update: two updates that differ by less are the same but for rounding
+_KEPT = 0.25  # of a running variance that a round leaves at least
+
+_NOT_TOGETHER = (
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.RNNCellBase, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d,
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+_trained_together: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # what was found out by trying
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +81,9 @@ class Evaluation:
 
 
 def flatten(model: nn.Module) -> Vectors:
-    """The model's parameters as one vector."""
+    """The model's parameters, and running statistics if it has any, as one vector."""
     with torch.no_grad():
-        parts = [parameter.reshape(-1).to(torch.float32) for parameter in model.parameters()]
+        parts = [array.reshape(-1).to(torch.float32) for array in arrays_of(model)]
         vector: Vectors = torch.cat(parts).numpy().copy()
     return vector
 
@@ -77,10 +92,28 @@ def load_vector(model: nn.Module, vector: npt.NDArray[Any]) -> None:
     """The inverse of `flatten`, in place."""
     at = 0
     with torch.no_grad():
-        for parameter in model.parameters():
-            part = torch.from_numpy(np.asarray(vector[at : at + parameter.numel()], dtype=np.float32))
-            parameter.copy_(part.reshape(parameter.shape))
-            at += parameter.numel()
+        for array in arrays_of(model):
+            part = torch.from_numpy(np.asarray(vector[at : at + array.numel()], dtype=np.float32))
+            array.copy_(part.reshape(array.shape))
+            at += array.numel()
+
+
+def hold_variances(model: nn.Module, before: Vectors, after: Vectors) -> int:
+    """Keep running variances positive, which noise and rounding may make negative.
+
+    Args:
+        model: The model whose vectors these are.
+        before: Its vector before a round.
+        after: Its vector after it, changed in place: no variance falls below a quarter of what it was.
+
+    Returns:
+        How many elements were held.
+    """
+    size = sum(variance.numel() for variance in running_variances(model))
+    least, now = _KEPT * before[before.size - size :], after[after.size - size :]
+    held = int(np.count_nonzero(now < least))
+    np.maximum(now, least, out=now)
+    return held
 
 
 def batches(
@@ -118,8 +151,45 @@ def train(
 
     `labels`, where given, replace the users' own (an array as long as the training labels for each user).
     """
-    how = train_each if _has_convolutions(model) else train_together
+    how = train_together if _can_train_together(model, data) else train_each
     return how(model, data, parts, training, rngs, labels=labels)
+
+
+def _can_train_together(model: nn.Module, data: DataSet) -> bool:
+    """Whether users may train stacked and padded: by the model's layers, and if these do not say, by trying once."""
+    if any(True for _ in model.buffers()) or any(isinstance(layer, _NOT_TOGETHER) for layer in model.modules()):
+        return False
+    if not all(parameter.requires_grad for parameter in model.parameters()):  # stacked, all parameters are trained
+        return False
+    if _linear_layers(model) is not None:
+        return True
+    if model not in _trained_together:
+        found = shared_zeros((1,), np.int64)
+
+        def work() -> None:
+            found[0] = _gives_the_same_together(model, data)
+
+        run_apart(work)  # gradients are not computed here: see processes.py
+        _trained_together[model] = bool(found[0])
+    return _trained_together[model]
+
+
+def _gives_the_same_together(model: nn.Module, data: DataSet) -> bool:
+    """Whether a step of a user who is padded, beside one who is not, gives what the user's own step gives."""
+    samples = min(3, len(data.train_y))
+    parts = [np.arange(1, samples), np.arange(samples)]
+    training = LocalTraining(epochs=1, batch_size=samples, learning_rate=0.1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            own = copy.deepcopy(model)
+            together = train_stacked(own, data, parts, training, [np.random.default_rng(0) for _ in parts], None)[0]
+            start = flatten(own)
+            x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+            _descend(own, x, y, parts[0], training, np.random.default_rng(0))
+    except Exception:  # what torch.func does not support has many names; user by user the model's own errors come up
+        return False
+    alone = flatten(own) - start
+    return bool(np.abs(together - alone).max() <= _SAME * np.abs(alone).max())
 
 
 def _has_convolutions(model: nn.Module) -> bool:
@@ -142,11 +212,11 @@ def train_each(
     """
     start = flatten(model)
     updates: Vectors = shared_zeros((len(parts), start.size))
-    own = _channels_last(model)
+    fresh = _channels_last(model)
     samples = torch.from_numpy(data.train_x)
 
     def work(user: int) -> None:
-        load_vector(own, start)
+        own = copy.deepcopy(fresh)  # no buffer has what another user left in it
         truth = torch.from_numpy(data.train_y if labels is None else labels[user])
         with torch.random.fork_rng(devices=[]):  # a model that draws something, as dropout does
             torch.manual_seed(int(rngs[user].spawn(1)[0].integers(2**63)))
@@ -165,10 +235,13 @@ def _descend(
     training: LocalTraining,
     rng: np.random.Generator,
 ) -> None:
-    """One user's steps, in place."""
+    """One user's steps, in place. A sample alone has no variance: batch norms then take their running statistics."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    norms = [layer for layer in model.modules() if isinstance(layer, _BATCH_NORMS) and layer.training]
     for indices, weights in batches([part], training, [rng]):
         chosen = torch.from_numpy(indices[0][weights[0] > 0])
+        for layer in norms:
+            layer.train(len(chosen) > 1)
         loss = functional.cross_entropy(model(_as_channels_last(samples[chosen])), truth[chosen])
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         with torch.no_grad():
@@ -245,7 +318,7 @@ def train_stacked(
     rngs: Sequence[np.random.Generator],
     labels: Sequence[npt.NDArray[np.int64]] | None,
 ) -> Vectors:
-    """Any model: the gradients of all users at once by torch.func."""
+    """Any model that torch.func can batch, without running statistics: the gradients of all users at once."""
     start = {name: parameter.detach() for name, parameter in model.named_parameters()}
     buffers = {name: buffer.detach() for name, buffer in model.named_buffers()}
     stacked = {name: value.expand(len(parts), *value.shape).clone() for name, value in start.items()}
@@ -347,11 +420,11 @@ def _labels(
 
 
 def evaluate(model: nn.Module, data: DataSet, *, batch: int = 500) -> Evaluation:
-    """Loss and accuracy on the test part; of models with convolutions in several processes."""
+    """Loss and accuracy on the test part, in evaluation mode; of models with convolutions in several processes."""
     starts = range(0, len(data.test_y), batch)
     found = shared_zeros((len(starts), 2), np.float64)
     convolutions = _has_convolutions(model)
-    own = _channels_last(model) if convolutions else model
+    own = _channels_last(model).eval()  # a copy: the model itself stays in its mode
 
     def work(place: int) -> None:
         here = slice(starts[place], starts[place] + batch)

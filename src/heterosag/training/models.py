@@ -1,13 +1,23 @@
 """Models in PyTorch: the paper's, two for digits, and any that a user brings.
 
 For CIFAR-10 there are two: `cifar10` is the paper's table, `cifar10-padded` the network of its authors' code.
+
+An update has the parameters of a model and the running statistics of its normalisation layers (`arrays_of`), which are
+aggregated like parameters: without them a model could not be evaluated. Other buffers stay as the model was built.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib
-from collections.abc import Callable
+import math
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +25,8 @@ from torch import nn
 from torch.nn import functional
 
 from heterosag.errors import UsageError
+from heterosag.training.data import DataSet
+from heterosag.training.processes import one_thread
 
 __all__ = ["MODELS", "build", "count_parameters"]
 
@@ -70,6 +82,11 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 """The models that come along, by name."""
 
+_NORMALISING = (
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
+    nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
+)  # fmt: skip
+
 _FOR_DATA = {"digits": "digits", "mnist": "mnist", "fashion-mnist": "mnist", "cifar10": "cifar10"}
 
 
@@ -85,7 +102,7 @@ def build(name: str, data: str, seed: int) -> nn.Module:
         The model.
 
     Raises:
-        UsageError: There is no such model, or the factory does not make one.
+        UsageError: There is no such model, or the factory does not make one that can be trained.
     """
     chosen = _FOR_DATA.get(data, name) if name == "auto" else name
     with torch.random.fork_rng(devices=[]):
@@ -101,7 +118,7 @@ def build(name: str, data: str, seed: int) -> nn.Module:
 
 
 def count_parameters(name: str, data: str) -> int:
-    """How many parameters a model has.
+    """How many elements an update of a model has: its parameters, and running statistics if it has any.
 
     Args:
         name: As in `build`.
@@ -110,7 +127,22 @@ def count_parameters(name: str, data: str) -> int:
     Returns:
         The elements of its update.
     """
-    return sum(parameter.numel() for parameter in build(name, data, 0).parameters())
+    return sum(array.numel() for array in arrays_of(build(name, data, 0)))
+
+
+def arrays_of(model: nn.Module) -> list[torch.Tensor]:
+    """The tensors that an update has, in order: parameters, then means and variances of normalisation layers."""
+    return [*model.parameters(), *_running(model, "running_mean"), *running_variances(model)]
+
+
+def running_variances(model: nn.Module) -> list[torch.Tensor]:
+    """The last tensors of `arrays_of`, which must stay positive."""
+    return _running(model, "running_var")
+
+
+def _running(model: nn.Module, name: str) -> list[torch.Tensor]:
+    layers = [layer for layer in model.modules() if isinstance(layer, _NORMALISING)]
+    return [getattr(layer, name) for layer in layers if getattr(layer, name) is not None]
 
 
 def _initialise(model: nn.Module) -> None:
@@ -124,11 +156,88 @@ def _initialise(model: nn.Module) -> None:
 
 def _bring(name: str) -> nn.Module:
     module, _, factory = name.partition(":")
-    try:
-        make: Any = getattr(importlib.import_module(module), factory)  # noqa: TID251 - the user's own model, named on the user's own command line
-        model = make()
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"cannot make the model {name!r}: {error}") from None
+    with _current_folder_on_path() as folder:
+        try:
+            make: Any = getattr(importlib.import_module(module), factory)  # noqa: TID251 - the user's own model, named on the user's own command line
+            model = make()
+        except ModuleNotFoundError as error:
+            where = f"modules are looked for in the current folder ({folder}) and on the Python path"
+            raise UsageError(f"cannot make the model {name!r}: {error}; {where}") from error
+        except Exception as error:  # whatever the user's own code raises
+            what = "the factory is a function without arguments that returns a torch.nn.Module"
+            raise UsageError(f"cannot make the model {name!r}: {_describe(error)}; {what}") from error
     if not isinstance(model, nn.Module):
-        raise UsageError(f"{name!r} made a {type(model).__name__}, not a torch.nn.Module")
+        raise UsageError(
+            f"{name!r} made a {type(model).__name__}, not a torch.nn.Module: the factory must return the model"
+        )
+    if any(nn.parameter.is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        raise UsageError(f"{name!r} has lazy layers, whose sizes are not known: give them their number of inputs")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UsageError(f"{name!r} has no parameters to train: at least one must require a gradient")
     return model
+
+
+@contextlib.contextmanager
+def _current_folder_on_path() -> Iterator[str]:
+    """Import from the current folder first, as `python -m` does, and as before afterwards."""
+    folder = os.getcwd()  # noqa: PTH109 - a text, as sys.path has it
+    sys.path.insert(0, folder)
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(ValueError):  # the user's own code may have changed it too
+            sys.path.remove(folder)
+
+
+def _describe(error: Exception) -> str:
+    """An error of the user's own code in one line, with the line of that code where there is one."""
+    words = str(error).strip().partition("\n")[0]
+    others = (*(str(Path(path).parent) for path in (torch.__file__, __file__, traceback.__file__)), "<")
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(others)]
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {words}{place}"
+
+
+def check_model(name: str, model: nn.Module, data: DataSet) -> None:
+    """Try a forward pass of two samples, and refuse a model that cannot take the data.
+
+    Args:
+        name: As in `build`.
+        model: The model, which stays as it is.
+        data: The data set that it is to be trained on.
+
+    Raises:
+        UsageError: The forward pass fails, or does not give a score for each class; the message says what to do.
+    """
+    shape = ", ".join(["N", *map(str, data.train_x.shape[1:])])
+    takes = f"models of {data.name} get batches of shape ({shape})"
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), one_thread():
+            scores = copy.deepcopy(model)(torch.from_numpy(data.train_x[:2]))
+    except Exception as error:  # whatever the user's own code raises
+        raise UsageError(
+            f"the model {name!r} cannot take the data: {takes}, and a forward pass of two samples ended with "
+            f"{_describe(error)}: {_hint(model, data.train_x.shape[1:])}"
+        ) from error
+    if not isinstance(scores, torch.Tensor):
+        raise UsageError(
+            f"the model {name!r} returns a {type(scores).__name__}, not a tensor: its forward must return one of shape "
+            f"(N, {data.labels}), the scores of the classes; {takes}"
+        )
+    if scores.shape != (len(data.train_x[:2]), data.labels) or not scores.is_floating_point():
+        raise UsageError(
+            f"the model {name!r} returns a tensor of shape {tuple(scores.shape)} and {scores.dtype} for two samples: "
+            f"{data.name} has {data.labels} classes, so its last layer must have {data.labels} outputs; {takes}"
+        )
+
+
+def _hint(model: nn.Module, shape: tuple[int, ...]) -> str:
+    """What to do about a model that does not take samples of a shape."""
+    size = math.prod(shape)
+    if len(shape) > 1:
+        return f"its first layer must take {shape[0]} channels, or be nn.Flatten() before one of {size} inputs"
+    if any(isinstance(layer, (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d)) for layer in model.modules()):
+        side = math.isqrt(size)
+        picture = f"(1, {side}, {side})" if side * side == size else "(channels, height, width)"
+        return f"begin a model with convolutions with nn.Unflatten(1, {picture}), because these samples are flat"
+    return f"its first layer must take {size} inputs, and each of the others what the one before it gives"

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["one_thread", "run_each", "shared_zeros"]
+__all__ = ["one_thread", "run_apart", "run_each", "shared_zeros"]
 
 
 @contextmanager
@@ -67,11 +67,31 @@ def run_each(work: Callable[[int], None], count: int, *, processes: int | None =
     """
     wanted = min(torch.get_num_threads() if processes is None else processes, count)
     with one_thread():
-        if wanted > 1 and sys.platform != "win32" and not multiprocessing.current_process().daemon:
+        if wanted > 1 and _can_fork():
             _fork(work, count, wanted)
         else:
             for number in range(count):
                 work(number)
+
+
+def run_apart(work: Callable[[], None]) -> None:
+    """Call `work` once on one thread, in a process of its own where processes can be forked.
+
+    Args:
+        work: What is done; its results go into a shared array.
+
+    Raises:
+        ChildProcessError: As for `run_each`.
+    """
+    with one_thread():
+        if _can_fork():
+            _fork(lambda _: work(), 1, 1)
+        else:
+            work()
+
+
+def _can_fork() -> bool:
+    return sys.platform != "win32" and not multiprocessing.current_process().daemon
 
 
 def _fork(work: Callable[[int], None], count: int, processes: int) -> None:

@@ -115,8 +115,9 @@ class Run:
         self.folder = folder
         self.data, self.parts = split(config, data_set or data.load(config.data, config.data_dir))
         self.model = models.build(config.model, config.data, config.seed)
+        models.check_model(config.model, self.model, self.data)
         vector = users.flatten(self.model)
-        plan = build_plan(config, [parameter.numel() for parameter in self.model.parameters()])
+        plan = build_plan(config, self._array_sizes())
         check_rule(plan, find_rule(self.rule))
         self._epoch = Epoch(config, plan)
         self._members = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
@@ -261,7 +262,11 @@ class Run:
         if len(self.plan.users) == self.config.users:
             return self.plan
         plain = replace(self.config, epsilon=None, min_block_survivors=None, view="server", adaptive_clip=False)
-        return build_plan(plain, [parameter.numel() for parameter in self.model.parameters()])
+        return build_plan(plain, self._array_sizes())
+
+    def _array_sizes(self) -> list[int]:
+        """The elements of each array of an update."""
+        return [array.numel() for array in models.arrays_of(self.model)]
 
     # --- one round ----------------------------------------------------------------------------------------------
 
@@ -381,7 +386,7 @@ class Run:
         """The state after a round that ended well: the model moves, and the range follows what was aggregated."""
         vector = (self._state.vector + summed.vector).astype(np.float32)
         half_width, follows, result = self._state.half_width, self._state.range, summed.result
-        line["held_positive"] = 0
+        line["held_positive"] = users.hold_variances(self.model, self._state.vector, vector)
         if result is None:
             return _State(round=number, vector=vector, half_width=half_width, range=follows)
         if result.within_norm is not None:
@@ -392,7 +397,7 @@ class Run:
         elif self.config.range_rule == "adaptive" and not plan.noise_multiplier:
             follows = AdaptiveRange.from_state_dict(follows.state_dict())  # the state before stays as it was
             follows.follow(plan, result.combined)
-            line["held_positive"] = follows.hold_positive(self._state.vector, vector)
+            line["held_positive"] += follows.hold_positive(self._state.vector, vector)
         return _State(round=number, vector=vector, half_width=half_width, range=follows)
 
     def _dropouts(self, number: int, epoch: Epoch, members: list[int]) -> tuple[dict[User, PhaseName], int]:
