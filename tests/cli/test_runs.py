@@ -1,10 +1,12 @@
 """Settings of `heterosag train` from files and flags; tests/e2e/test_training.py runs it, with `heterosag report`."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 from command import run_command as run
+from records import write_run
 
 from heterosag.training.config import TrainConfig
 
@@ -37,3 +39,26 @@ def test_a_report_of_no_run_says_so(tmp_path: Path) -> None:
     done = run("report", str(tmp_path), cwd=tmp_path, expect=2)
     assert "holds no run" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_report_leaves_out_runs_without_a_round_and_names_them(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name, rounds in (("good", 2), ("crashed", 0), ("stopped", 0)):
+        write_run(tmp_path / "runs" / name, rounds)
+    done = run("report", "runs", "--json", cwd=tmp_path)
+    left_out = f"{Path('runs/crashed')}, {Path('runs/stopped')}"
+    assert done.stderr == f"heterosag: left out, because no round is recorded: {left_out}\n"
+    assert [one["name"] for one in json.loads(done.stdout)["runs"]] == ["good"]
+    shown = run("report", "runs", cwd=tmp_path).stdout
+    assert "good" in shown
+    assert "crashed" not in shown
+    assert "crashed" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_report_of_runs_without_a_round_is_refused_and_names_them(tmp_path: Path) -> None:
+    for name in ("crashed", "stopped"):
+        write_run(tmp_path / "runs" / name, 0)
+    done = run("report", "runs", cwd=tmp_path, expect=2)
+    left_out = f"{Path('runs/crashed')}, {Path('runs/stopped')}"
+    assert done.stderr == f"heterosag: a report needs runs with at least one round; without any: {left_out}\n"
+    assert not (tmp_path / "report.html").exists()

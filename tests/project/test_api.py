@@ -216,7 +216,7 @@ def test_a_record_of_either_format_is_read(number: int) -> None:
     summary = summarise_run(run)
     assert (summary["finished"], summary["rounds"], summary["failed_rounds"]) == (True, 3, 0)
     assert summary["accuracy"] == pytest.approx(0.16389, abs=1e-5)
-    assert dict(summary_rows([summary]))["users isolated by comparing rounds, at most"] == ["1 users, 0 pairs"]
+    assert dict(summary_rows([summary]))["users isolated by comparing rounds, at most"] == ["1 user, 0 pairs"]
     assert run.plan["expansion"].keys() == {"plaintext", "secagg"}
     assert all(line["clipped_fraction"] < 0.1 for line in run.rounds)
     assert learn_requirements(run).min_survivors == 2

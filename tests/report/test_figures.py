@@ -4,6 +4,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -11,8 +12,38 @@ from records import begin_run, write_round, write_run
 
 from heterosag.errors import UsageError
 from heterosag.plan.design import perfect
-from heterosag.report.figures import apply_theme, draw_design, draw_runs, to_svg
-from heterosag.storage.run_log import read_run
+from heterosag.report import figures
+from heterosag.report.figures import COLOURS, apply_theme, draw_design, draw_runs, to_svg
+from heterosag.storage.run_log import RunRecord, read_run
+
+
+def timed(run: RunRecord) -> RunRecord:
+    """The run with a second of a user's and a second of the server's in every round."""
+    seconds = {"user_seconds": {"mask": 1.0}, "server_seconds": {"unmask": 1.0}}
+    return replace(run, rounds=tuple(line | seconds for line in run.rounds))
+
+
+def text_of(figure: dict[str, str]) -> list[str]:
+    """What is written in a figure: matplotlib writes text as a comment beside its outlines."""
+    return re.findall("<!-- (.*?) -->", figure["svg"])
+
+
+def draw_all(runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The figures of matplotlib by their titles, as they were written."""
+    drawn: dict[str, Any] = {}
+
+    def keep(figure: Any, *, title: str) -> str:
+        drawn[title] = figure
+        return to_svg(figure, title=title)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "to_svg", keep)
+        draw_runs(runs)
+    return drawn
+
+
+def figure_of(runs: list[RunRecord], title: str) -> dict[str, str] | None:
+    return next((one for one in draw_runs(runs) if one["title"].startswith(title)), None)
 
 
 def test_figures_name_the_extra_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +61,7 @@ def test_a_design_is_drawn_cell_by_cell_under_its_title() -> None:
 
 def test_every_figure_of_runs_has_a_title_and_a_caption(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    figures = draw_runs([write_run(tmp_path / "one", 3), write_run(tmp_path / "two", 2)])
+    figures = draw_runs([timed(write_run(tmp_path / "one", 3)), write_run(tmp_path / "two", 2)])
     assert figures[0]["title"] == "Accuracy over communication time"
     assert len(figures) == 6
     assert len({figure["title"] for figure in figures}) == 6
@@ -40,28 +71,26 @@ def test_every_figure_of_runs_has_a_title_and_a_caption(tmp_path: Path) -> None:
 
 
 def test_every_axis_has_a_label_with_its_unit(tmp_path: Path) -> None:
-    """matplotlib writes text as a comment beside its outlines."""
     pytest.importorskip("matplotlib")
     private = begin_run(tmp_path / "private")
     spent = {"epsilon_server": 1.0, "epsilon_model": 0.5, "clipping_norm": 1.0, "within_norm": 0.5}
     for number in (1, 2):
         write_round(private, number, 0.1, privacy=spent)
     private.close()
-    figures = draw_runs([write_run(tmp_path / "one", 3), read_run(tmp_path / "private")])
+    figures = draw_runs([timed(write_run(tmp_path / "one", 3)), read_run(tmp_path / "private")])
     wanted = {
         "Accuracy over rounds": {"round", "test accuracy, %"},
         "Accuracy over communication time": {"communication time, s", "test accuracy, %"},
         "Bytes that a user sends in a round": {"kB that a user sends in a round", "float32, in plaintext"},
-        "Seconds of protocol in a round, by phase": {"ms a round", "mask, user"},
+        "Time of the protocol in a round, by phase": {"time in a round, ms", "mask, user"},
         "Error of the aggregate": {"round", "error, RMS per parameter"},
         "Survivors": {"round", "survivors, users"},
         "Epsilon over rounds": {"round", "epsilon of all rounds so far"},
-        "Clipping norm over rounds": {"round", "clipping norm, L2 norm of an update"},
+        "Clipping norm over rounds": {"round", "clipping norm, L2"},
     }
     assert {figure["title"] for figure in figures} == wanted.keys()
     for figure in figures:
-        written = set(re.findall("<!-- (.*?) -->", figure["svg"]))
-        assert wanted[figure["title"]] <= written, figure["title"]
+        assert wanted[figure["title"]] <= set(text_of(figure)), figure["title"]
 
 
 def test_an_error_is_drawn_against_the_signal_where_its_size_is_known(tmp_path: Path) -> None:
@@ -70,7 +99,7 @@ def test_an_error_is_drawn_against_the_signal_where_its_size_is_known(tmp_path: 
     write_round(writer, 1, 0.1, aggregate_rms=0.2)
     writer.close()
     (error,) = (one for one in draw_runs([read_run(tmp_path / "one")]) if one["title"] == "Error of the aggregate")
-    assert "% of the mean update's RMS" in error["svg"]
+    assert "error, % of update" in error["svg"]
     assert "in percent" in error["caption"]
 
 
@@ -89,3 +118,59 @@ def test_neighbouring_classes_that_send_the_same_have_one_bar(tmp_path: Path) ->
     for found, bars in ((run, {"class 0, 2 levels", "class 1, 8 levels"}), (same, {"classes 0 to 1, 8 levels"})):
         (upload,) = (one for one in draw_runs([found]) if one["title"].startswith("Bytes"))
         assert bars == {one for one in re.findall("<!-- (.*?) -->", upload["svg"]) if one.startswith("class")}
+
+
+def test_times_of_the_protocol_are_of_the_runs_that_recorded_some(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = ("plain", "first", "second")
+    plain, first, second = (write_run(tmp_path / name, 1) for name in names)
+    assert figure_of([plain, first], "Time of the protocol") is None
+    figure = figure_of([plain, timed(first), timed(second)], "Time of the protocol")
+    assert figure is not None
+    assert [one for one in text_of(figure) if one in names] == ["first", "second"]
+    assert figure["caption"].endswith("Only of first, second: the other runs recorded none.")
+    assert COLOURS[0] not in figure["svg"]  # the plain run's
+    assert COLOURS[2] in figure["svg"]
+    both = figure_of([timed(first), timed(second)], "Time of the protocol")
+    assert both is not None
+    assert "Only of" not in both["caption"]
+
+
+def test_a_run_has_one_colour_in_all_figures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    known = write_run(tmp_path / "known", 2)
+    spent = {"epsilon_server": 1.0, "epsilon_model": 0.5, "clipping_norm": 1.0, "within_norm": 0.5}
+    unknown = replace(known, rounds=tuple(line | {"aggregate_error": None} for line in known.rounds))
+    private = replace(known, rounds=tuple(line | {"privacy": spent} for line in known.rounds))
+    for title in ("Error of the aggregate", "Epsilon over rounds", "Clipping norm over rounds"):
+        figure = figure_of([unknown, private], title)
+        assert figure is not None
+        assert COLOURS[0] not in figure["svg"], title
+        assert COLOURS[1] in figure["svg"], title
+
+
+def test_survivors_are_drawn_below_the_number_of_users_with_room_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    run = write_run(tmp_path / "one", 3)
+    fewer = replace(run, rounds=tuple(line | {"participants": 20, "survivors": 18} for line in run.rounds))
+    (axes,) = draw_all([run, fewer], monkeypatch)["Survivors"].axes
+    assert [text.get_text() for text in axes.texts] == ["20 users", "24 users"]
+    assert axes.get_ylim()[1] > 1.1 * 24
+
+
+def test_a_label_is_no_longer_than_its_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    spent = {"epsilon_server": 1.0, "epsilon_model": 0.5, "clipping_norm": 1.0, "within_norm": 0.5}
+    runs = [write_run(tmp_path / name, 2) for name in ("heterosag", "one-level", "16-bits", "fedavg")]
+    more = {"privacy": spent, "aggregate_rms": 0.2}
+    for relative in (False, True):
+        lines = [line | (more if relative else {"privacy": spent}) for line in runs[0].rounds]
+        drawn = draw_all([timed(replace(run, rounds=tuple(lines))) for run in runs], monkeypatch)
+        assert len(drawn) == 8
+        for title, figure in drawn.items():
+            (axes,) = figure.axes
+            inside = axes.get_window_extent()
+            assert axes.yaxis.label.get_window_extent().height <= inside.height, title
+            assert axes.xaxis.label.get_window_extent().width <= inside.width, title

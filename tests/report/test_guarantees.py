@@ -60,3 +60,23 @@ def test_the_mean_tolerates_nobody(tmp_path: Path) -> None:
     assert words_of(mean)["Malicious users"].startswith("The mean tolerates none;")
     two = replace(run, config=run.config | {"rule": "trimmed_mean"}, plan=run.plan | {"byzantine_tolerance": 2})
     assert words_of(two)["Malicious users"].endswith("the median tolerates 2, wherever they are.")
+
+
+@pytest.mark.parametrize("design", ["perfect", "secagg"])
+def test_a_plain_run_hides_nothing_and_says_what_its_plan_would(design: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", 1)
+    plan = Plan.build([24], [8], 1000, value_range=1.0, subgroup_size=4, design=design)
+    secure = replace(run, plan=summarise(plan))
+    plain = words_of(replace(secure, config=run.config | {"secure": False}))
+    assert "This run" not in words_of(secure)
+    assert next(iter(plain)) == "This run"
+    assert plain["This run"].startswith("Nothing was hidden: ")
+    assert plain["One user's update"].startswith("The server would never see it.")
+    assert "survivors of a subgroup would be unmasked" in plain["One user's update"]
+    assert "the server would see" in plain["A round"].lower()
+    assert "could rebuild the secrets" in plain["Dropouts"]
+    assert "fewer would learn nothing" in plain["Dropouts"]
+    assert "would have to agree" in plain["Dropouts"]
+    assert plain["Malicious users"] == words_of(secure)["Malicious users"]  # the rule is the same in plaintext
+    for claim in ("never sees", " is unmasked", "server sees", "it learns", "fewer learn", "must agree"):
+        assert claim not in " ".join(plain.values())

@@ -20,7 +20,7 @@ pytest.importorskip("jinja2")
 
 def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
     page = make_page([write_run(tmp_path / "one", 3), write_run(tmp_path / "two", 2)])
-    assert page.count("<svg") == 8
+    assert page.count("<svg") == 7
     for words in (
         "Accuracy over rounds",
         "Accuracy over communication time",
@@ -65,8 +65,8 @@ def test_a_page_lists_cohorts_and_says_which_failed(tmp_path: Path) -> None:
 def test_a_page_needs_rounds_and_a_place(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least one round"):
         make_page([])
-    with pytest.raises(UsageError, match="at least one round"):
-        make_page([write_run(tmp_path / "none", 0)])
+    with pytest.raises(UsageError, match=r"at least one round; without any: .*none$"):
+        make_page([write_run(tmp_path / "some", 1), write_run(tmp_path / "none", 0)])
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
         write_page([write_run(tmp_path / "one", 1)], tmp_path / "file" / "page.html")
@@ -81,6 +81,37 @@ def test_one_run_is_not_compared_and_different_runs_say_where(tmp_path: Path) ->
     assert "All settings are the same" not in page
 
 
+def test_a_page_says_which_runs_were_secure(tmp_path: Path) -> None:
+    secure = write_run(tmp_path / "one", 1)
+    plain = replace(secure, folder=tmp_path / "two", config=secure.config | {"secure": False})
+    for runs, said in (
+        ([secure], "One run of federated training with secure aggregation, 24 users."),
+        ([plain, plain], "2 runs of federated training by the plain engine, without cryptography, 24 users."),
+        (
+            [secure, plain, plain],
+            "3 runs of federated training (1 with secure aggregation, 2 by the plain engine, without cryptography), "
+            "24 users.",
+        ),
+    ):
+        assert f'<p class="lead">{said}</p>' in make_page(runs)
+
+
+def test_notes_and_guarantees_of_a_plain_run_are_under_titles_that_say_would(tmp_path: Path) -> None:
+    secure = write_run(tmp_path / "one", 1)
+    plain = replace(secure, config=secure.config | {"secure": False})
+    assert "rests on X25519" in secure.plan["notes"][-1]
+    of_secure, of_plain = make_page([secure]), make_page([plain])
+    for title in ("<h2>What is guaranteed, and what is exposed</h2>", "<h3>Notes</h3>"):
+        assert title in of_secure
+        assert title not in of_plain
+    for title in (
+        "<h2>What would be guaranteed with cryptography</h2>",
+        "<h3>Notes on the plan, as it would be with cryptography</h3>",
+    ):
+        assert title in of_plain
+        assert title not in of_secure
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
@@ -88,8 +119,12 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dar
     page = tmp_path / "page.html"
     write_page([write_run(tmp_path / name, 2) for name in ("one", "a-run-with-a-rather-long-name")], page)
     browser.open(page.as_uri(), width=width, dark=dark, ready="true")
-    assert browser.run("document.querySelectorAll('svg').length") == 8
+    assert browser.run("document.querySelectorAll('svg').length") == 7
     assert browser.run("document.documentElement.scrollWidth") <= width
+    wide = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth)"
+    assert browser.run(f"{wide}.length > 0") == (width < 600)
+    signs = f"[...new Set({wide}.map((one) => getComputedStyle(one).backgroundAttachment))]"
+    assert browser.run(signs) in ([], ["local, local, scroll, scroll"]), "a table goes on, and no shadow says so"
     shades = "getComputedStyle({}).{}.match(/\\d+/g).slice(0, 3).reduce((sum, one) => sum + Number(one), 0)"
     text, paper = (
         shades.format("document.querySelector('figure svg')", "fill"),

@@ -1,5 +1,6 @@
 """Runs on a terminal: what they came to, side by side, and line by line while they run."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -10,7 +11,9 @@ from records import begin_run, write_cohorts, write_round, write_run
 from rich.console import Console
 
 from heterosag.report.runs import compare_runs, summarise_run, summary_rows, watch
-from heterosag.storage.run_log import read_run
+from heterosag.storage.run_log import RunRecord, read_run
+
+ISOLATED = "users isolated by comparing rounds, at most"
 
 
 def test_a_summary_counts_what_the_rounds_say(tmp_path: Path) -> None:
@@ -39,7 +42,10 @@ def test_a_run_that_failed_or_goes_on_is_summarised_too(tmp_path: Path) -> None:
         ({"trips": [4, 2, 3]}, "trips of each round", "4, 2, 3"),
         ({"trips": None}, "trips of each round", "-"),
         ({"attack": "flip", "attackers": 3}, "attack", "flip, 3 users"),
+        ({"attack": "flip", "attackers": 1}, "attack", "flip, 1 user"),
         ({"attack": "unknown"}, "attack", "not known"),
+        ({"ledger": {"exposed_users": 1, "exposed_pairs": 0}}, ISOLATED, "1 user, 0 pairs"),
+        ({"ledger": {"exposed_users": 2, "exposed_pairs": 1}}, ISOLATED, "2 users, 1 pair"),
         ({"accuracy": None}, "accuracy at the end", "-"),
         ({"wire_bytes": 2_500_000}, "all that Flower carried", "2.50 MB"),
         ({"engine": "flower"}, "communication time", "1.5 s, measured with training"),
@@ -65,11 +71,23 @@ def test_rows_with_nothing_to_say_of_any_run_are_left_out(tmp_path: Path) -> Non
 def test_a_table_of_four_runs_fits_a_terminal_of_80_columns_and_cuts_nothing(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name, 2) for name in ("heterosag", "one-level", "16-bits", "fedavg")]
     runs[3] = replace(runs[3], config=runs[3].config | {"design": "secagg", "rule": "unchecked_mean"})
-    console = Console(width=80, file=StringIO())
-    console.print(compare_runs(runs))
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert max(map(len, lines)) <= 80
+    lines = show(runs, 80)
+    assert max(map(len, lines)) == 80
     assert not any("…" in line for line in lines)
+    words = {word for line in lines for word in line.split()}
+    assert {"unchecked_mean", "communication", "heterosag", "robustness"} <= words
+
+
+def test_a_table_that_is_too_wide_breaks_words_and_one_that_is_not_stays_as_it_is(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", 2)
+    assert max(map(len, show([run] * 4, 60))) <= 60
+    assert show([run], 200) == show([run], 100)
+
+
+def show(runs: Sequence[RunRecord], width: int) -> list[str]:
+    console = Console(width=width, file=StringIO())
+    console.print(compare_runs(runs, width=width))
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
 def test_runs_stand_side_by_side(tmp_path: Path) -> None:

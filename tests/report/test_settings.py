@@ -44,8 +44,10 @@ def test_runs_differ_where_their_settings_do(tmp_path: Path) -> None:
     one = write_run(tmp_path / "one", 1)
     two = replace(one, config=one.config | {"rule": "mean", "rates": [1.0, 8.0]})
     assert find_differences([one, one]) == []
-    assert find_differences([one, two]) == [("rule", ["median", "mean"]), ("rates", ["-", "1.0, 8.0"])]
+    assert find_differences([one, two]) == [("rule", ["median", "mean"]), ("rates", ["-", "1, 8"])]
     assert dict(list_settings([one, two]))["secure"] == ["yes", "yes"]
+    sizes = [replace(one, config=one.config | {"batch_size": size}) for size in (16.0, 0.25, float("inf"))]
+    assert dict(list_settings(sizes))["batch_size"] == ["16", "0.25", "inf"]
 
 
 def test_classes_have_their_links_and_levels(tmp_path: Path) -> None:

@@ -374,6 +374,48 @@ def test_lines_are_smoothed_drawn_on_a_log_axis_and_read_by_hovering(studio: Stu
     assert browser.complaints() == []
 
 
+def test_figures_say_that_runs_are_loading_until_they_are_there(studio: Studio, browser: Browser) -> None:
+    """Events are held back, one kind at a time."""
+    browser.open(f"{studio.base}/#plan")
+    browser.run(
+        "window.held = { list: [], run: [] }; window.EventSource = class extends EventSource {"
+        " addEventListener(kind, act) {"
+        " super.addEventListener(kind, (event) => (held[kind] ? held[kind].push(() => act(event)) : act(event))); } }"
+    )
+    said = "document.querySelector('#accuracy-rounds').textContent"
+    release = "((kind) => { const now = held[kind]; held[kind] = null; now.forEach((act) => act()); })"
+    browser.run("location.hash = 'runs'")
+    browser.wait("held.list.length")
+    assert browser.run(said) == "Loading runs."
+    browser.run(f"{release}('list')")
+    browser.wait("document.querySelector('#listing input:checked') && held.run.length")
+    assert browser.run(said) == "Loading runs."
+    browser.run(f"{release}('run')")
+    browser.wait("document.querySelector('#accuracy-rounds circle')")
+    browser.click("#none")
+    assert browser.run(said) == "Pick a run above."
+    browser.open(f"{studio.base}/#runs?run=nowhere")
+    browser.wait("document.querySelector('#listing input')")
+    assert browser.run(said) == "Nothing of this is known of these runs."
+    assert browser.complaints() == []
+
+
+def test_a_list_of_runs_that_goes_on_has_a_shadow(studio: Studio, browser: Browser) -> None:
+    for number in range(12):
+        write_run(studio.folder / "long" / str(number), 1)
+    browser.open(f"{studio.base}/#runs")
+    place = "document.querySelector('#listing').parentElement"
+    browser.wait(f"{place}.scrollHeight > {place}.clientHeight")
+    kinds = browser.run(f"getComputedStyle({place}).backgroundAttachment").split(", ")
+    places = browser.run(f"getComputedStyle({place}).backgroundPosition").split(", ")
+    assert ("scroll", "50% 100%") in zip(kinds, places, strict=True), "no shadow below says that the list goes on"
+    assert ("local", "50% 100%") in zip(kinds, places, strict=True), "the shadow would stay at the end"
+    browser.open(f"{studio.base}/#runs", width=390)
+    row = "document.querySelector('#listing input[value=\"long/0\"]')"
+    browser.wait(row)
+    assert browser.run(f"{row}.closest('tr').offsetHeight") < 50, "a narrow screen shows few runs"
+
+
 def test_a_ninth_run_is_not_compared_and_the_page_says_why(studio: Studio, browser: Browser) -> None:
     for number in range(9):
         write_run(studio.folder / "many" / str(number), 1)

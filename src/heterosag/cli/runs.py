@@ -116,7 +116,7 @@ def train(
 
         console = Console(highlight=False)
         if not brief:
-            console.print(compare_runs([record]))
+            console.print(compare_runs([record], width=console.width))
         for words in filter(None, [_privacy_of(record.rounds), (record.end or {}).get("budget")]):
             console.print(words)
         console.print(f"run: {folder}")
@@ -157,14 +157,18 @@ def report(
     from heterosag.storage.run_log import find_runs, read_run
 
     found = [read_run(folder) for named in runs for folder in find_runs(named)]
-    write_page(found, out)
+    begun = [run for run in found if run.rounds]
+    write_page(begun or found, out)  # which refuses runs without a round, by name
+    if len(begun) < len(found):
+        empty = ", ".join(str(run.folder) for run in found if not run.rounds)
+        print(f"heterosag: left out, because no round is recorded: {empty}", file=sys.stderr)
     if as_json:
-        print(json.dumps({"report": str(out), "runs": [summarise_run(run) for run in found]}, indent=2))
+        print(json.dumps({"report": str(out), "runs": [summarise_run(run) for run in begun]}, indent=2))
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(compare_runs(found))
+    console.print(compare_runs(begun, width=console.width))
     console.print(f"report: {out}")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from heterosag.errors import UsageError
 from heterosag.plan.design import Design
@@ -31,6 +31,7 @@ COLOURS = ("#1b7f79", "#d1495b", "#3d5a98", "#c98b1b", "#6b4d8f", "#5a8f29", "#4
 GREY = "#8a8a8a"
 """For what something is compared with; readable on light and on dark."""
 
+_PHASES = ("advertise", "share", "mask", "agree", "unmask")
 _WIDTH, _HEIGHT = 4.8, 3.0  # inches, so that text of 10 points can be read at the width of a phone
 
 
@@ -155,22 +156,20 @@ def draw_runs(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
             "integers of Flower's SecAgg+ (its vector only).",
             _upload(runs),
         ),
-        _figure(
-            "Seconds of protocol in a round, by phase",
-            "Cryptography on this machine: one user's part (all users' divided by their number), and the server's.",
-            _seconds(runs),
-        ),
+        *_time_figures(runs),
         *_error_figures(runs),
-        _figure("Survivors", "Users whose update is in the aggregate of each round.", _survivors(runs)),
+        _figure(
+            "Survivors",
+            "Users whose update is in the aggregate of each round. Grey: all users who took part.",
+            _survivors(runs),
+        ),
     ]
-    private = [run for run in runs if any("privacy" in line for line in run.rounds)]
-    if private:
+    if any(map(_is_private, runs)):
         caption = "What the rounds have cost every user: against whoever sees all sums, and the models only (dashed)."
-        figures.append(_figure("Epsilon over rounds", caption, _epsilons(private)))
-    adaptive = [run for run in private if any("within_norm" in line.get("privacy", {}) for line in run.rounds)]
-    if adaptive:
+        figures.append(_figure("Epsilon over rounds", caption, _epsilons(runs)))
+    if any(map(_follows_norm, runs)):
         caption = "Largest norm of an update, which follows the median norm by a noisy bit of every user."
-        figures.append(_figure("Clipping norm over rounds", caption, _norms(adaptive)))
+        figures.append(_figure("Clipping norm over rounds", caption, _norms(runs)))
     return figures
 
 
@@ -205,8 +204,24 @@ def _legend(axes: Axes, *, columns: int = 3) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0)
 
 
-def _lines(runs: Sequence[RunRecord]) -> Any:
-    return zip(runs, (COLOURS[at % len(COLOURS)] for at in range(len(runs))), strict=True)
+def _lines(
+    runs: Sequence[RunRecord], has: Callable[[RunRecord], bool] | None = None
+) -> Iterator[tuple[RunRecord, str]]:
+    """The runs that have what a figure shows, and their colours: a run's is the same in every figure."""
+    return ((run, COLOURS[at % len(COLOURS)]) for at, run in enumerate(runs) if has is None or has(run))
+
+
+def _knows_error(run: RunRecord) -> bool:
+    """On Flower nobody does: nobody sees the true mean."""
+    return any(line["aggregate_error"] is not None for line in run.rounds)
+
+
+def _is_private(run: RunRecord) -> bool:
+    return any("privacy" in line for line in run.rounds)
+
+
+def _follows_norm(run: RunRecord) -> bool:
+    return any("within_norm" in line.get("privacy", {}) for line in run.rounds)
 
 
 def _accuracy_rounds(runs: Sequence[RunRecord]) -> Figure:
@@ -297,37 +312,49 @@ def _upload_rows(run: RunRecord, *, several: bool) -> list[tuple[str, dict[str, 
     return rows
 
 
-def _seconds(runs: Sequence[RunRecord]) -> Figure:
+def _time_figures(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
+    """The time of the protocol, of the runs that recorded it: the plain engine has none."""
+    timed = [(run, colour, times) for run, colour in _lines(runs) if any(times := _phase_milliseconds(run))]
+    if not timed:
+        return []
+    caption = "Cryptography on this machine: one user's part (all users' divided by their number), and the server's."
+    if len(timed) < len(runs):
+        caption += f" Only of {', '.join(run.name for run, _, _ in timed)}: the other runs recorded none."
+    return [_figure("Time of the protocol in a round, by phase", caption, _times(timed))]
+
+
+def _times(timed: Sequence[tuple[RunRecord, str, list[float]]]) -> Figure:
     """Bars in groups: a group a phase and side, a bar a run."""
-    phases = ["advertise", "share", "mask", "agree", "unmask"]
-    names = [f"{phase}, {who}" for phase in phases for who in ("user", "server")]
-    figure, axes = _axes(height=1.0 + len(names) * max(0.25, 0.14 * len(runs)))
-    thick = 0.8 / len(runs)
-    for at, (run, colour) in enumerate(_lines(runs)):
-        places = [index + (at - (len(runs) - 1) / 2) * thick for index in range(len(names))]
-        values = [value for phase in phases for value in _phase_milliseconds(run, phase)]
-        axes.barh(places, values, thick, color=colour, label=run.name)
+    names = [f"{phase}, {who}" for phase in _PHASES for who in ("user", "server")]
+    figure, axes = _axes(height=1.0 + len(names) * max(0.25, 0.14 * len(timed)))
+    thick = 0.8 / len(timed)
+    for at, (run, colour, times) in enumerate(timed):
+        places = [index + (at - (len(timed) - 1) / 2) * thick for index in range(len(names))]
+        axes.barh(places, times, thick, color=colour, label=run.name)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.grid(axis="x", color="#dddddd", lw=0.7)
-    axes.set_xlabel("ms a round")
+    axes.set_xlabel("time in a round, ms")
     _legend(axes)
     return figure
 
 
-def _phase_milliseconds(run: RunRecord, phase: str) -> tuple[float, float]:
-    """Mean over the rounds that went well, of a user and of the server."""
+def _phase_milliseconds(run: RunRecord) -> list[float]:
+    """Phase by phase, of a user and of the server: mean over the rounds that went well."""
     good = [line for line in run.rounds if line["error"] is None]
-    users = sum(line["user_seconds"].get(phase, 0.0) / max(line["participants"], 1) for line in good)
-    server = sum(line["server_seconds"].get(phase, 0.0) for line in good)
-    return 1000 * users / max(len(good), 1), 1000 * server / max(len(good), 1)
+    found = []
+    for phase in _PHASES:
+        users = sum(line["user_seconds"].get(phase, 0.0) / max(line["participants"], 1) for line in good)
+        server = sum(line["server_seconds"].get(phase, 0.0) for line in good)
+        found += [1000 * users / max(len(good), 1), 1000 * server / max(len(good), 1)]
+    return found
 
 
 def _error_figures(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
-    """The error of the aggregate, where somebody knows it: on Flower nobody sees the true mean."""
-    known = [run for run in runs if any(line["aggregate_error"] is not None for line in run.rounds)]
+    """The error of the aggregate, where somebody knows it."""
+    known = [run for run in runs if _knows_error(run)]
     if not known:
         return []
     relative = all(line.get("aggregate_rms") for run in known for line in run.rounds if line["error"] is None)
@@ -336,19 +363,19 @@ def _error_figures(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
         "malicious users add. Root mean square over the parameters"
         + (", in percent of that of the mean itself: below 100% the signal is larger." if relative else ".")
     )
-    return [_figure("Error of the aggregate", caption, _errors(known, relative=relative))]
+    return [_figure("Error of the aggregate", caption, _errors(runs, relative=relative))]
 
 
 def _errors(runs: Sequence[RunRecord], *, relative: bool) -> Figure:
     figure, axes = _axes()
-    for run, colour in _lines(runs):
+    for run, colour in _lines(runs, _knows_error):
         lines = [line for line in run.rounds if line["aggregate_error"] is not None]
         errors = [100 * line["aggregate_error"] / line["aggregate_rms"] if relative else line["aggregate_error"]
                   for line in lines]  # fmt: skip
         axes.plot([line["round"] for line in lines], errors, color=colour, label=run.name)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("error, % of the mean update's RMS" if relative else "error, RMS per parameter")
+    axes.set_ylabel("error, % of update" if relative else "error, RMS per parameter")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure
@@ -357,19 +384,25 @@ def _errors(runs: Sequence[RunRecord], *, relative: bool) -> Figure:
 def _survivors(runs: Sequence[RunRecord]) -> Figure:
     figure, axes = _axes()
     for run, colour in _lines(runs):
-        style = {"color": colour, "label": run.name, "ls": "-" if run is runs[0] else "--"}
-        axes.step([r["round"] for r in run.rounds], [r["survivors"] for r in run.rounds], where="mid", **style)
+        numbers, survivors = [r["round"] for r in run.rounds], [r["survivors"] for r in run.rounds]
+        axes.step(numbers, survivors, where="mid", color=colour, label=run.name, ls="-" if run is runs[0] else "--")
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
     axes.set_ylabel("survivors, users")
-    axes.set_ylim(bottom=0)
+    users = sorted({max(line["participants"] for line in run.rounds) for run in runs})
+    for count in users:
+        axes.axhline(count, color=GREY, lw=1, ls=":")
+        axes.text(0.99, count, f"{count} users", transform=axes.get_yaxis_transform(), ha="right", va="bottom",
+                  fontsize=9)  # fmt: skip
+    most = max(1, users[-1], *(line["survivors"] for run in runs for line in run.rounds))
+    axes.set_ylim(0, 1.15 * most)  # with room for the number, and no line on the edge
     _legend(axes)
     return figure
 
 
 def _epsilons(runs: Sequence[RunRecord]) -> Figure:
     figure, axes = _axes()
-    for run, colour in _lines(runs):
+    for run, colour in _lines(runs, _is_private):
         lines = [line for line in run.rounds if "privacy" in line]
         for name, style in (("epsilon_server", "-"), ("epsilon_model", "--")):
             known = [(line["round"], line["privacy"][name]) for line in lines if line["privacy"][name] is not None]
@@ -385,13 +418,13 @@ def _epsilons(runs: Sequence[RunRecord]) -> Figure:
 
 def _norms(runs: Sequence[RunRecord]) -> Figure:
     figure, axes = _axes()
-    for run, colour in _lines(runs):
+    for run, colour in _lines(runs, _follows_norm):
         lines = [line for line in run.rounds if "privacy" in line]
         norms = [line["privacy"]["clipping_norm"] for line in lines]
         axes.plot([line["round"] for line in lines], norms, color=colour, label=run.name)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("clipping norm, L2 norm of an update")
+    axes.set_ylabel("clipping norm, L2")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure

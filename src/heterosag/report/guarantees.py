@@ -1,4 +1,7 @@
-"""What a run guarantees and what it exposes, in words."""
+"""What a run guarantees and what it exposes, in words.
+
+A run by the plain engine hides nothing: that is said first, and then what its plan would guarantee with cryptography.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,11 @@ from typing import Any
 from heterosag.storage.run_log import RunRecord
 
 __all__ = ["describe_guarantees"]
+
+_NOTHING_HIDDEN = (
+    "Nothing was hidden: the plain engine adds up the users' updates in plaintext, without cryptography, so that "
+    "whoever runs it can see each of them. The following is what the plan would guarantee with cryptography."
+)
 
 
 def describe_guarantees(run: RunRecord) -> list[tuple[str, str]]:
@@ -18,11 +26,16 @@ def describe_guarantees(run: RunRecord) -> list[tuple[str, str]]:
     Returns:
         What each sentence is about, and the sentence.
     """
-    plan, leak = run.plan, run.plan["leak_probability"]
+    plan, leak, secure = run.plan, run.plan["leak_probability"], run.config["secure"]
+    never, unmasked = ("never sees", "is") if secure else ("would never see", "would be")
+    rebuild, learn, agree = (
+        ("can rebuild", "learn", "must agree") if secure else ("could rebuild", "would learn", "would have to agree")
+    )
     found = [
+        *([] if secure else [("This run", _NOTHING_HIDDEN)]),
         (
             "One user's update",
-            f"The server never sees it. No sum over fewer than {plan['min_survivors']} survivors of a subgroup is "
+            f"The server {never} it. No sum over fewer than {plan['min_survivors']} survivors of a subgroup {unmasked} "
             "unmasked; without that rule dropouts would expose some segment of some user's update in "
             f"{_one_in(leak['block'])} at {plan['dropout']:.0%} dropout.",
         ),
@@ -32,9 +45,9 @@ def describe_guarantees(run: RunRecord) -> list[tuple[str, str]]:
         (
             "Dropouts",
             f"At {plan['dropout']:.0%} dropout {_one_in(plan['failure_probability'])} fails because too few users are "
-            f"left. Any {plan['share_threshold']} holders of shares can rebuild the secrets of a user who dropped out, "
-            "so that masks can be removed; fewer learn nothing, even together with the server. "
-            f"{plan['agree_quorum']} users must agree on who survived.",
+            f"left. Any {plan['share_threshold']} holders of shares {rebuild} the secrets of a user who dropped out, "
+            f"so that masks can be removed; fewer {learn} nothing, even together with the server. "
+            f"{plan['agree_quorum']} users {agree} on who survived.",
         ),
     ]
     return found + [("Privacy", f"{line['privacy']['statement']}.") for line in run.rounds[-1:] if "privacy" in line]
@@ -44,18 +57,21 @@ def _describe_round(run: RunRecord) -> str:
     """What one round's sums expose."""
     plan = run.plan
     robustness, exact = plan["inference_robustness"], plan["inference_robustness_exact"]
+    sees, learns = ("sees", "learns") if run.config["secure"] else ("would see", "would learn")
     if plan.get("segments") and len(plan["segments"]) == 1 and len(plan["segments"][0]) == 1:
-        return f"The server sees one sum of all {plan['users']} users who are left, and of no smaller group."
+        return f"The server {sees} one sum of all {plan['users']} users who are left, and of no smaller group."
     seen = ""
     if "subgroups" in plan:
         members = [len(subgroup["users"]) for subgroup in plan["subgroups"]]
         sizes = [sum(members[g] for g in block) for segment in plan["segments"] for block in segment]
         seen = (
-            f"The update is cut into {len(plan['segments'])} segments, and in each the server sees sums of "
+            f"The update is cut into {len(plan['segments'])} segments, and in each the server {sees} sums of "
             f"{_from_to(min(sizes), max(sizes))} users. "
         )
     share = f"{1 - robustness:.1%}"
-    words = f"{seen}Whichever subgroups it is curious about, it learns their own sum in at most {share} of the segments"
+    words = (
+        f"{seen}Whichever subgroups it is curious about, it {learns} their own sum in at most {share} of the segments"
+    )
     least = min((r for line in run.rounds if (r := line["inference_robustness"]) is not None), default=None)
     if least is not None and round(least, 4) < round(robustness, 4):
         words += f" by plan, and {1 - least:.1%} in the worst round of this run, after dropouts"

@@ -41,10 +41,12 @@ def make_page(runs: Sequence[RunRecord]) -> str:
         A page that needs no other file.
 
     Raises:
-        UsageError: A run has no round.
+        UsageError: There is no run, or some have no round; the message names those.
     """
-    if not runs or any(not run.rounds for run in runs):
-        raise UsageError("a report needs runs with at least one round")
+    empty = [str(run.folder) for run in runs if not run.rounds]
+    if not runs or empty:
+        without = f"; without any: {', '.join(empty)}" if empty else ""
+        raise UsageError(f"a report needs runs with at least one round{without}")
     return render(
         Path(__file__).with_name("page.html"),
         title=", ".join(run.name for run in runs),
@@ -53,6 +55,7 @@ def make_page(runs: Sequence[RunRecord]) -> str:
         runs=[
             {
                 "name": run.name,
+                "secure": run.config["secure"],
                 "classes": _classes(run),
                 "command": run.command,
                 "guarantees": describe_guarantees(run),
@@ -88,7 +91,17 @@ def _lead(runs: Sequence[RunRecord]) -> str:
     users = sorted({sum(run.config["classes"]) for run in runs})
     counted = f"{users[0]}" if len(users) == 1 else f"{users[0]} to {users[-1]}"
     what = "One run" if len(runs) == 1 else f"{len(runs)} runs"
-    return f"{what} of federated training with secure aggregation, {counted} users."
+    return f"{what} of federated training {_protection(runs)}, {counted} users."
+
+
+def _protection(runs: Sequence[RunRecord]) -> str:
+    """Which of the runs were with secure aggregation; the plain engine computes the same sums in plaintext."""
+    secure = sum(bool(run.config["secure"]) for run in runs)
+    if secure == len(runs):
+        return "with secure aggregation"
+    if not secure:
+        return "by the plain engine, without cryptography"
+    return f"({secure} with secure aggregation, {len(runs) - secure} by the plain engine, without cryptography)"
 
 
 def _classes(run: RunRecord) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
@@ -183,20 +184,36 @@ def summary_rows(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[st
     return [(name, cells) for name, cells in shown if set(cells) != {"-"}]
 
 
-def compare_runs(runs: Sequence[RunRecord]) -> Table:
+def compare_runs(runs: Sequence[RunRecord], *, width: int | None = None) -> Table:
     """Runs side by side.
 
     Args:
         runs: Any records.
+        width: Of the terminal: where all words fit, none is broken in two.
 
     Returns:
         A table of rich.
     """
     found = [summarise_run(run) for run in runs]
-    table = Table("", *(Column(summary["name"], overflow="fold") for summary in found))
-    for name, cells in summary_rows(found):
-        table.add_row(name, *cells)
+    rows = [("", *(summary["name"] for summary in found)), *((name, *cells) for name, cells in summary_rows(found))]
+    columns = list(zip(*rows, strict=True))
+    widths = [None] * len(columns) if width is None else _fit(columns, width - 3 * len(columns) - 1)
+    table = Table(*(Column(cells[0], overflow="fold", width=fit) for cells, fit in zip(columns, widths, strict=True)))
+    for row in rows[1:]:
+        table.add_row(*row)
     return table
+
+
+def _fit(columns: Sequence[Sequence[str]], room: int) -> Sequence[int | None]:
+    """The width of each column: at least its longest word, the narrowest first; None where all is left to rich."""
+    most = [max(map(cell_len, cells)) for cells in columns]
+    widths = [max(cell_len(word) for cell in cells for word in cell.split()) for cells in columns]
+    if sum(most) <= room or sum(widths) > room:
+        return [None] * len(columns)
+    while sum(widths) < room:
+        _, narrowest = min((width, at) for at, width in enumerate(widths) if width < most[at])
+        widths[narrowest] += 1
+    return widths
 
 
 def _percent(fraction: float | None) -> str:
@@ -205,6 +222,10 @@ def _percent(fraction: float | None) -> str:
 
 def _count(number: int) -> str:
     return f"{number:,}" if number else "-"
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _kilobytes(summary: dict[str, Any]) -> str:
@@ -231,7 +252,7 @@ def _shown(summary: dict[str, Any]) -> str:
         return "not kept"
     if not ledger["exposed_users"] and not ledger["exposed_pairs"]:
         return "no user, no pair"
-    return f"{ledger['exposed_users']} users, {ledger['exposed_pairs']} pairs"
+    return f"{_several(ledger['exposed_users'], 'user')}, {_several(ledger['exposed_pairs'], 'pair')}"
 
 
 def _cohorts(summary: dict[str, Any]) -> str:
@@ -242,7 +263,7 @@ def _cohorts(summary: dict[str, Any]) -> str:
 def _attack(summary: dict[str, Any]) -> str:
     if summary["attack"] == "unknown":  # nobody told the engine
         return "not known"
-    return f"{summary['attack']}, {summary['attackers']} users" if summary["attackers"] else "none"
+    return f"{summary['attack']}, {_several(summary['attackers'], 'user')}" if summary["attackers"] else "none"
 
 
 def _trips(summary: dict[str, Any]) -> str:

@@ -88,6 +88,8 @@ def _value(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return ", ".join(map(_value, value)) if isinstance(value, list) else str(value)
 
 

@@ -4,9 +4,9 @@ import { ask, find, make } from "./dom.js";
 import { drawBars, drawLines } from "./plots.js";
 
 const MOST = 8;
-const chosen = new Set(), runs = new Map();
+const chosen = new Set(), runs = new Map(), unreadable = new Set();
 const view = { smooth: 0, log: false, filter: "" };
-let stream = null, comparing = 0, listed = [], remember = () => {}, unpicked = true;
+let stream = null, comparing = 0, listed = null, remember = () => {}, unpicked = true;
 
 /** Follow the runs that are picked; also brings the listing up to date. */
 export function followRuns() {
@@ -14,7 +14,13 @@ export function followRuns() {
   const query = [...chosen].map((name) => `run=${encodeURIComponent(name)}`).join("&");
   stream = new EventSource(`/api/events?${query}`);
   stream.addEventListener("list", (event) => showListing(JSON.parse(event.data).runs));
-  stream.addEventListener("run", (event) => { const run = JSON.parse(event.data); runs.set(run.name, run); showRuns(); });
+  stream.addEventListener("run", (event) => {
+    const run = JSON.parse(event.data);
+    unreadable.delete(run.name);
+    runs.set(run.name, run);
+    showRuns();
+  });
+  stream.addEventListener("problem", (event) => { unreadable.add(JSON.parse(event.data).name); showRuns(); });
   stream.addEventListener("rounds", (event) => {
     const fresh = JSON.parse(event.data), run = runs.get(fresh.name);
     if (!run) return;
@@ -34,6 +40,7 @@ export function stopFollowing() {
 // --- which runs -----------------------------------------------------------------------------------------------------
 
 function showListing(listing) {
+  const known = listed !== null && !unpicked;
   listed = listing;
   const count = (state) => listing.filter((run) => run.state === state).length;
   find("live").textContent = listing.length === 0
@@ -46,9 +53,11 @@ function showListing(listing) {
     if (usable.length) followRuns();
   }
   drawListing();
+  if (!known) showRuns();
 }
 
 function drawListing() {
+  if (listed === null) return;
   const focused = document.activeElement?.id;
   const wanted = view.filter.trim().toLowerCase();
   const shown = listed.filter((run) => run.name.toLowerCase().includes(wanted));
@@ -61,7 +70,7 @@ function drawListing() {
     const percent = run.accuracy === null ? "-" : `${(100 * run.accuracy).toFixed(1)}%`;
     return make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, make("span", { class: `state ${run.state}` }, run.state)),
       make("td", { class: "number" }, percent), make("td", { class: "number" }, `${run.rounds} of ${run.planned ?? "?"}`),
-      make("td", {}, new Date(run.started).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })));
+      make("td", { class: "number" }, new Date(run.started).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })));
   }));
   paintSwatches();
   find("filter-words").textContent = wanted ? `${shown.length} of ${listed.length} runs` : "";
@@ -112,12 +121,18 @@ function linesOf(shown, x, y, step) {
   });
 }
 
+/** Whether the listing, or a run that is picked and can be read, is still to come. */
+function isLoading() {
+  const come = (run) => !chosen.has(run.name) || run.problem || runs.has(run.name) || unreadable.has(run.name);
+  return listed === null || !listed.every(come);
+}
+
 /** Draw everything about the runs that are picked. */
 export function showRuns() {
   const colours = colourOf();
   const shown = [...chosen].filter((name) => runs.has(name)).map((name) => ({ ...runs.get(name), colour: colours.get(name) }));
   const percent = (value) => (value === null || value === undefined ? null : 100 * value);
-  const empty = chosen.size ? "Nothing of this is known of these runs." : "Pick a run above.";
+  const empty = isLoading() ? "Loading runs." : chosen.size ? "Nothing of this is known of these runs." : "Pick a run above.";
   const round = { xLabel: "round", xName: "round", wholeX: true, yLog: view.log, empty };
   const accuracy = { yLabel: "test accuracy, %", unit: "%", low: view.log ? undefined : 0, high: view.log ? undefined : 100 };
   drawLines(find("accuracy-rounds"), linesOf(shown, (point) => point.round, (point) => percent(point.accuracy)), { ...round, ...accuracy, title: "Accuracy over rounds" });
@@ -126,7 +141,7 @@ export function showRuns() {
   drawLines(find("loss"), linesOf(shown, (point) => point.round, (point) => point.loss), { ...round, title: "Loss", yLabel: "test loss", unit: "" });
   const relative = shown.some((run) => run.points.some((point) => point.relative_error !== null));
   drawLines(find("error"), linesOf(shown, (point) => point.round, (point) => (relative ? percent(point.relative_error) : point.aggregate_error)),
-    { ...round, title: "Error of the aggregate", yLabel: relative ? "error, % of the mean update's RMS" : "error, RMS per parameter", unit: relative ? "%" : "RMS", low: view.log ? undefined : 0 });
+    { ...round, title: "Error of the aggregate", yLabel: relative ? "error, % of update" : "error, RMS per parameter", unit: relative ? "%" : "RMS", low: view.log ? undefined : 0 });
   const counts = { ...round, yLog: false, low: 0, wholeY: true };
   drawLines(find("survivors"), linesOf(shown, (point) => point.round, (point) => point.survivors, true), { ...counts, title: "Survivors", yLabel: "users", unit: "users" });
   drawLines(find("refusals"), linesOf(shown, (point) => point.round, (point) => point.refusals, true), { ...counts, title: "Messages refused", yLabel: "messages", unit: "messages" });
