@@ -1,11 +1,13 @@
 """A planner's proposal for scripts and for people."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from heterosag.plan.costs import beside_vector
 from heterosag.planner import Requirements, best
 from heterosag.planner.cohorts import best_cohorts
 from heterosag.report.proposals import (
@@ -59,3 +61,15 @@ def test_a_proposal_of_cohorts_says_what_binds_in_a_cohort() -> None:
     assert "48 users in 3 cohorts of at most 16" in capture.get()
     assert "--cohort 16" in next_steps_of_cohorts(proposal)
     assert f"what would help a cohort most: {proposal.cohort.binding}" in capture.get()
+
+
+def test_uploads_are_shown_with_and_without_keys_and_shares() -> None:
+    proposal = best(Requirements(rates=[0.02] * 10 + [3.0] * 14, dimension=3610, deadline=1.0, value_range=1.0))
+    console = Console(width=120, file=io.StringIO())
+    console.print(show(proposal))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    beside = sum(beside_vector(proposal.plan, 0).values())
+    assert beside > proposal.bytes[0]  # keys and shares are more than the vector of so small a model
+    assert f"{(proposal.bytes[0] + beside) / 1000:,.1f}" in text
+    assert "vector, kB" in text
+    assert "all messages, kB" in text

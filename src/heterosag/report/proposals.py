@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.cohorts import plans_of
+from heterosag.plan.costs import beside_vector
 from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.planner import Proposal
 from heterosag.planner.cohorts import CohortProposal
@@ -126,10 +128,13 @@ def next_steps_of_cohorts(proposal: CohortProposal) -> str:
 
 
 def _uploads(plan: Plan | CohortPlan, proposal: Proposal | CohortProposal) -> Table:
-    table = Table("class", "users", "levels", "upload, kB", "seconds")
+    """What a user of each class sends: its masked vector, which a deadline is for, and all messages of a round."""
+    table = Table("class", "users", "levels", "vector, kB", "seconds", "all messages, kB", "seconds")
+    beside = sum(beside_vector(plans_of(plan)[0], 0).values())
     for index, (users, level) in enumerate(zip(plan.classes, plan.levels, strict=True)):
         size, seconds = proposal.bytes[index], proposal.seconds[index]
-        table.add_row(str(index), str(users), f"{level:,}", f"{size / 1000:,.1f}", f"{seconds:.3g}")
+        sent = [f"{size / 1000:,.1f}", f"{seconds:.3g}", f"{(size + beside) / 1000:,.1f}"]
+        table.add_row(str(index), str(users), f"{level:,}", *sent, f"{seconds * (1 + beside / size):.3g}")
     return table
 
 

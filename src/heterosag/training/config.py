@@ -77,8 +77,8 @@ class TrainConfig:
     rate_spread: float = _plan(0.0, "spread of rates inside a class (standard deviation of the logarithm)")
     deadline: float | None = _plan(
         None,
-        "seconds after which an upload counts as dropped; levels auto keep it (default: never, and four levels for the "
-        "slowest class)",
+        "seconds for the upload of a masked vector, after which its user counts as dropped; levels auto keep it "
+        "(default: never, and four levels for the slowest class)",
     )
     design: DesignName = _plan("perfect", "which subgroups code a segment together")
     subgroup_size: int = _plan(8, "users a subgroup should have at least")
