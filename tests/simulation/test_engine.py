@@ -1,6 +1,7 @@
 """The embedded engine: what goes in, what comes back, what is measured."""
 
 import logging
+import re
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from heterosag.errors import (
 from heterosag.plan import Plan
 from heterosag.protocol import Identity, RoundId
 from heterosag.protocol import messages as wire
+from heterosag.simulation.engine import rounding_error_of
 
 
 def test_arrays_come_back_as_they_came() -> None:
@@ -235,10 +237,25 @@ def test_weights_are_whole_numbers_of_any_kind() -> None:
 
 def test_a_result_is_shown_at_a_glance() -> None:
     result = aggregate(plan_of(), UPDATES, simulate=Simulation(dropped={3: "mask"}, secure=False))
-    assert repr(result) == (
-        "<Result: survivors 15, elements 30, faulty blocks 0, inference robustness 0.6667, Byzantine tolerance 0>"
+    assert re.fullmatch(
+        r"<Result: survivors 15, elements 30 of [\d.e-]+ RMS, rounding error at most [\d.e-]+ RMS, faulty blocks 0, "
+        r"inference robustness 0.6667, Byzantine tolerance 0>",
+        repr(result),
     )
     assert "<th>survivors</th><td>15</td>" in result._repr_html_()
+
+
+def test_a_result_says_how_large_rounding_errors_are() -> None:
+    rng = np.random.default_rng(0)
+    plan = Plan.build([24], [4], 2000, value_range=1.0, subgroup_size=4)
+    updates = rng.normal(0, 0.01, (24, 2000))
+    result = aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=0))
+    error = float(np.sqrt(np.mean((result.vector - updates.mean(axis=0)) ** 2)))
+    assert result.rounding_error is not None
+    assert 0.5 < error / result.rounding_error <= 1.05  # a bound, which elements in the middle of two levels reach
+    assert result.rounding_error > 3 * np.sqrt(np.mean(updates.mean(axis=0) ** 2))  # so wide a range leaves noise
+    arrays = Plan.build([24], [4], 2000, value_range=1.0, subgroup_size=4, arrays=[1500, 500])
+    assert rounding_error_of(arrays.with_value_range(1.0, [0.5, 2.0])) is None
 
 
 # --- ranges -------------------------------------------------------------------------------------------------------

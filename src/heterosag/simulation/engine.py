@@ -89,12 +89,15 @@ class Result:
         combined: The same as one vector, and what it was made of.
         traffic: Bytes and seconds by phase.
         refusals: Messages that the server did not take, and why.
+        rounding_error: What rounding adds to an element of the mean of everybody at most, as a root mean square; None
+            where arrays have scales of their own. An aggregate that is not much larger is mostly noise.
     """
 
     aggregate: Any
     combined: Combined
     traffic: Traffic
     refusals: tuple[Refusal, ...] = ()
+    rounding_error: float | None = None
 
     def __repr__(self) -> str:
         return f"<Result: {', '.join(f'{name} {value}' for name, value in self._glance().items())}>"
@@ -105,9 +108,12 @@ class Result:
 
     def _glance(self) -> dict[str, str]:
         """What a person wants to know first."""
+        size = float(np.sqrt(np.mean(self.vector**2)))
+        error = {} if self.rounding_error is None else {"rounding error at most": f"{self.rounding_error:.2g} RMS"}
         return {
             "survivors": f"{len(self.survivors)}",
-            "elements": f"{self.vector.size:,}",
+            "elements": f"{self.vector.size:,} of {size:.2g} RMS",
+            **error,
             "faulty blocks": f"{len(self.faulty_blocks)}",
             "inference robustness": f"{self.combined.inference_robustness:.4g}",
             "Byzantine tolerance": f"{self.combined.byzantine_tolerance}",
@@ -324,7 +330,25 @@ def aggregate(
     combined = combine(plan, decoded, chosen)
     warn_of_clipping(plan, combined)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
-    return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
+    return Result(
+        aggregate=layout.restore(combined.vector),
+        combined=combined,
+        traffic=traffic,
+        refusals=refusals,
+        rounding_error=rounding_error_of(plan),
+    )
+
+
+def rounding_error_of(plan: Plan) -> float | None:
+    """The bound on the root mean square that rounding adds to an element of the mean, in the units of the updates.
+
+    Args:
+        plan: The plan of the round.
+
+    Returns:
+        The bound; None where arrays have scales of their own.
+    """
+    return None if plan.scales else math.sqrt(plan.quantization_error() / plan.dimension)
 
 
 def play(

@@ -24,7 +24,7 @@ from heterosag.protocol.policy import Policy
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
-from heterosag.simulation.engine import Result, Simulation, Traffic, Updates, collect, identities_of
+from heterosag.simulation.engine import Result, Simulation, Traffic, Updates, collect, identities_of, rounding_error_of
 
 __all__ = ["Session"]
 
@@ -121,7 +121,13 @@ class Session:
             self.trips.append(self._server.trips)
         combined = combine(self._plan, self._server.decoded, chosen)
         refusals = tuple(self._server.server.refusals)
-        return Result(aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals)
+        return Result(
+            aggregate=layout.restore(combined.vector),
+            combined=combined,
+            traffic=traffic,
+            refusals=refusals,
+            rounding_error=rounding_error_of(self._plan),
+        )
 
     def _masking(
         self, inputs: Mapping[User, Update], malicious: Collection[User], seed: int | None
