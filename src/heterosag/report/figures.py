@@ -395,7 +395,7 @@ def _survivors(runs: Sequence[RunRecord]) -> Figure:
         axes.text(0.99, count, f"{count} users", transform=axes.get_yaxis_transform(), ha="right", va="bottom",
                   fontsize=9)  # fmt: skip
     most = max(1, users[-1], *(line["survivors"] for run in runs for line in run.rounds))
-    axes.set_ylim(0, 1.15 * most)  # with room for the number, and no line on the edge
+    axes.set_ylim(0, 1.15 * most)  # with space for the number, and no line on the edge
     _legend(axes)
     return figure
 

@@ -204,13 +204,13 @@ def compare_runs(runs: Sequence[RunRecord], *, width: int | None = None) -> Tabl
     return table
 
 
-def _fit(columns: Sequence[Sequence[str]], room: int) -> Sequence[int | None]:
+def _fit(columns: Sequence[Sequence[str]], free: int) -> Sequence[int | None]:
     """The width of each column: at least its longest word, the narrowest first; None where all is left to rich."""
     most = [max(map(cell_len, cells)) for cells in columns]
     widths = [max(cell_len(word) for cell in cells for word in cell.split()) for cells in columns]
-    if sum(most) <= room or sum(widths) > room:
+    if sum(most) <= free or sum(widths) > free:
         return [None] * len(columns)
-    while sum(widths) < room:
+    while sum(widths) < free:
         _, narrowest = min((width, at) for at, width in enumerate(widths) if width < most[at])
         widths[narrowest] += 1
     return widths
