@@ -33,7 +33,7 @@ demo: $(VENV)/training
 	@echo "72 users on links from 0.1 to 3 Mb/s train a model of 50,826 parameters. A tenth drops out in every round,"
 	@echo "two are malicious. Four ways to do it:"
 	@echo
-	@echo "1. HeteroSAg with the median, real cryptography; levels from links, uploads within 2.5 s:"
+	@echo "1. HeteroSAg with the median, real cryptography; levels from links, masked vectors within 2.5 s:"
 	@$(DEMO) --levels auto --deadline 2.5 --brief --out runs/demo/heterosag
 	@echo "2. The same with the slowest link's level for all (from here on the plain engine: the same sums, no keys):"
 	@$(DEMO) --levels 2,2,2,2 --no-secure --brief --out runs/demo/one-level
