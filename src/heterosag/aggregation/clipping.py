@@ -432,8 +432,8 @@ class Clipping:
         fits, used = _written(self.fitting), _written(self.value_range)
         return (
             f"{self.fraction:.1%} of elements were clipped, where {self.expected:.1%} are best: the aggregate is "
-            f"biased towards zero. These updates want value_range={fits} or more, not {used}; if their arrays differ much "
-            "in size, ranges of their own (Plan.build(arrays=...))"
+            f"biased towards zero. These updates want value_range={fits} or more, not {used}; if their arrays differ "
+            "much in size, ranges of their own (Plan.build(arrays=...))"
         )
 
 
