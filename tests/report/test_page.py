@@ -12,6 +12,7 @@ from records import begin_run, write_cohorts, write_round, write_run
 from heterosag import __version__
 from heterosag.errors import UsageError
 from heterosag.report.page import make_page, write_page
+from heterosag.report.runs import state_results
 from heterosag.storage.run_log import read_run
 
 pytest.importorskip("matplotlib")
@@ -93,7 +94,8 @@ def test_a_page_says_which_runs_were_secure(tmp_path: Path) -> None:
             "24 users.",
         ),
     ):
-        assert f'<p class="lead">{said}</p>' in make_page(runs)
+        stated = f"{said} {state_results(runs)}".strip()
+        assert f'<p class="lead">{stated}</p>' in make_page(runs)
 
 
 def test_notes_and_guarantees_of_a_plain_run_are_under_titles_that_say_would(tmp_path: Path) -> None:

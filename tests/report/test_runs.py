@@ -10,7 +10,7 @@ import pytest
 from records import begin_run, write_cohorts, write_round, write_run
 from rich.console import Console
 
-from heterosag.report.runs import compare_runs, summarise_run, summary_rows, watch
+from heterosag.report.runs import compare_runs, state_results, summarise_run, summary_rows, watch
 from heterosag.storage.run_log import RunRecord, read_run
 
 ISOLATED = "users isolated by comparing rounds, at most"
@@ -127,3 +127,18 @@ def test_progress_names_a_cohort_that_failed(tmp_path: Path, capsys: pytest.Capt
     first, second, _ = capsys.readouterr().out.splitlines()
     assert "failed" not in first
     assert "24 survivors, cohort 1 failed" in second
+
+
+def test_compared_runs_are_stated_beside_the_first(tmp_path: Path) -> None:
+    runs = []
+    for name, accuracy, seconds in (("ours", 0.931, 10.0), ("fine", 0.932, 27.0), ("quick", 0.5, 9.0)):
+        run = write_run(tmp_path / name, 2)
+        lines = [line | {"accuracy": accuracy, "round_seconds": seconds / len(run.rounds)} for line in run.rounds]
+        runs.append(replace(run, rounds=tuple(lines)))
+    assert state_results(runs) == (
+        "Test accuracy and communication time: ours reached 93.1% in 10 s; fine reached 93.2% in 27 s, 2.7 times as "
+        "long; quick reached 50.0% in 9 s."
+    )
+    assert state_results(runs[:1]) == ""
+    unjudged = replace(runs[1], rounds=tuple(line | {"accuracy": None} for line in runs[1].rounds))
+    assert state_results([runs[0], unjudged]) == ""

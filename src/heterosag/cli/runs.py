@@ -153,7 +153,7 @@ def report(
 ) -> None:
     """Compare runs: a table here, and one self-contained page with figures."""
     from heterosag.report.page import write_page
-    from heterosag.report.runs import compare_runs, summarise_run
+    from heterosag.report.runs import compare_runs, state_results, summarise_run
     from heterosag.storage.run_log import find_runs, read_run
 
     found = [read_run(folder) for named in runs for folder in find_runs(named)]
@@ -169,6 +169,8 @@ def report(
 
     console = Console(highlight=False)
     console.print(compare_runs(begun, width=console.width))
+    if stated := state_results(begun):
+        console.print(stated, markup=False)
     console.print(f"report: {out}")
 
 

@@ -9,7 +9,7 @@ from heterosag.errors import UsageError
 from heterosag.plan.design import make
 from heterosag.report.figures import apply_theme, draw_design, draw_runs, to_svg
 from heterosag.report.guarantees import describe_guarantees
-from heterosag.report.runs import summarise_run, summary_rows
+from heterosag.report.runs import state_results, summarise_run, summary_rows
 from heterosag.report.settings import describe_classes, describe_runs, find_differences, list_settings
 from heterosag.report.templates import render, write
 from heterosag.report.upload import FLOAT32, split_upload
@@ -91,7 +91,7 @@ def _lead(runs: Sequence[RunRecord]) -> str:
     users = sorted({sum(run.config["classes"]) for run in runs})
     counted = f"{users[0]}" if len(users) == 1 else f"{users[0]} to {users[-1]}"
     what = "One run" if len(runs) == 1 else f"{len(runs)} runs"
-    return f"{what} of federated training {_protection(runs)}, {counted} users."
+    return f"{what} of federated training {_protection(runs)}, {counted} users. {state_results(runs)}".strip()
 
 
 def _protection(runs: Sequence[RunRecord]) -> str:

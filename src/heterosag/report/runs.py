@@ -15,7 +15,7 @@ from rich.table import Column, Table
 
 from heterosag.storage.run_log import RunRecord
 
-__all__ = ["compare_runs", "count_failed_cohorts", "summarise_run", "summary_rows", "watch"]
+__all__ = ["compare_runs", "count_failed_cohorts", "state_results", "summarise_run", "summary_rows", "watch"]
 
 Watcher = Callable[[dict[str, Any]], None]
 
@@ -202,6 +202,27 @@ def compare_runs(runs: Sequence[RunRecord], *, width: int | None = None) -> Tabl
     for row in rows[1:]:
         table.add_row(*row)
     return table
+
+
+def state_results(runs: Sequence[RunRecord]) -> str:
+    """What compared runs came to, in a sentence: accuracy and communication time of each, beside the first's time.
+
+    Args:
+        runs: Records, the one that the others are compared with first.
+
+    Returns:
+        The sentence; nothing of a run alone, or of runs without accuracy or time.
+    """
+    found = [summarise_run(run) for run in runs]
+    if len(found) < 2 or not all(one["accuracy"] is not None and one["communication_seconds"] for one in found):
+        return ""
+    first = found[0]["communication_seconds"]
+    words = []
+    for one in found:
+        times = one["communication_seconds"] / first
+        beside = f", {times:.1f} times as long" if times >= 1.05 else ""
+        words.append(f"{one['name']} reached {one['accuracy']:.1%} in {one['communication_seconds']:.0f} s{beside}")
+    return f"Test accuracy and communication time: {'; '.join(words)}."
 
 
 def _fit(columns: Sequence[Sequence[str]], free: int) -> Sequence[int | None]:
