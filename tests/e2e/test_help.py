@@ -121,11 +121,13 @@ def test_the_command_line_imports_typer_alone() -> None:
 # --- the two ways to start ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--version",), ("--help",), ("plan", "--help"), ("train", "--help"), ("plan",)])
 def test_the_module_is_the_command(words: tuple[str, ...]) -> None:
     assert run(*words, program=(sys.executable, "-m", "heterosag")) == run(*words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "command", "extra"),
     [

@@ -195,11 +195,11 @@ def careful_nodes(folder: Path) -> list[Node]:
 NARROW: dict[str, Any] = {"levels": [16], "value_range": 1e-3, "adapt_range": True, "options": OPTIONS}
 
 
-@pytest.mark.parametrize("missed", [{2}, {3}, {2, 3}])
+@pytest.mark.parametrize("missed", [{2}, {2, 3}])
 def test_the_range_waits_for_a_node_that_missed_rounds(missed: set[int], tmp_path: Path) -> None:
     nodes = careful_nodes(tmp_path)
     grid, _ = grid_of(nodes, away(nodes, {5: missed}), **NARROW)
-    run(grid, nodes, 7, WEIGHTS)
+    run(grid, nodes, 5, WEIGHTS)
     survivors = [len(done.survivors) for done in grid.rounds]
     assert [number for number, count in enumerate(survivors, start=1) if count < 12] == sorted(missed)
     halves = [done.plan.half_widths[0] for done in grid.rounds if done.plan is not None]
@@ -210,10 +210,10 @@ def test_the_range_does_not_wait_for_a_silent_node_for_ever(tmp_path: Path) -> N
     nodes = careful_nodes(tmp_path)
     silent = away(nodes, {5: set(range(2, 20))})
     grid, _ = grid_of(nodes, silent, **NARROW)
-    run(grid, nodes, 10, WEIGHTS)
+    run(grid, nodes, 8, WEIGHTS)
     halves = np.log([done.plan.half_widths[0] for done in grid.rounds if done.plan is not None])
     assert 1 <= np.sum(np.diff(halves) < 0.49) <= 3  # all other rounds go on at full speed
-    assert halves[-1] - halves[0] > 2.9
+    assert halves[-1] - halves[0] > 1.9
 
 
 def test_nodes_too_far_apart_are_left_to_themselves() -> None:

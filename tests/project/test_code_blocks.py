@@ -54,6 +54,7 @@ _LONG = (
     "choose-a-plan",
     "robust-rules",
     "identities",
+    "bring-your-model",
 )
 TRAINING = {"docs/plans.md", *(f"docs/how-to/{name}.md" for name in _LONG)}
 """Pages that train models, plan, or start many programs for many seconds: run by `make test-all`."""

@@ -159,6 +159,7 @@ def run_offline(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 @each("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_needs_no_network(command: list[str]) -> None:
     done = run_offline("from heterosag.cli import main\nmain()", *command, *SMALL)
@@ -231,6 +232,7 @@ GENERATES = re.compile(r"(secrets\.(randbelow|token_bytes)|os\.urandom|(X25519|E
 LOOKS_RANDOM = re.compile(r"(^secrets\.\w+|\burandom|\bgetrandbits|\brandbytes|PrivateKey\.generate|\brandint)$")
 
 
+@pytest.mark.slow
 def test_secrets_are_drawn_from_the_system_in_known_ways() -> None:
     drawn = {
         (file, name)

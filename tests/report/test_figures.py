@@ -120,6 +120,7 @@ def test_neighbouring_classes_that_send_the_same_have_one_bar(tmp_path: Path) ->
         assert bars == {one for one in re.findall("<!-- (.*?) -->", upload["svg"]) if one.startswith("class")}
 
 
+@pytest.mark.slow
 def test_times_of_the_protocol_are_of_the_runs_that_recorded_some(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     names = ("plain", "first", "second")
@@ -136,6 +137,7 @@ def test_times_of_the_protocol_are_of_the_runs_that_recorded_some(tmp_path: Path
     assert "Only of" not in both["caption"]
 
 
+@pytest.mark.slow
 def test_a_run_has_one_colour_in_all_figures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     known = write_run(tmp_path / "known", 2)
@@ -160,6 +162,7 @@ def test_survivors_are_drawn_below_the_number_of_users_with_room_above(
     assert axes.get_ylim()[1] > 1.1 * 24
 
 
+@pytest.mark.slow
 def test_a_label_is_no_longer_than_its_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     spent = {"epsilon_server": 1.0, "epsilon_model": 0.5, "clipping_norm": 1.0, "within_norm": 0.5}

@@ -73,6 +73,7 @@ def test_a_page_needs_rounds_and_a_place(tmp_path: Path) -> None:
         write_page([write_run(tmp_path / "one", 1)], tmp_path / "file" / "page.html")
 
 
+@pytest.mark.slow
 def test_one_run_is_not_compared_and_different_runs_say_where(tmp_path: Path) -> None:
     one = write_run(tmp_path / "one", 2)
     assert "Where the runs differ" not in make_page([one])
@@ -82,6 +83,7 @@ def test_one_run_is_not_compared_and_different_runs_say_where(tmp_path: Path) ->
     assert "All settings are the same" not in page
 
 
+@pytest.mark.slow
 def test_a_page_says_which_runs_were_secure(tmp_path: Path) -> None:
     secure = write_run(tmp_path / "one", 1)
     plain = replace(secure, folder=tmp_path / "two", config=secure.config | {"secure": False})

@@ -163,6 +163,7 @@ def test_classes_and_savings_are_those_of_the_plan(studio: Studio, browser: Brow
         assert f"{plan['savings'][reference]['slowest']:.1f}\u00d7" in tiles
 
 
+@pytest.mark.slow
 def test_the_curve_is_dimmed_until_it_is_the_plans_own(studio: Studio, browser: Browser) -> None:
     """Answers of the trade-off are held back: the old curve is dimmed, and an answer that comes too late is dropped."""
     browser.open(f"{studio.base}/#plan")
@@ -193,6 +194,7 @@ def test_the_curve_is_dimmed_until_it_is_the_plans_own(studio: Studio, browser: 
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_link_brings_a_colleague_to_the_same_plan(studio: Studio, browser: Browser) -> None:
     browser.open(f"{studio.base}/#plan")
     browser.wait(SHOWN)
@@ -279,6 +281,7 @@ def test_subgroups_and_malicious_users_are_picked(studio: Studio, browser: Brows
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_while_it_runs(studio: Studio, browser: Browser) -> None:
     writer = begin_run(studio.folder / "watched")
     write_round(writer, 1, 0.2)
@@ -330,6 +333,7 @@ def test_runs_are_listed_by_time_with_their_state(studio: Studio, browser: Brows
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_lines_are_smoothed_drawn_on_a_log_axis_and_read_by_hovering(studio: Studio, browser: Browser) -> None:
     browser.open(f"{studio.base}/#runs?run=steady&run=group/inner")
     dots = "document.querySelectorAll('#accuracy-rounds circle').length"
@@ -474,6 +478,7 @@ def test_a_round_is_stepped_through(studio: Studio, browser: Browser) -> None:
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_wide_and_narrow(studio: Studio, browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:

@@ -83,6 +83,7 @@ def test_the_networks_for_cifar_10_compute_what_the_paper_and_its_code_say(name:
 def mynets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file that a user writes, in the current folder."""
     monkeypatch.chdir(tmp_path)
+    sys.modules.pop("mynets", None)  # another test's, or a page's
     yield tmp_path / "mynets.py"
     sys.modules.pop("mynets", None)
 

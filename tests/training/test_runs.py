@@ -278,6 +278,7 @@ def nothing():
 def mynets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "mynets.py").write_text(MYNETS)
     monkeypatch.chdir(tmp_path)
+    sys.modules.pop("mynets", None)  # another test's, or a page's
     yield tmp_path
     sys.modules.pop("mynets", None)
 
