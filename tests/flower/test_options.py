@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from flower_nodes import LocalGrid
 
@@ -58,3 +59,4 @@ def test_what_can_work_is_taken() -> None:
         LocalGrid([]), levels=(4, 16), timeouts={"mask": 3}, metrics=("loss",), directory={"7": bytes(32)}, stop_after=0
     )
     SecureGrid(LocalGrid([]), timeouts=2.5)
+    SecureGrid(LocalGrid([]), levels=list(np.array([4, 16])), max_weight=np.int64(8))

@@ -37,3 +37,9 @@ def test_a_ledger_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
     (tmp_path / "ledger.tmp").mkdir()
     with pytest.raises(LocalFileError, match="cannot write the ledger"):
         ledger.note(EVERYBODY)
+
+
+def test_ledgers_of_the_version_before_are_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "ledger-00ff.json").write_text("{}")
+    with pytest.raises(LocalFileError, match=r"ledger-00ff\.json is a ledger of version 0\.1\.0.*remove"):
+        LedgerFile(tmp_path, small_plan(), sets_below=2)

@@ -3,6 +3,7 @@
 import shlex
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -123,6 +124,13 @@ def test_levels_are_chosen_or_numbers() -> None:
     assert TrainConfig.from_toml(TrainConfig().to_toml()) == TrainConfig()
     with pytest.raises(UsageError, match="levels must be a list of integers or one of auto"):
         TrainConfig.from_dict({"levels": "many"})
+
+
+def test_numbers_may_be_numpys() -> None:
+    own = TrainConfig(levels=(2, 4, 8, 16), dropout=0.25, seed=3)
+    same = TrainConfig(levels=tuple(np.array([2, 4, 8, 16])), dropout=np.float64(0.25), seed=np.int32(3))
+    assert same == own
+    assert same.to_toml() == own.to_toml()
 
 
 def test_rates_double_from_class_to_class_unless_given() -> None:

@@ -159,10 +159,11 @@ class SecureGrid(PassingGrid):
             hide_sets_below=hide_sets_below,
             stop_after=stop_after,
         )
+        levels, weight_unit, hide_sets_below = [int(level) for level in levels], int(weight_unit), int(hide_sets_below)
         if max_weight is None and plan is None and privacy is None:
             log(WARNING, _UNWEIGHTED)
         self._weight_named = weighted_by is not None
-        max_weight, weighted_by = max_weight or 1, weighted_by or _USUAL_WEIGHT
+        max_weight, weighted_by = int(max_weight or 1), weighted_by or _USUAL_WEIGHT
         if privacy is not None:
             _check_private(plan, value_range, metrics, max_weight)
             value_range, adapt_range = privacy.clipping_norm, False

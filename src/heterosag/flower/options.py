@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from heterosag.errors import PlanError, UsageError
 from heterosag.flower.messages import COMMIT, HELLO, REVEAL
 from heterosag.plan import Plan
@@ -75,4 +77,4 @@ def _check_timeouts(timeouts: Any) -> None:
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least

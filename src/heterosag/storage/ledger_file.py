@@ -30,6 +30,12 @@ class LedgerFile:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise LocalFileError(f"cannot keep the ledger {self._path}: {error}") from None
+        old = sorted(folder.glob("ledger-*.json"))
+        if old:
+            raise LocalFileError(
+                f"{old[0]} is a ledger of version 0.1.0, whose rounds this version cannot remember: remove the files "
+                f"ledger-*.json from {folder} to go on without them"
+            )
         self._read()
 
     def check(self, survivors: frozenset[int]) -> None:

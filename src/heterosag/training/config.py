@@ -17,6 +17,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
+import numpy as np
 
 from heterosag.choices import DesignName, PhaseName, RangesName, RuleName, SharingName
 from heterosag.errors import PlanError, UsageError
@@ -147,6 +148,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, kind in fields_of(type(self)).items():
+            object.__setattr__(self, name, _without_numpy(getattr(self, name)))
             _convert(name, getattr(self, name), kind)
         for name in ("rounds", "local_epochs", "checkpoint_every", "subgroup_size", "min_survivors", "workers"):
             if getattr(self, name) < 1:
@@ -394,6 +396,13 @@ def fields_of(cls: type[TrainConfig] = TrainConfig) -> dict[str, Any]:
     """Names and types of the settings."""
     kinds = get_type_hints(cls)
     return {setting.name: kinds[setting.name] for setting in dataclasses.fields(cls)}
+
+
+def _without_numpy(value: Any) -> Any:
+    """NumPy's numbers as Python's, in tuples and lists too."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(_without_numpy(one) for one in value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _convert(name: str, value: Any, kind: Any) -> Any:
