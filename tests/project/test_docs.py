@@ -88,6 +88,7 @@ def test_every_test_that_the_threat_model_names_is_there() -> None:
 def test_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import runpy
 
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # as it is for a program in that folder
     for example in sorted((ROOT / "examples").glob("*.py")):
         monkeypatch.setattr(sys, "argv", [str(example)])
         runpy.run_path(str(example), run_name="__main__")
