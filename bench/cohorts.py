@@ -110,7 +110,7 @@ def play(users: int, elements: int, cohort: int) -> dict[str, Any]:
     }
 
 
-def flower_ms(size: int, repeats: int = 40) -> float:
+def flower_ms(size: int) -> float:
     """CPU milliseconds in which Flower makes a message with so many bytes into its objects and back."""
     from flwr.app import ConfigRecord, Message, MessageType, RecordDict
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
@@ -120,7 +120,7 @@ def flower_ms(size: int, repeats: int = 40) -> float:
     for name in ("_run_id", "_task_id", "_node_id"):
         setattr(TaskIdentity, name, 1)  # as Flower's runtime sets them before an app may make messages
     found = []
-    for _ in range(repeats):
+    for _ in range(40):
         record = ConfigRecord({"messages": [os.urandom(size)], "stages": ["mask"], "rounds": [1]})
         message = Message(RecordDict({"heterosag": record}), dst_node_id=2, message_type=MessageType.TRAIN)
         start = time.process_time()

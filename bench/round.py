@@ -83,7 +83,6 @@ def play(
     lost: int,
     *,
     identities: bool = False,
-    clock: Clock = CPU,
 ) -> Cost:
     """A whole round, one user after another; the first `lost` of them drop out between share and mask."""
     keys = {user: Identity.generate() for user in plan.users} if identities else {}
@@ -102,7 +101,7 @@ def play(
         )
         for user in plan.users
     }
-    users, theirs = Stopwatch(clock), Stopwatch(clock)
+    users, theirs = Stopwatch(CPU), Stopwatch(CPU)
     cost = Cost()
     messages: dict[User, bytes] = dict.fromkeys(plan.users, b"")
     for phase in PHASES:

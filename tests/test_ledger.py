@@ -206,8 +206,8 @@ def test_sizes_that_are_not_searched_are_named() -> None:
 # --- over epochs ----------------------------------------------------------------------------------------------------
 
 
-def shuffled(seed: int, users: int = 12, dimension: int = 30, size: int = 3) -> Plan:
-    return Plan.build([users], [4], dimension, value_range=1.0, subgroup_size=size, min_survivors=2,
+def shuffled(seed: int, size: int = 3) -> Plan:
+    return Plan.build([12], [4], 30, value_range=1.0, subgroup_size=size, min_survivors=2,
                       assignment_seed=seed)  # fmt: skip
 
 

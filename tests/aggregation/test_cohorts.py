@@ -13,7 +13,8 @@ from heterosag.aggregation.rules import find_rule
 from heterosag.errors import FailedCohortsError, FaultyBlockError, PlanError, TooFewSurvivorsError, UsageError
 from heterosag.protocol import Decoded, RoundId
 from heterosag.protocol.rounding import Rounding
-from heterosag.simulation.engine import collect, play_plain
+from heterosag.simulation.exchange import play_plain
+from heterosag.simulation.inputs import collect
 from heterosag.simulation.workers import WorkerSettings
 
 WHOLE = CohortPlan.build(

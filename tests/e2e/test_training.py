@@ -132,6 +132,16 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         Run.resume(tmp_path / "run")
 
 
+def test_a_run_of_a_version_with_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    train(tmp_path / "run", rounds=1)
+    record = tmp_path / "run" / "record.jsonl"
+    text = record.read_text(encoding="utf-8")
+    assert '"train_samples": null' in text
+    record.write_text(text.replace('"train_samples": null', '"train_samples": 0'), encoding="utf-8")  # as 0.1.0 has it
+    with pytest.raises(UsageError, match=r"holds a run of version .*, which this version cannot go on with"):
+        Run.resume(tmp_path / "run")
+
+
 def test_partial_participation_draws_cohorts(tmp_path: Path) -> None:
     train(tmp_path / "run", participation=0.5, rounds=8)
     rounds = read_run(tmp_path / "run").rounds

@@ -13,9 +13,9 @@ from heterosag.plan import Plan
 from heterosag.protocol import messages as wire
 
 
-def messages(*, signed: bool = True) -> dict[type[wire.Message], bytes]:
+def messages() -> dict[type[wire.Message], bytes]:
     """One real message of every kind."""
-    world = World(small_plan(), signed=signed)
+    world = World(small_plan(), signed=True)
     found: dict[type[wire.Message], bytes] = {}
     kinds = [
         ("advertise", wire.Advertisement, wire.Roster),

@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_refused() -> None:
         aggregate(WHOLE, UPDATES[:7])
     with pytest.raises(UsageError, match="not a ndarray of the shape"):
         aggregate(WHOLE, UPDATES[0])
-    with pytest.raises(UsageError, match="weights are one for each"):
+    with pytest.raises(UsageError, match="41 users need 41 weights, not 2"):
         aggregate(WHOLE, UPDATES, weights=[1, 2])
     with pytest.raises(UsageError, match="not one of the 41 users"):
         aggregate(WHOLE, UPDATES, simulate=Simulation(malicious=["x"]))

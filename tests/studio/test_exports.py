@@ -11,8 +11,9 @@ import pytest
 from studio_server import HAND
 
 from heterosag.plan import CohortPlan
+from heterosag.studio.choosing import Choice, choose
 from heterosag.studio.forms import Form
-from heterosag.studio.plans import Choice, choose, describe
+from heterosag.studio.plans import describe
 from heterosag.training.config import TrainConfig
 
 FORMS = [

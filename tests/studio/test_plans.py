@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -20,11 +19,6 @@ def test_a_plan_by_hand_is_the_plan_of_its_exports(studio: Studio) -> None:
     built = Plan.build([24, 24, 24, 24], [2, 6, 8, 12], 79_510, value_range=1.0, subgroup_size=8)
     assert plan["digest"] == built.digest.hex() == Plan.from_toml(plan["exports"]["toml"]).digest.hex()
     assert [row["bytes"] for row in plan["classes"]] == [max(built.vector_sizes()[3 * g : 3 * g + 3]) for g in range(4)]
-    robust = plan["guarantees"][0]
-    assert robust["value"] == "0.9091"
-    assert not robust["holds"]
-    assert "0.8333" in robust["claim"]
-    assert "0.5" in robust["claim"]
     scope: dict[str, Any] = {}
     exec(plan["exports"]["python"].replace("print", ""), scope)
     assert scope["plan"].digest == built.digest
@@ -54,26 +48,6 @@ def test_requirements_give_a_plan_within_the_deadline_and_a_curve_through_it(stu
     assert traced["chosen"][0] == 1.0
     assert [1.0, plan["error"]] == traced["chosen"]
     assert traced["chosen"] in traced["curve"]
-
-
-def test_impossible_requirements_get_the_nearest_plan_and_the_contradiction(studio: Studio) -> None:
-    status, plan = studio.post("/api/plan", {"deadline": 0.01})
-    assert status == 200
-    assert "contradict" in plan["problem"]
-    assert plan["warnings"]
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        {"users": 10_000, "most_subgroups": 64, "dimension": 10**9, "deadline": 10_000},
-        HAND | {"classes": "2500,2500,2500,2500", "subgroup_size": 160, "design": "paper-composite"},
-    ],
-)
-def test_the_largest_plans_of_the_page_take_seconds(studio: Studio, form: dict[str, Any]) -> None:
-    began = time.monotonic()
-    assert studio.post("/api/plan", form)[0] == 200
-    assert time.monotonic() - began < 20
 
 
 def test_savings_compare_with_one_sum_that_is_as_precise(studio: Studio) -> None:

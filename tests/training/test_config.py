@@ -99,6 +99,8 @@ def test_the_command_repeats_the_run(values: dict[str, Any]) -> None:
         ({"placement": "random"}, "placement"),
         ({"quantile": 0.9}, "quantile"),
         ({"scale_arrays": False, "range_rule": "quantile"}, "scale_arrays"),
+        ({"scale_arrays": False, "epsilon": 8.0}, "scale_arrays"),
+        ({"rotate": False, "epsilon": 8.0}, "rotate"),
         ({"value_range": 0.3, "range_rule": "minmax"}, "value_range"),
         ({"delta": 1e-6}, "delta"),
         ({"clip": 2.0}, "clip"),
@@ -115,6 +117,7 @@ def test_all_usual_settings_together_have_an_effect_or_are_not_named() -> None:
     config = TrainConfig()
     assert config.without_effect(config.to_dict()) == []
     together = {"alpha": 0.3, "partition": "dirichlet", "attack": "little", "attackers": 2, "attack_strength": 2.0}
+    together |= {"rotate": False, "scale_arrays": False}
     assert TrainConfig(**together).without_effect(together) == []  # type: ignore[arg-type]
 
 

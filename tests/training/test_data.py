@@ -17,9 +17,9 @@ from heterosag.training.config import TrainConfig
 from heterosag.training.runs import Run
 
 
-def write_mnist(folder: Path, *, count: int = 30, compress: bool = True) -> None:
+def write_mnist(folder: Path, *, compress: bool = True) -> None:
     rng = np.random.default_rng(0)
-    for name, shape in (("train", (count, 28, 28)), ("t10k", (10, 28, 28))):
+    for name, shape in (("train", (30, 28, 28)), ("t10k", (10, 28, 28))):
         for kind, values in (
             ("images-idx3", rng.integers(0, 256, shape, dtype=np.uint8)),
             ("labels-idx1", rng.integers(0, 10, shape[0], dtype=np.uint8)),

@@ -15,6 +15,7 @@ from command import run_command
 from heterosag.errors import UsageError
 from heterosag.storage.run_log import read_run
 from heterosag.training.config import TrainConfig
+from heterosag.training.links import Links
 from heterosag.training.runs import Run
 
 
@@ -151,7 +152,7 @@ def test_a_cohort_that_fails_is_named_and_a_round_fails_with_all_of_them(
         survivors = line["cohort_survivors"]
         assert [index for index, count in enumerate(survivors) if not count] == [*map(int, line["failed_cohorts"])]
         assert sum(survivors) == line["survivors"] > 0
-    monkeypatch.setattr(Run, "_dropouts", lambda _, number, epoch, users: (dict.fromkeys(users[4:], "mask"), 0))
+    monkeypatch.setattr(Links, "drop_out", lambda _, number, epoch, users: (dict.fromkeys(users[4:], "mask"), 0))
     Run(TrainConfig(**SPLIT | {"cohort": 12, "rounds": 1}), tmp_path / "nobody").train()
     line = read_run(tmp_path / "nobody").rounds[0]
     assert line["error"]["kind"] == "FailedCohortsError"
@@ -181,19 +182,6 @@ def test_cohorts_with_partial_participation_and_without_faulty_users(tmp_path: P
     assert [len(plan.users) for plan in run.plan.plans] == [12, 11, 11]
     assert run.plan.users[:2] == (1, 2)
     run.close()
-
-
-def test_the_plain_engine_counts_the_bytes_that_the_cryptography_sends(tmp_path: Path) -> None:
-    lines = {}
-    for secure in (True, False):
-        config = TrainConfig(
-            classes=(8, 8), levels=(4, 16), subgroup_size=4, train_samples=160, rounds=1, local_epochs=1, secure=secure
-        )
-        Run(config, tmp_path / str(secure)).train()
-        (lines[secure],) = read_run(tmp_path / str(secure)).rounds
-    assert lines[True]["sent_bytes"] == lines[False]["sent_bytes"]
-    assert lines[True]["upload_seconds"] == lines[False]["upload_seconds"]
-    assert lines[True]["aggregate_rms"] > 0
 
 
 def test_levels_are_chosen_for_the_model_and_kept_by_who_takes_part(tmp_path: Path) -> None:
@@ -226,23 +214,6 @@ def test_a_fixed_range_that_clips_much_says_so_in_the_record(tmp_path: Path) -> 
         found[half] = line["clipping_warning"]
     assert "of elements were clipped" in found[0.0005]
     assert found[5.0] is None
-
-
-def test_a_deadline_is_for_the_masked_vector_alone(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {
-        "classes": (12,), "levels": (16,), "rates": (0.1,), "subgroup_size": 4, "train_samples": 120, "rounds": 1,
-        "local_epochs": 1, "secure": False,
-    }  # fmt: skip
-    run = Run(TrainConfig(**settings), tmp_path / "none")
-    run.train()
-    vector = max(run.plan.vector_sizes()) * 8 / 0.1e6  # type: ignore[union-attr]
-    found = {}
-    for part in (1.01, 0.9):
-        Run(TrainConfig(**settings, deadline=part * vector), tmp_path / str(part)).train()
-        (found[part],) = read_run(tmp_path / str(part)).rounds
-    assert found[1.01]["upload_seconds"][0] > 1.01 * vector, "all messages take longer than the deadline"
-    assert found[1.01]["missed_deadline"] == 0
-    assert found[0.9]["missed_deadline"] == 12
 
 
 # --- models that a user brings --------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from heterosag.errors import UsageError
 from heterosag.vector.quantize import check_range, dequantize, quantize, step
 
 
-def random_words(count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 2**32, count, dtype=np.uint32)
+def random_words(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 2**32, count, dtype=np.uint32)
 
 
 def levels_of(values: np.ndarray, level: int, value_range: tuple[float, float], words: np.ndarray) -> np.ndarray:

@@ -12,9 +12,8 @@ from typing import Any
 
 from heterosag.errors import BudgetError, UsageError
 from heterosag.plan import CohortPlan, Plan
-from heterosag.plan.cohorts import plans_of
 from heterosag.privacy import Accountant, NoisyRound
-from heterosag.privacy.statement import state
+from heterosag.storage.privacy_record import describe_privacy
 
 __all__ = ["GridBudget", "Privacy"]
 
@@ -98,28 +97,18 @@ class GridBudget:
         Raises:
             BudgetError: It would exceed the target; it is not charged.
         """
-        delta, event, one = self._asked.target_delta, NoisyRound.of(plan), plans_of(plan)[0]
+        delta, event = self._asked.target_delta, NoisyRound.of(plan)
         if self._server.would_exceed(event):
             raise BudgetError(self._server.get_epsilon(delta), self._asked.target_epsilon, delta)
         self._server.compose(event)
         self._model.compose(event)
         server = self._server.get_epsilon(delta)
         model = min(server, self._model.get_epsilon(delta)) if self._mean else None
-        return {
-            "epsilon_server": server,
-            "epsilon_model": model,
-            "delta": delta,
-            "honest": plan.honest,
-            "clipping_norm": one.clipping_norm,
-            "noise_multiplier": plan.noise_multiplier,
-            "error_in_clipping_norms": plan.quantization_error() ** 0.5 / plan.value_range[1],
-            "simulated": False,
-            "statement": state(
-                one,
-                epsilon_server=server,
-                epsilon_model=model,
-                delta=delta,
-                rounds=self._server.num_releases,
-                identities=self._identities,
-            ),
-        }
+        return describe_privacy(
+            plan,
+            epsilon_server=server,
+            epsilon_model=model,
+            delta=delta,
+            rounds=self._server.num_releases,
+            identities=self._identities,
+        )

@@ -8,6 +8,7 @@ vector (keys, shares, signatures) has a formula of its own, which tests compare 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heterosag.crypto.field import ELEMENT_SIZE
@@ -89,6 +90,15 @@ def of(plan: Plan) -> Costs:
         auxiliary_bits=64 * len(plan.lanes) * len(plan.segments),
         classes=tuple(subgroup.user_class for subgroup in plan.subgroups),
     )
+
+
+def largest_vectors(plans: Sequence[Plan]) -> list[int]:
+    """Bytes of the largest packed vector of each class, over a plan or the plans of cohorts."""
+    largest = [0] * len(plans[0].classes)
+    for plan in plans:
+        for size, subgroup in zip(plan.vector_sizes(), plan.subgroups, strict=True):
+            largest[subgroup.user_class] = max(largest[subgroup.user_class], size)
+    return largest
 
 
 def match_secagg(plan: Plan) -> tuple[int, int]:

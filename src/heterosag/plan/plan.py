@@ -2,13 +2,12 @@
 
 `Plan.build` turns a handful of arguments into the whole structure (who, subgroups, design, levels, ring widths,
 thresholds) or refuses with the value to change. The plan then states what it guarantees, computed from that
-structure. All parties bind its digest into every context, so parties that disagree on anything here cannot be
-combined.
+structure. The frame, all of it but value range and scales, is bound into every context, the digest into those of masks
+and survivor sets, so messages of parties that disagree on anything here cannot be combined.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
@@ -19,46 +18,19 @@ from typing import Any, Literal
 from heterosag.choices import DesignName, RangesName, SharingName
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan import codec, display
+from heterosag.plan import codec, display, error_bounds
 from heterosag.plan import dropout as chances
-from heterosag.plan.assignment import Subgroup, assign
-from heterosag.plan.build import (
-    User,
-    check_auto,
-    check_classes,
-    check_metrics,
-    check_min_robustness,
-    check_numbers,
-    check_ranges,
-    check_scales,
-    check_survivors,
-    check_thresholds,
-    check_users,
-    choose_design,
-    choose_graph,
-    count,
-    default_colluders,
-    seed_bytes,
-)
+from heterosag.plan.assignment import Subgroup
+from heterosag.plan.build import User, check_numbers, check_ranges, check_scales
 from heterosag.plan.design import Design, Robustness
 from heterosag.plan.dropout import LeakProbability
-from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width, cut
-from heterosag.plan.levels import check_rates, choose_levels
-from heterosag.plan.noise import (
-    CLIP_TRIALS,
-    NoiseRange,
-    check_adaptive_clip,
-    check_blocks,
-    check_honest,
-    check_multiplier,
-    noise_range,
-    norm_of,
-    range_under_noise,
-)
+from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width
+from heterosag.plan.noise import CLIP_TRIALS, NoiseRange, check_blocks, noise_range, norm_of
 from heterosag.plan.notes import notes_of
-from heterosag.plan.ranges import THREE_DEVIATIONS, block_range, clip_bias, deviations
-from heterosag.plan.sharing import SharingGraph, majority
-from heterosag.vector.quantize import ValueRange, step
+from heterosag.plan.ranges import block_range
+from heterosag.plan.sharing import SharingGraph
+from heterosag.plan.structure import make_structure
+from heterosag.vector.quantize import ValueRange
 from heterosag.vector.ring import packed_size
 from heterosag.vector.ring import width as ring_width
 
@@ -248,80 +220,9 @@ class Plan:
 
     def __init__(self, **given: Any) -> None:
         """What `build` takes, or what a plan has of the same name: the structure is made anew from it."""
-        seed, min_survivors, max_weight = given["assignment_seed"], given["min_survivors"], given["max_weight"]
-        colluders, dropout, dimension = given["colluders"], given["dropout"], given["dimension"]
-        design, sharing = given["design"], given["sharing"]
-        if isinstance(design, Design):
-            design = design.name
-        if isinstance(sharing, SharingGraph):
-            sharing = "complete" if sharing.complete else "sparse"
-        classes, levels = check_classes(given["classes"], given["levels"])
-        rates, deadline = given.get("rates"), given.get("deadline")
-        check_auto(levels, rates, deadline)
-        roster = check_users(given["users"], sum(classes))
-        if colluders is None:
-            colluders = default_colluders(len(roster), min_survivors, sharing)
-        noise = check_multiplier(given["noise_multiplier"])
-        wanted = given["value_range"]
-        if "clipping_norm" in given:  # not from `dataclasses.replace`, which knows it as the range
-            wanted = range_under_noise(noise, given["clipping_norm"], wanted)
-        value_range = check_numbers(dimension, wanted, max_weight, min_survivors, colluders, dropout, len(roster))
-        if noise:
-            max_weight = 1
-        ranges = check_ranges("single" if noise else given["ranges"], value_range)
-        arrays, scales = check_scales(given["arrays"], given["scales"], dimension, noise=noise)
-        public_seed = seed_bytes(seed)
-        counts, adjusted = count(classes, given["subgroup_size"], design, min_survivors, dimension)
-        subgroups = assign(classes, counts, public_seed)
-        chosen = choose_design(design, len(subgroups))
-        fill_levels = levels is None if given["fill_levels"] is None else bool(given["fill_levels"])
-        if levels is None:
-            lanes = 3 if max_weight > 1 else 2
-            found = check_rates(rates, len(classes))
-            levels = choose_levels(chosen, subgroups, dimension, found, deadline=deadline, lanes=lanes, ranges=ranges)
-        segments = cut(chosen, subgroups, levels, dimension, value_range, fill_levels, ranges)
-        least = check_survivors(subgroups, segments, min_survivors, given["min_block_survivors"])
-        honest = check_honest(noise, given["honest"], least, colluders)
-        metrics = check_metrics(given["metrics"], len(roster))
-        adaptive_clip = check_adaptive_clip(noise, given["adaptive_clip"])
-        if noise:
-            check_blocks(noise, norm_of(value_range), honest, chosen, segments, metrics)
-        graph = choose_graph(len(roster), colluders, dropout, sharing, public_seed)
-        quorum = majority(len(roster), colluders)
-        check_thresholds(graph, quorum, dropout)
-        values: dict[str, Any] = {
-            "users": roster,
-            "classes": classes,
-            "levels": levels,
-            "subgroup_size": given["subgroup_size"],
-            "design": chosen,
-            "dimension": dimension,
-            "value_range": value_range,
-            "ranges": ranges,
-            "arrays": arrays,
-            "scales": scales,
-            "max_weight": max_weight,
-            "fill_levels": fill_levels,
-            "min_survivors": min_survivors,
-            "min_block_survivors": least,
-            "min_robustness": check_min_robustness(given["min_robustness"], float(chosen.robustness())),
-            "colluders": colluders,
-            "dropout": float(dropout),
-            "sharing": graph,
-            "assignment_seed": seed,
-            "metrics": metrics,
-            "rotate": bool(given["rotate"]) or noise > 0.0,
-            "noise_multiplier": noise,
-            "honest": honest,
-            "adaptive_clip": adaptive_clip,
-            "subgroups": subgroups,
-            "segments": segments,
-            "agree_quorum": quorum,
-            "has_several_blocks": any(len(segment.blocks) > 1 for segment in segments),
-            "assignment": tuple(
-                subgroup for _, subgroup in sorted((i, g) for g, s in enumerate(subgroups) for i in s.members)
-            ),
-            "_roster": {user: index for index, user in enumerate(roster)},
+        values, adjusted = make_structure(given)
+        values |= {
+            "_roster": {user: index for index, user in enumerate(values["users"])},
             "_cells": {},
             "_sizes_on_wire": [],
             "_digest": [],
@@ -644,14 +545,7 @@ class Plan:
         mean when all weights are the largest, W; with weights of w on average it is (W/w)^2 times that, in a range that
         can then be w/W as wide. Under noise it is the noise of all users.
         """
-        if self.noise_multiplier:
-            return (self.noise_multiplier * self.value_range[1]) ** 2 * self.dimension / (self.honest * len(self.users))
-        total = math.fsum(
-            block.users * segment.size * step(self.range_of(block), block.level) ** 2 / 4
-            for segment in self.segments
-            for block in segment.blocks
-        )
-        return total / len(self.users) ** 2
+        return error_bounds.noise_of_rounding(self)
 
     def clip_bias(self) -> float:
         """Bound on ||E mean of quantized - mean||^2, for elements of which the value range holds three deviations.
@@ -659,13 +553,7 @@ class Plan:
         It assumes elements that are distributed as a Gaussian, as the rotation makes them, and users who clip the same
         ones, so that nothing of it averages out. A single range is assumed to hold every value: nothing is clipped.
         """
-        if self.ranges == "single":
-            return 0.0
-        deviation = (self.value_range[1] - self.value_range[0]) / 2 / deviations(THREE_DEVIATIONS)
-        total = math.fsum(
-            block.users * segment.size * clip_bias(block.width) for segment in self.segments for block in segment.blocks
-        )
-        return total * deviation**2 / len(self.users)
+        return error_bounds.bias_of_clipping(self)
 
     def error_bound(self) -> float:
         """Bound on the squared error of the mean: rounding noise and clip bias together."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.costs import largest_vectors
+from heterosag.planner.noise import fit_plan
 from heterosag.planner.optimize import Proposal, best
-from heterosag.planner.private import fit_plan
 from heterosag.planner.requirements import Requirements
 
 __all__ = ["CohortProposal", "best_cohorts", "fit_cohorts"]
@@ -105,10 +106,7 @@ def _carry_over(
         | {"classes": classes, "users": list(order), "min_robustness": None, "assignment_seed": assignment_seed},
         cohort_size=cohort_size,
     )
-    sent = [0] * len(classes)
-    for own in plan.plans:
-        for size, subgroup in zip(own.vector_sizes(), own.subgroups, strict=True):
-            sent[subgroup.user_class] = max(sent[subgroup.user_class], size)
+    sent = largest_vectors(plan.plans)
     return CohortProposal(
         plan=plan,
         cohort=found,

@@ -9,6 +9,7 @@ from typing import Any
 
 from heterosag.errors import InfeasibleError, PlanError
 from heterosag.plan import Plan
+from heterosag.plan.costs import largest_vectors
 from heterosag.planner.requirements import Requirements
 from heterosag.planner.search import Model, Solved, sizes_for, solve
 
@@ -106,9 +107,7 @@ def _propose(requirements: Requirements, rates: Sequence[float], order: tuple[in
             raise _infeasible(requirements, rates)
         solved, plan = careful, _build(requirements, order, careful)
     firsts = [sum(plan.classes[:place]) for place in range(len(plan.classes))]
-    sent = [0] * len(plan.classes)
-    for size, subgroup in zip(plan.vector_sizes(), plan.subgroups, strict=True):
-        sent[subgroup.user_class] = max(sent[subgroup.user_class], size)
+    sent = largest_vectors([plan])
     error = plan.error_bound()
     relaxing = tuple(_relax(requirements, rates, solved.error, error))
     binding = min(relaxing, key=lambda one: one.error).what if relaxing else "nothing: giving way would not help"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.choices import PhaseName, RuleName
+from heterosag.choices import RuleName
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, User
-from heterosag.protocol.context import RoundId
-from heterosag.report.rounds import ATTACK, COMMON, OWN, cast, describe, distance, measure, same_sums
-from heterosag.simulation.cohorts import CohortResult
+from heterosag.report.rounds import ATTACK, COMMON, OWN, cast, conclude, describe, is_exact
 from heterosag.simulation.engine import Simulation, aggregate
 
 __all__ = ["run_cohorts"]
@@ -82,34 +79,5 @@ def run_cohorts(
     for user in counted:
         truth += honest[user]
     truth /= len(counted)
-    return (
-        summary
-        | {"trips": None, "total_trips": None}
-        | {"failed_cohorts": {str(index): str(error) for index, error in result.failed.items()}}
-        | {"survivors": len(result.survivors), "faulty_blocks": list(_faulty(result))}
-        | measure(plan, result.combined, result.traffic)
-        | {"exact": _is_exact(plan, result, updates, rule, simulation)}
-        | distance(result.vector, truth)
-    )
-
-
-def _faulty(result: CohortResult) -> Iterator[dict[str, Any]]:
-    for one in result.cohorts:
-        for block in one.faulty_blocks:
-            where = {"cohort": one.cohort, "segment": block.segment, "subgroups": list(block.subgroups)}
-            yield where | {"fault": block.fault}
-
-
-def _is_exact(
-    plan: CohortPlan, result: CohortResult, updates: _Updates, rule: RuleName, simulation: Simulation
-) -> bool:
-    """Whether every block's sum, and the aggregate, are those of the survivors' plain quantized vectors."""
-    alive = set(result.survivors)
-    missing: dict[User, PhaseName] = {user: "mask" for user in plan.users if user not in alive}
-    alone = replace(simulation, secure=False, dropped=missing)
-    plain = aggregate(plan, updates, rule=rule, simulate=alone, round_id=RoundId(session=b"plain"))
-    return (
-        [one.cohort for one in result.cohorts] == [one.cohort for one in plain.cohorts]
-        and all(same_sums(a.blocks, b.blocks) for a, b in zip(result.cohorts, plain.cohorts, strict=True))
-        and bool(np.array_equal(result.vector, plain.vector))
-    )
+    exact = is_exact(plan, result, updates, rule, simulation)
+    return summary | conclude(plan, result, truth, exact=exact)

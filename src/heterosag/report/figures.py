@@ -190,13 +190,20 @@ def _fit_legends(figure: Figure) -> None:
                 legend.set_ncols(columns)
 
 
-def _axes(width: float = _WIDTH, height: float = _HEIGHT) -> tuple[Figure, Axes]:
-    figure = matplotlib_figure(width, height)
+def _axes(height: float = _HEIGHT) -> tuple[Figure, Axes]:
+    figure = matplotlib_figure(_WIDTH, height)
     axes = figure.subplots()
     axes.grid(axis="y", color="#dddddd", lw=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def _name_rounds(axes: Axes, what: str) -> None:
+    """The axes of what is drawn round by round."""
+    axes.set_xlabel("round")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_ylabel(what)
 
 
 def _legend(axes: Axes, *, columns: int = 3) -> None:
@@ -228,9 +235,7 @@ def _accuracy_rounds(runs: Sequence[RunRecord]) -> Figure:
     figure, axes = _axes()
     for run, colour in _lines(runs):
         axes.plot([r["round"] for r in run.rounds], _accuracies(run), color=colour, label=run.name)
-    axes.set_xlabel("round")
-    axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("test accuracy, %")
+    _name_rounds(axes, "test accuracy, %")
     axes.set_ylim(0, 100)
     _legend(axes)
     return figure
@@ -373,9 +378,7 @@ def _errors(runs: Sequence[RunRecord], *, relative: bool) -> Figure:
         errors = [100 * line["aggregate_error"] / line["aggregate_rms"] if relative else line["aggregate_error"]
                   for line in lines]  # fmt: skip
         axes.plot([line["round"] for line in lines], errors, color=colour, label=run.name)
-    axes.set_xlabel("round")
-    axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("error, % of update" if relative else "error, RMS per parameter")
+    _name_rounds(axes, "error, % of update" if relative else "error, RMS per parameter")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure
@@ -386,9 +389,7 @@ def _survivors(runs: Sequence[RunRecord]) -> Figure:
     for run, colour in _lines(runs):
         numbers, survivors = [r["round"] for r in run.rounds], [r["survivors"] for r in run.rounds]
         axes.step(numbers, survivors, where="mid", color=colour, label=run.name, ls="-" if run is runs[0] else "--")
-    axes.set_xlabel("round")
-    axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("survivors, users")
+    _name_rounds(axes, "survivors, users")
     users = sorted({max(line["participants"] for line in run.rounds) for run in runs})
     for count in users:
         axes.axhline(count, color=GREY, lw=1, ls=":")
@@ -408,9 +409,7 @@ def _epsilons(runs: Sequence[RunRecord]) -> Figure:
             known = [(line["round"], line["privacy"][name]) for line in lines if line["privacy"][name] is not None]
             label = run.name if name == "epsilon_server" else f"{run.name}, models only"
             axes.plot([at for at, _ in known], [value for _, value in known], style, color=colour, label=label)
-    axes.set_xlabel("round")
-    axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("epsilon of all rounds so far")
+    _name_rounds(axes, "epsilon of all rounds so far")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure
@@ -422,9 +421,7 @@ def _norms(runs: Sequence[RunRecord]) -> Figure:
         lines = [line for line in run.rounds if "privacy" in line]
         norms = [line["privacy"]["clipping_norm"] for line in lines]
         axes.plot([line["round"] for line in lines], norms, color=colour, label=run.name)
-    axes.set_xlabel("round")
-    axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("clipping norm, L2")
+    _name_rounds(axes, "clipping norm, L2")
     axes.set_ylim(bottom=0)
     _legend(axes)
     return figure

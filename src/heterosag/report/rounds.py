@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -19,10 +19,11 @@ from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.cohorts import plans_of
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
+from heterosag.simulation.cohorts import CohortResult
 from heterosag.simulation.engine import Result, Simulation, Traffic, aggregate
 from heterosag.simulation.session import Session
 
-__all__ = ["ATTACK", "COMMON", "OWN", "cast", "describe", "distance", "measure", "run", "same_sums", "show"]
+__all__ = ["ATTACK", "COMMON", "OWN", "cast", "conclude", "describe", "is_exact", "run", "same_sums", "show"]
 
 ATTACK = -30.0
 COMMON, OWN = 0.24, 0.24  # standard deviations of what users have in common and of what each adds, in half widths
@@ -59,15 +60,7 @@ def run(
     except HeteroSagError as error:
         return summary | {"error": {"kind": type(error).__name__, "message": str(error)}}
     truth = honest[[plan.index(user) for user in result.survivors if user not in cheating]].mean(axis=0)
-    trips = session.trips if secure else None
-    return (
-        summary
-        | {"trips": trips, "total_trips": None if trips is None else sum(trips)}
-        | {"failed_cohorts": {}, "survivors": len(result.survivors), "faulty_blocks": _faulty(result.faulty_blocks)}
-        | measure(plan, result.combined, result.traffic)
-        | {"exact": exact}
-        | distance(result.vector, truth)
-    )
+    return summary | conclude(plan, result, truth, exact=exact, trips=session.trips if secure else None)
 
 
 def _play(
@@ -91,7 +84,7 @@ def _play(
             result = session.aggregate(updates, rule=rule, simulate=simulation)
         else:
             result = aggregate(plan, updates, rule=rule, identities=identities, simulate=simulation)
-        exact &= _is_exact(plan, result, updates, rule, simulation, number)
+        exact &= is_exact(plan, result, updates, rule, simulation, number)
     return result, honest, exact
 
 
@@ -103,13 +96,33 @@ def _updates(plan: Plan, rng: np.random.Generator) -> Any:
     return ((low + high) / 2 + (common + own) * (high - low) / 2).astype(np.float32)
 
 
-def _is_exact(plan: Plan, result: Result, updates: Any, rule: RuleName, simulation: Simulation, number: int) -> bool:
+def is_exact(
+    plan: Plan | CohortPlan,
+    result: Result | CohortResult,
+    updates: Any,
+    rule: RuleName,
+    simulation: Simulation,
+    number: int = 0,
+) -> bool:
     """Whether every block's sum, and the aggregate, are those of the survivors' plain quantized vectors."""
-    missing: dict[User, PhaseName] = {user: "mask" for user in plan.users if user not in set(result.survivors)}
+    alive = set(result.survivors)
+    missing: dict[User, PhaseName] = {user: "mask" for user in plan.users if user not in alive}
     alone = replace(simulation, secure=False, dropped=missing)
     round_id = RoundId(session=b"plain", number=number)
     plain = aggregate(plan, updates, rule=rule, simulate=alone, round_id=round_id)
-    return same_sums(result.blocks, plain.blocks) and bool(np.array_equal(result.vector, plain.vector))
+    found, expected = _blocks(result), _blocks(plain)
+    return (
+        list(found) == list(expected)
+        and all(same_sums(found[cohort], expected[cohort]) for cohort in found)
+        and bool(np.array_equal(result.vector, plain.vector))
+    )
+
+
+def _blocks(result: Result | CohortResult) -> dict[int, tuple[tuple[BlockSum, ...], ...]]:
+    """The decoded blocks of every cohort that did not fail; a plan without cohorts is the only one."""
+    if isinstance(result, CohortResult):
+        return {one.cohort: one.blocks for one in result.cohorts}
+    return {0: result.blocks}
 
 
 def cast(
@@ -145,10 +158,6 @@ def same_sums(
     )
 
 
-def _faulty(blocks: Sequence[BlockSum]) -> list[dict[str, Any]]:
-    return [{"segment": block.segment, "subgroups": list(block.subgroups), "fault": block.fault} for block in blocks]
-
-
 def describe(
     plan: Plan | CohortPlan, design: str, simulation: Simulation, *, rule: RuleName, identities: bool
 ) -> dict[str, Any]:
@@ -170,7 +179,34 @@ def describe(
     }
 
 
-def distance(vector: Any, truth: Any) -> dict[str, float]:
+def conclude(
+    plan: Plan | CohortPlan, result: Result | CohortResult, truth: Any, *, exact: bool, trips: list[int] | None = None
+) -> dict[str, Any]:
+    """What a round came to; `truth` is the honest survivors' mean."""
+    failed = result.failed if isinstance(result, CohortResult) else {}
+    return {
+        "trips": trips,
+        "total_trips": None if trips is None else sum(trips),
+        "failed_cohorts": {str(index): str(error) for index, error in failed.items()},
+        "survivors": len(result.survivors),
+        "faulty_blocks": _faulty(result),
+        **_measure(plan, result.combined, result.traffic),
+        "exact": exact,
+        **_distance(result.vector, truth),
+    }
+
+
+def _faulty(result: Result | CohortResult) -> list[dict[str, Any]]:
+    if isinstance(result, CohortResult):
+        return [{"cohort": one.cohort} | _where(block) for one in result.cohorts for block in one.faulty_blocks]
+    return [_where(block) for block in result.faulty_blocks]
+
+
+def _where(block: BlockSum) -> dict[str, Any]:
+    return {"segment": block.segment, "subgroups": list(block.subgroups), "fault": block.fault}
+
+
+def _distance(vector: Any, truth: Any) -> dict[str, float]:
     """How far an aggregate is from the honest survivors' mean, and how large that mean is."""
     return {
         "error_rms": float(np.sqrt(np.mean((vector - truth) ** 2))),
@@ -200,7 +236,7 @@ def _sent_by_class(plan: Plan | CohortPlan, traffic: Traffic) -> list[dict[str, 
     return found if masked else []
 
 
-def measure(plan: Plan | CohortPlan, combined: Combined | CombinedCohorts, traffic: Traffic) -> dict[str, Any]:
+def _measure(plan: Plan | CohortPlan, combined: Combined | CombinedCohorts, traffic: Traffic) -> dict[str, Any]:
     """What the survivors are guaranteed, and what the round took."""
     phases: list[dict[str, Any]] = [
         {

@@ -20,21 +20,12 @@ from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.guard import Guard
-from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.server import Decoded, Refusal
 from heterosag.protocol.survivors import outcome
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.engine import (
-    Simulation,
-    Traffic,
-    Updates,
-    by_user,
-    collect,
-    identities_of,
-    play,
-    play_plain,
-    warn_of_clipping,
-)
+from heterosag.simulation.engine import Simulation, prepare, warn_of_clipping
+from heterosag.simulation.exchange import Traffic, play
+from heterosag.simulation.inputs import Updates, by_user, collect, weights_by_user
 from heterosag.simulation.workers import WorkerSettings
 from heterosag.vector.arrays import Layout
 
@@ -145,8 +136,8 @@ def aggregate_cohorts(
     chosen, simulate = find_rule(rule), simulate or Simulation()
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
     check_rule(plan, chosen)
-    given, weight_of = by_user(plan, updates), _weights_by_user(plan, weights)
-    for user in (*(given or ()), *(weight_of or ()), *simulate.dropped, *simulate.malicious):
+    given, weight_of = by_user(plan, updates), weights_by_user(plan, weights)
+    for user in (*given, *weight_of, *simulate.dropped, *simulate.malicious):
         plan.index(user)
     listed = _guards(plan, guards)
     keys = identities if isinstance(identities, Mapping) else bool(identities)
@@ -208,36 +199,37 @@ class _Cohort:
     def prepare(
         self,
         updates: Mapping[User, Any],
-        weights: Mapping[User, int] | None,
+        weights: Mapping[User, int],
         metrics: Mapping[User, Mapping[str, float]] | None,
         layout: Layout | None,
     ) -> tuple[Layout, WorkerSettings]:
         """The cohort's updates, checked, and rounding by the users' places in the whole roster."""
-        mine = None if weights is None else {user: weights[user] for user in self.own.users if user in weights}
+        mine = {user: weights[user] for user in self.own.users if user in weights}
         layout, inputs = collect(self.own, updates, mine, metrics, self.absent, layout)
-        seed, number = self.simulate.rounding_seed, self.round_id.number
-        keys = identities_of(self.own, self.identities) if self.simulate.secure else None
-        return layout, WorkerSettings(
-            plan=self.own,
+        return layout, prepare(
+            self.own,
+            inputs,
+            simulate=self.simulate,
             round_id=self.round_id,
-            identities=keys,
-            inputs=inputs,
-            rounding={
-                user: None if seed is None else Rounding.from_seed(seed, self.plan.index(user), number)
-                for user in inputs
-            },
-            malicious=set(self.simulate.malicious),
+            identities=self.identities,
+            roster=self.plan,
         )
 
     def play(
         self, settings: WorkerSettings, traffic: Traffic, guard: Guard | None
     ) -> tuple[Decoded, tuple[Refusal, ...]]:
         """The round, and what crossed in it, also if it fails."""
-        if not self.simulate.secure:
-            return play_plain(settings, self.absent, guard, signed=bool(self.identities)), ()
         part = Traffic()
         try:
-            return play(settings, self.absent, part, workers=self.workers, guard=guard)
+            return play(
+                settings,
+                self.absent,
+                part,
+                secure=self.simulate.secure,
+                signed=bool(self.identities),
+                workers=self.workers,
+                guard=guard,
+            )
         finally:
             _add(traffic, part)
 
@@ -260,12 +252,3 @@ def _guards(plan: CohortPlan, guards: Guard | Sequence[Guard] | None) -> Sequenc
     if not isinstance(guards, Sequence) or len(guards) != len(plan.plans):
         raise UsageError(f"{len(plan.plans)} cohorts need a guard each, in their order")
     return guards
-
-
-def _weights_by_user(plan: CohortPlan, weights: Any) -> Any:
-    """Weights by user, where a list has them in roster order."""
-    if weights is None or isinstance(weights, Mapping):
-        return weights
-    if len(weights) != len(plan.users):
-        raise UsageError(f"weights are one for each of the {len(plan.users)} users, not {len(weights)}")
-    return dict(zip(plan.users, weights, strict=True))

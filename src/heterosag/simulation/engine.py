@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
-import operator
 import secrets
-import time
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -30,18 +27,15 @@ from heterosag.choices import PhaseName, RuleName
 from heterosag.crypto.identity import Identity
 from heterosag.errors import UsageError
 from heterosag.plan import CohortPlan, Plan, User
-from heterosag.protocol import encoding
-from heterosag.protocol.blocks import join_blocks
-from heterosag.protocol.cells import CellLanes, empty_cells
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.guard import Guard
 from heterosag.protocol.rounding import Rounding
-from heterosag.protocol.server import Decoded, Refusal, Server
-from heterosag.protocol.survivors import outcome
+from heterosag.protocol.server import Refusal
 from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
-from heterosag.simulation.workers import Workers, WorkerSettings, assemble
-from heterosag.vector.arrays import Layout
+from heterosag.simulation.exchange import Traffic, play
+from heterosag.simulation.inputs import Updates, check_plan, collect, identities_of
+from heterosag.simulation.workers import WorkerSettings
 
 if TYPE_CHECKING:
     from heterosag.simulation.cohorts import CohortResult
@@ -50,34 +44,6 @@ __all__ = ["Result", "Simulation", "Traffic", "Updates", "aggregate", "collect",
 
 logger = logging.getLogger("heterosag")
 logger.addHandler(logging.NullHandler())
-
-Updates = Mapping[User, Any] | Sequence[Any] | npt.NDArray[np.floating[Any]]
-"""Every user's update by name, a list of them in roster order, or a 2-D array with a row a user."""
-
-ACCEPTED = (
-    "updates are a mapping of user to update, a list with one update a user in roster order, or a 2-D array with one "
-    "row a user; an update is an array, a torch state_dict, or a dict or list of arrays"
-)
-"""What `aggregate` takes, for whoever gave something else."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Traffic:
-    """What a round sent, and how long it took.
-
-    Args:
-        sent: Encoded bytes of each user's messages, by phase.
-        received: Encoded bytes of the messages to each user, by phase.
-        user_seconds: CPU seconds of all users together, by phase: what else the machine does is not counted.
-        server_seconds: Seconds of the server on the clock, by phase.
-        server_cpu_seconds: CPU seconds of the server, all its threads together, by phase.
-    """
-
-    sent: dict[str, dict[User, int]] = field(default_factory=dict)
-    received: dict[str, dict[User, int]] = field(default_factory=dict)
-    user_seconds: dict[str, float] = field(default_factory=dict)
-    server_seconds: dict[str, float] = field(default_factory=dict)
-    server_cpu_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -313,20 +279,17 @@ def aggregate(
     layout, inputs = collect(plan, updates, weights, metrics, absent)
     if simulate.value_range == "auto":
         plan = _fit(plan, [update for user, update in inputs.items() if user not in set(simulate.malicious)])
-    malicious = {plan.users[plan.index(user)] for user in simulate.malicious}
-    seed = simulate.rounding_seed
-    rounding = {
-        user: None if seed is None else Rounding.from_seed(seed, plan.index(user), round_id.number) for user in inputs
-    }
-    keys = identities_of(plan, identities) if simulate.secure else None
-    settings = WorkerSettings(
-        plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, malicious=malicious
-    )
+    settings = prepare(plan, inputs, simulate=simulate, round_id=round_id, identities=identities, roster=plan)
     traffic = Traffic()
-    if simulate.secure:
-        decoded, refusals = play(settings, absent, traffic, workers=workers, guard=guard)
-    else:
-        decoded, refusals = play_plain(settings, absent, guard, signed=bool(identities)), ()
+    decoded, refusals = play(
+        settings,
+        absent,
+        traffic,
+        secure=simulate.secure,
+        signed=bool(identities),
+        workers=workers,
+        guard=guard,
+    )
     combined = combine(plan, decoded, chosen)
     warn_of_clipping(plan, combined)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
@@ -336,6 +299,40 @@ def aggregate(
         traffic=traffic,
         refusals=refusals,
         rounding_error=rounding_error_of(plan),
+    )
+
+
+def prepare(
+    plan: Plan,
+    inputs: Mapping[User, Update],
+    *,
+    simulate: Simulation,
+    round_id: RoundId,
+    identities: Mapping[User, Identity] | bool | None,
+    roster: Plan | CohortPlan,
+) -> WorkerSettings:
+    """What the users of one plan's round are run with.
+
+    Args:
+        plan: The plan of the round.
+        inputs: Everybody's update.
+        simulate: What only a simulation has a say in.
+        round_id: Which round this is.
+        identities: Everybody's, or True for fresh ones.
+        roster: Whose roster has the places that rounding is seeded by: the plan's, or that of all cohorts.
+
+    Returns:
+        The settings.
+
+    Raises:
+        UsageError: An identity is missing, or a malicious user is none of the plan's.
+    """
+    malicious = {plan.users[plan.index(user)] for user in simulate.malicious}
+    seed, number = simulate.rounding_seed, round_id.number
+    rounding = {user: None if seed is None else Rounding.from_seed(seed, roster.index(user), number) for user in inputs}
+    keys = identities_of(plan, identities) if simulate.secure else None
+    return WorkerSettings(
+        plan=plan, round_id=round_id, identities=keys, inputs=inputs, rounding=rounding, malicious=malicious
     )
 
 
@@ -351,86 +348,6 @@ def rounding_error_of(plan: Plan) -> float | None:
     return None if plan.scales else math.sqrt(plan.quantization_error() / plan.dimension)
 
 
-def play(
-    settings: WorkerSettings, absent: Mapping[User, Phase], traffic: Traffic, *, workers: int, guard: Guard | None
-) -> tuple[Decoded, tuple[Refusal, ...]]:
-    """One plan's round with the cryptography, between users in so many processes and a server in this one.
-
-    Args:
-        settings: Plan, round and users.
-        absent: Who drops out, and before which phase.
-        traffic: Is told what crosses, also in a round that fails.
-        workers: Processes for the users, and threads for the server.
-        guard: Keeps the ledger over rounds.
-
-    Returns:
-        What the server unmasked, and the messages that it did not take.
-    """
-    keys = settings.identities
-    directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
-    clients = assemble(settings, workers)
-    try:
-        with ThreadPoolExecutor(workers) as threads:  # started when it unmasks, long after the fork
-            parallel_map = threads.map if workers > 1 else map
-            server = Server(
-                settings.plan, settings.round_id, directory=directory, guard=guard, parallel_map=parallel_map
-            )
-            decoded = _secure_round(server, clients, absent, traffic, signed=keys is not None)
-    finally:
-        clients.dismiss()
-    return decoded, tuple(server.refusals)
-
-
-def collect(
-    plan: Plan,
-    updates: Updates,
-    weights: Mapping[User, int] | Sequence[int] | None,
-    metrics: Mapping[User, Mapping[str, float]] | None,
-    absent: Mapping[User, Phase],
-    layout: Layout | None = None,
-) -> tuple[Layout, dict[User, Update]]:
-    """Everybody's update as a checked vector; users who drop out before masking need none.
-
-    Args:
-        plan: The plan of the round.
-        updates: As `aggregate` takes them.
-        weights: As `aggregate` takes them.
-        metrics: As `aggregate` takes them.
-        absent: Who drops out, and before which phase.
-        layout: What the updates must look like; the first one's layout unless given.
-
-    Returns:
-        The layout of the updates, and everybody's update.
-
-    Raises:
-        UsageError: Somebody's update is missing or does not fit the plan.
-    """
-    given = dict(by_user(plan, updates))
-    for user in (*given, *absent):
-        plan.index(user)
-    early = {user for user, phase in absent.items() if phase in (Phase.ADVERTISE, Phase.SHARE, Phase.MASK)}
-    missing = [user for user in plan.users if user not in given and user not in early]
-    if missing:
-        raise UsageError(f"user {missing[0]!r} has no update: give one, or name it in dropped")
-    if not given:
-        raise UsageError("nobody has an update")
-    layout = layout or Layout.of(next(iter(given.values())))
-    if layout.dimension != plan.dimension:
-        raise UsageError(
-            f"the plan is for {plan.dimension} elements, the updates have {layout.dimension}: build it with "
-            f"dimension={layout.dimension}"
-        )
-    weight_of = _weights(plan, weights)
-    inputs: dict[User, Update] = {}
-    for user, arrays in given.items():
-        try:
-            vector, weight = layout.flatten(arrays), weight_of.get(user, 1)
-            inputs[user] = Update.of(plan, vector, weight=weight, metrics=(metrics or {}).get(user))
-        except UsageError as error:
-            raise UsageError(f"the update of user {user!r}: {error}") from None
-    return layout, inputs
-
-
 def warn_of_clipping(plan: Plan | CohortPlan, combined: Combined | CombinedCohorts) -> None:
     """Warn of a round in which users clipped much of their updates, whoever called `aggregate`.
 
@@ -441,69 +358,6 @@ def warn_of_clipping(plan: Plan | CohortPlan, combined: Combined | CombinedCohor
     words = None if plan.noise_multiplier else Clipping.of(plan, combined).warning  # under noise nobody counts them
     if words is not None:
         warnings.warn(words, ClippingWarning, stacklevel=3)
-
-
-def check_plan(plan: Any, updates: Any) -> None:
-    """Refuse what is no plan, swapped arguments among it.
-
-    Args:
-        plan: What was given as the plan.
-        updates: What was given as the updates.
-
-    Raises:
-        UsageError: It is none.
-    """
-    if isinstance(plan, (Plan, CohortPlan)):
-        return
-    swapped = ": the arguments are swapped" if isinstance(updates, (Plan, CohortPlan)) else ""
-    raise UsageError(f"aggregate(plan, updates) takes a Plan or a CohortPlan first, not a {_kind(plan)}{swapped}")
-
-
-def by_user(plan: Plan | CohortPlan, updates: Any) -> Mapping[User, Any]:
-    """Every user's update by name, whichever way they came.
-
-    Args:
-        plan: Who the users are.
-        updates: As `aggregate` takes them.
-
-    Returns:
-        A mapping that came as such, or one in roster order.
-
-    Raises:
-        UsageError: They are no updates of these users; the message has the forms that are accepted.
-    """
-    users = plan.users
-    if isinstance(updates, Mapping):
-        if updates and all(isinstance(name, str) and name not in users for name in updates):
-            names = ", ".join(map(repr, users[:3]))
-            raise UsageError(
-                f"{next(iter(updates))!r} is not a user of this plan, which has {len(users)} users: {names}, ... A "
-                f"state_dict is one user's update: {ACCEPTED}"
-            )
-        return updates
-    if isinstance(updates, (list, tuple)) and updates and not np.isscalar(updates[0]) and not _are_rows(updates):
-        rows: Any = updates
-    else:
-        try:
-            rows = np.asarray(updates)
-        except (ValueError, TypeError):  # rows of unequal length
-            rows = np.empty(0)
-        if rows.ndim != 2:
-            raise UsageError(f"{ACCEPTED}: not a {_kind(updates)}")
-    if len(rows) != len(users):
-        raise UsageError(f"the plan has {len(users)} users, but there are {len(rows)} updates: {ACCEPTED}")
-    return dict(zip(users, rows, strict=True))
-
-
-def _are_rows(updates: Sequence[Any]) -> bool:
-    """Whether these are lists of plain numbers, which make an array."""
-    return all(isinstance(row, (list, tuple)) and all(np.isscalar(value) for value in row) for row in updates)
-
-
-def _kind(given: Any) -> str:
-    """What was given, for a message."""
-    shape = getattr(given, "shape", None)
-    return type(given).__name__ + ("" if shape is None else f" of the shape {tuple(shape)}")
 
 
 def _fit(plan: Plan, honest: Sequence[Update]) -> Plan:
@@ -526,97 +380,3 @@ def _fit(plan: Plan, honest: Sequence[Update]) -> Plan:
         len(honest),
     )
     return fitted
-
-
-def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> dict[User, int]:
-    if weights is None:
-        return {}
-    if not isinstance(weights, Mapping):
-        if len(weights) != len(plan.users):
-            raise UsageError(f"{len(plan.users)} users need {len(plan.users)} weights, not {len(weights)}")
-        weights = dict(zip(plan.users, weights, strict=True))
-    try:
-        return {plan.users[plan.index(user)]: operator.index(weight) for user, weight in weights.items()}
-    except TypeError as error:
-        raise UsageError(f"weights are integers: {error}") from None
-
-
-def identities_of(plan: Plan, identities: Mapping[User, Identity] | bool | None) -> dict[User, Identity] | None:
-    """Everybody's identity: as given, fresh ones, or none.
-
-    Args:
-        plan: The plan of the round.
-        identities: Everybody's, or True for fresh ones.
-
-    Returns:
-        Everybody's identity, None without.
-
-    Raises:
-        UsageError: Somebody has none.
-    """
-    if identities is None or identities is False:
-        return None
-    if identities is True:
-        return {user: Identity.generate() for user in plan.users}
-    missing = [user for user in plan.users if user not in identities]
-    if missing:
-        raise UsageError(f"user {missing[0]!r} has no identity")
-    return {user: identities[user] for user in plan.users}
-
-
-def _secure_round(
-    server: Server, clients: Workers, absent: Mapping[User, Phase], traffic: Traffic, *, signed: bool
-) -> Decoded:
-    """Drive clients and server through the phases, and count what crosses between them."""
-    order = list(Phase)
-    messages: dict[User, bytes] = dict.fromkeys(server.plan.users, b"")
-    for phase in order if signed else [phase for phase in order if phase is not Phase.AGREE]:
-        name = phase.value
-        traffic.received[name] = {user: len(message) for user, message in messages.items()}
-        present = {
-            user: message
-            for user, message in messages.items()
-            if user not in absent or order.index(absent[user]) > order.index(phase)
-        }
-        answers = clients.answer(phase, present)
-        traffic.sent[name] = {user: len(reply) for user, (reply, _) in answers.items()}
-        traffic.user_seconds[name] = sum(seconds for _, seconds in answers.values())
-        start, spent = time.perf_counter(), time.process_time()
-        for user, (reply, _) in answers.items():
-            server.receive(user, reply)
-        messages = server.close()
-        traffic.server_seconds[name] = time.perf_counter() - start
-        traffic.server_cpu_seconds[name] = time.process_time() - spent
-    return server.decoded
-
-
-def play_plain(settings: WorkerSettings, absent: Mapping[User, Phase], guard: Guard | None, *, signed: bool) -> Decoded:
-    """The same sums without the cryptography: the oracle says who survives, and their cells are added.
-
-    Args:
-        settings: Plan, round and users.
-        absent: Who drops out, and before which phase.
-        guard: Keeps the ledger over rounds.
-        signed: Whether users would agree on the survivors.
-
-    Returns:
-        What the server would have unmasked.
-    """
-    plan, inputs = settings.plan, settings.inputs
-    survivors = outcome(plan, absent, identities=signed).unwrap()
-    if guard is not None:
-        indices = frozenset(plan.index(user) for user in survivors)
-        guard.check(indices)
-        guard.note(indices)
-    sums: dict[int, list[CellLanes]] = {}
-    for user in survivors:
-        subgroup = plan.subgroup_of(user)
-        cells = encoding.fill_cells(
-            plan, subgroup, inputs[user], settings.rounding[user], clip=user not in settings.malicious
-        )
-        totals = sums.setdefault(subgroup, empty_cells(plan.cells(subgroup)))
-        for total, cell in zip(totals, cells, strict=True):
-            total.elements[:] += cell.elements
-            total.auxiliary[:] += cell.auxiliary
-    segments, metrics = join_blocks(plan, [plan.index(user) for user in survivors], sums)
-    return Decoded(survivors=survivors, segments=segments, metrics=metrics)

@@ -24,7 +24,9 @@ from heterosag.protocol.policy import Policy
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
-from heterosag.simulation.engine import Result, Simulation, Traffic, Updates, collect, identities_of, rounding_error_of
+from heterosag.simulation.engine import Result, Simulation, rounding_error_of
+from heterosag.simulation.exchange import Traffic
+from heterosag.simulation.inputs import Updates, collect, identities_of
 
 __all__ = ["Session"]
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit  # noqa: TID251 - takes an Origin header apart
 
 from heterosag.errors import HeteroSagError, PlanError, UsageError
 from heterosag.studio import attacks, plans, rounds, runs
+from heterosag.studio.choosing import choose
 from heterosag.studio.forms import Form, read_form
 
 if TYPE_CHECKING:
@@ -80,14 +81,14 @@ class _Pages:
     async def plan(self, request: Request) -> Response:
         """What the Plan tab shows."""
         form = await _form(request)
-        return await self._answer(lambda: plans.describe(plans.choose(form)))
+        return await self._answer(lambda: plans.describe(choose(form)))
 
     async def trade_off(self, request: Request) -> Response:
         """The curves of the Plan tab, point by point: the page may have gone on to another plan meanwhile."""
         from starlette.responses import JSONResponse
 
         form = await _form(request)
-        choice = await self._work(lambda: plans.choose(form))
+        choice = await self._work(lambda: choose(form))
         names = plans.name_curves(choice)
         curves: list[list[tuple[float, float | None]]] = [[] for _ in names]
         for number, at in product(range(len(names)), plans.spread_points(choice)):
@@ -101,7 +102,7 @@ class _Pages:
     async def attack(self, request: Request) -> Response:
         """The Attack tab: the form has the plan's own form beside the picks."""
         form = await _form(request)
-        return await self._answer(lambda: attacks.attack(plans.choose(form.inner("plan")).plan, form))
+        return await self._answer(lambda: attacks.attack(choose(form.inner("plan")).plan, form))
 
     async def round(self, request: Request) -> Response:
         """The Round tab."""

@@ -1,175 +1,26 @@
-"""The Plan tab: from the page's form to a plan, and from a plan to what the page shows of it."""
+"""The Plan tab: what the page shows of a plan, and of what more time or another budget would buy."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist
-from typing import Any, get_args
+from typing import Any
 
 from heterosag import planner
-from heterosag.choices import DesignName, RangesName
-from heterosag.errors import PlanError
 from heterosag.plan import Plan, costs
-from heterosag.plan.assignment import count_subgroups
-from heterosag.plan.design import paper
 from heterosag.plan.ranges import THREE_DEVIATIONS, deviations
 from heterosag.plan.summary import summarise
 from heterosag.report.upload import FLOAT32
+from heterosag.studio.choosing import Choice
 from heterosag.studio.exports import export_plan, export_private_run, export_run
-from heterosag.studio.forms import Form
-from heterosag.studio.private import EPSILONS, PrivateChoice, choose_private, describe_private, trace_epsilon
+from heterosag.studio.guarantees import list_guarantees
+from heterosag.studio.private import EPSILONS, describe_private, trace_epsilon
 from heterosag.vector import ring
 
-__all__ = [
-    "MOST_ELEMENTS",
-    "MOST_SUBGROUPS",
-    "MOST_USERS",
-    "Choice",
-    "choose",
-    "choose_point",
-    "describe",
-    "name_curves",
-    "spread_points",
-    "trace",
-]
+__all__ = ["choose_point", "describe", "name_curves", "spread_points", "trace"]
 
-MOST_USERS = 10_000
-MOST_SUBGROUPS = 64
-MOST_ELEMENTS = 10**9
-
-_SLOWEST, _FASTEST = 1e-3, 1e5  # Mb/s
-_LONGEST = 1e6  # seconds
 _CURVE = 18  # points
 _LIKELY_FAILURE = 0.01  # from here on the page warns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A plan, the requirements it is judged by, and where the planner made it, its proposal.
-
-    rates: Mb/s of the slowest user of each class. problem: why this is only the nearest plan to the requirements.
-    private: what is known of a plan with noise.
-    """
-
-    plan: Plan
-    requirements: planner.Requirements
-    rates: tuple[float, ...]
-    proposal: planner.Proposal | None
-    problem: str | None = None
-    private: PrivateChoice | None = None
-
-
-def choose(form: Form) -> Choice:
-    """The plan that a form asks for: the best for its requirements, or the one given by hand."""
-    return _choose(form.key())
-
-
-@lru_cache(maxsize=64)
-def _choose(key: str) -> Choice:
-    """Kept for a while: the tabs ask for the same plan again and again."""
-    form = Form(json.loads(key))
-    return _by_hand(form) if form.choice("mode", ("requirements", "hand")) == "hand" else _by_requirements(form)
-
-
-# --- from the form to a plan --------------------------------------------------------------------------------------
-
-
-def _by_requirements(form: Form) -> Choice:
-    requirements = _requirements(form, tuple(_rates(form)))
-    if form.choice("privacy", ("off", "budget")) == "budget":
-        private = choose_private(form, requirements)
-        plan, slowest = private.proposal.plan, (min(requirements.rates),)
-        problem = private.problem
-        return Choice(
-            plan=plan, requirements=requirements, rates=slowest, proposal=None, problem=problem, private=private
-        )
-    problem = None
-    try:
-        proposal = planner.best(requirements)
-    except planner.InfeasibleError as error:
-        if not isinstance(error.nearest, planner.Proposal):
-            raise
-        proposal, problem = error.nearest, str(error)
-    firsts = [sum(proposal.plan.classes[:at]) for at in range(len(proposal.plan.classes))]
-    rates = tuple(requirements.rates[proposal.order[first]] for first in firsts)
-    return Choice(plan=proposal.plan, requirements=requirements, rates=rates, proposal=proposal, problem=problem)
-
-
-def _by_hand(form: Form) -> Choice:
-    classes = form.integers("classes", "24,24,24,24", most=MOST_USERS)
-    levels = form.integers("levels", "2,6,8,12", most=2**32)
-    size = form.integer("subgroup_size", 8, 1, MOST_USERS)
-    if sum(classes) > MOST_USERS:
-        raise PlanError("classes", f"this page plans for at most {MOST_USERS:,} users, not {sum(classes):,}")
-    count = sum(count_subgroups(classes, size))
-    if count > MOST_SUBGROUPS:
-        problem = f"makes {count} subgroups; this page shows at most {MOST_SUBGROUPS}: raise it"
-        raise PlanError("subgroup_size", problem)
-    rates = form.numbers("class_rates", "1,2,4,8", least=_SLOWEST, most=_FASTEST, count=len(classes))
-    if len(rates) != len(classes):
-        raise PlanError("class_rates", f"{len(classes)} classes need {len(classes)} rates, not {len(rates)}")
-    everybody = tuple(rate for rate, users in zip(rates, classes, strict=True) for _ in range(users))
-    requirements = _requirements(form, everybody, MOST_SUBGROUPS)
-    plan = Plan.build(
-        classes,
-        levels,
-        requirements.dimension,
-        design=form.choice("design", get_args(DesignName)),
-        value_range=requirements.value_range,
-        subgroup_size=size,
-        min_survivors=requirements.min_survivors,
-        max_weight=requirements.max_weight,
-        colluders=form.integer("colluders", requirements.min_survivors - 2, 0, MOST_USERS),
-        dropout=requirements.dropout,
-        fill_levels=form.flag("fill_levels"),
-        ranges=requirements.ranges,
-    )
-    return Choice(plan=plan, requirements=requirements, rates=tuple(rates), proposal=None)
-
-
-def _requirements(form: Form, rates: tuple[float, ...], most_subgroups: int = 16) -> planner.Requirements:
-    in_bits = form.choice("limit", ("deadline", "bits")) == "bits"
-    half_width = form.number("value_range", 1.0, 1e-9, 1e9)
-    return planner.Requirements(
-        rates=rates,
-        dimension=form.integer("dimension", 79_510, 1, MOST_ELEMENTS),
-        deadline=None if in_bits else form.number("deadline", 0.4, 1e-6, _LONGEST),
-        bits=form.integer("bits", 800_000, 1, 10**12) if in_bits else None,
-        dropout=form.number("dropout", 0.1, 0.0, 0.49),
-        corrupt=form.number("corrupt", 0.0, 0.0, 0.49),
-        attackers=form.integer("attackers", 2, 0, MOST_USERS),
-        min_survivors=form.integer("min_survivors", 3, 2, MOST_USERS),
-        value_range=(-half_width, half_width),
-        ranges=form.choice("ranges", get_args(RangesName)),
-        max_weight=form.integer("max_weight", 1, 1, 10**6),
-        most_classes=form.integer("most_classes", 6, 1, 20),
-        most_subgroups=form.integer("most_subgroups", most_subgroups, 2, MOST_SUBGROUPS),
-    )
-
-
-def _rates(form: Form) -> list[float]:
-    """Everybody's upload rate: listed, or the quantiles of a distribution, the same for the same form."""
-    kind = form.choice("rates_kind", ("log-even", "even", "lognormal", "list"))
-    if kind == "list":
-        return form.numbers("rates", "1 x 24, 2 x 24, 4 x 24, 8 x 24", least=_SLOWEST, most=_FASTEST, count=MOST_USERS)
-    users = form.integer("users", 96, 4, MOST_USERS)
-    places = [(index + 0.5) / users for index in range(users)]
-    if kind == "lognormal":
-        middle, spread = form.number("median", 4.0, _SLOWEST, _FASTEST), form.number("spread", 0.7, 0.0, 3.0)
-        found = [middle * math.exp(spread * NormalDist().inv_cdf(place)) for place in places]
-    else:
-        slow, fast = form.number("slowest", 1.0, _SLOWEST, _FASTEST), form.number("fastest", 20.0, _SLOWEST, _FASTEST)
-        if fast < slow:
-            raise PlanError("fastest", f"is below the slowest rate of {slow:g} Mb/s: swap them")
-        found = [slow + (fast - slow) * place if kind == "even" else slow * (fast / slow) ** place for place in places]
-    return [float(f"{min(max(rate, _SLOWEST), _FASTEST):.4g}") for rate in found]
-
-
-# --- from a plan to the page --------------------------------------------------------------------------------------
 
 
 def describe(choice: Choice) -> dict[str, Any]:
@@ -195,7 +46,7 @@ def describe(choice: Choice) -> dict[str, Any]:
         "attackers": {"wanted": choice.requirements.attackers, "tolerated": summary["byzantine_tolerance"]},
         "problem": choice.problem,
         "privacy": None if choice.private is None else describe_private(choice.private),
-        "guarantees": list(_guarantees(plan, summary)),
+        "guarantees": list(list_guarantees(plan, summary)),
         "warnings": list(_warnings(choice, summary)),
         "notes": summary["notes"],
         "proposal": None
@@ -265,9 +116,7 @@ def _segments(plan: Plan) -> list[dict[str, Any]]:
 def _classes(choice: Choice) -> list[dict[str, Any]]:
     """A class as the page's bars show it: bytes of its largest upload, seconds of its slowest user."""
     plan, expansion = choice.plan, costs.of(choice.plan).expansion()
-    sizes = [0] * len(plan.classes)
-    for size, subgroup in zip(plan.vector_sizes(), plan.subgroups, strict=True):
-        sizes[subgroup.user_class] = max(sizes[subgroup.user_class], size)
+    sizes = costs.largest_vectors([plan])
     return [
         {
             "users": users,
@@ -290,100 +139,6 @@ def _span(members: tuple[int, ...]) -> str:
 
 def _some(members: tuple[int, ...]) -> str:
     return ", ".join(map(str, members[:12])) + (", ..." if len(members) > 12 else "")
-
-
-def _guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each guarantee: its number, what it means, what the paper claims, and whether the claim holds here."""
-    count, leak = len(plan.subgroups), plan.leak_probability()
-    paired = plan.design.name not in ("secagg", "multigroup")
-    robustness = plan.robustness()
-    claim, holds = _robustness_claim(count) if paired and count > 1 else (None, None)
-    yield _guarantee(
-        "Inference robustness",
-        str(robustness),
-        f"Of the sum of any proper set of subgroups the server learns at most {1 - float(robustness):.1%} of the "
-        "segments.",
-        claim,
-        holds,
-    )
-    tolerates = plan.byzantine_tolerance()
-    claimed = max(0, -(-count // 4) - 1)
-    yield _guarantee(
-        "Attackers the median tolerates",
-        str(tolerates),
-        f"With {tolerates} malicious users, wherever they are, honest blocks are the majority in every segment.",
-        f"ceil(Z/4) - 1 = {claimed} for Z = {count} subgroups" if paired else None,
-        claimed == tolerates if paired else None,
-    )
-    yield _guarantee(
-        "A lone survivor is exposed",
-        f"{leak.with_min_survivors:.2g}",
-        f"No sum over fewer than {plan.min_survivors} survivors of a subgroup is unmasked. Without that rule a user's "
-        f"segment would be exposed in {leak.block:.2g} of the rounds at {plan.dropout:.0%} dropout.",
-        f"Theorem 3: {leak.one:.2g}, which counts one subgroup; for any of {count} it is {leak.any:.2g}"
-        if plan.design.name != "secagg"
-        else None,
-        leak.any <= 2 * leak.one if plan.design.name != "secagg" else None,
-    )
-    yield _guarantee(
-        "A round fails",
-        f"{summary['failure_probability']:.2g}",
-        f"What least survivors cost: how often too few survive at {plan.dropout:.0%} dropout.",
-    )
-    if plan.noise_multiplier:
-        yield _guarantee(
-            "Noise",
-            _rms(plan, plan.quantization_error()),
-            "Expected distance between the mean that is released and that of the clipped updates, at most: root mean "
-            "square a parameter.",
-        )
-    else:
-        yield from _rounding(plan)
-    yield _guarantee(
-        "Shares that rebuild a secret",
-        str(plan.share_threshold),
-        f"Fewer than {plan.share_threshold} colluding holders learn nothing of a user's secrets; "
-        f"{plan.agree_quorum} users must agree on who survived.",
-    )
-
-
-def _rounding(plan: Plan) -> Iterator[dict[str, Any]]:
-    yield _guarantee(
-        "Rounding noise",
-        _rms(plan, plan.quantization_error()),
-        "Expected distance between the mean of the quantized and of the clipped updates, at most: root mean square a "
-        "parameter.",
-        "Lemma 2, summed over this plan's own blocks and their ranges",
-        True,
-    )
-    yield _guarantee(
-        "Bias of clipping",
-        _rms(plan, plan.clip_bias()),
-        "Distance between the mean of the clipped and of the true updates, at most, if three standard deviations of "
-        "their elements fill the value range: root mean square a parameter. Few levels want narrow ranges, which clip "
-        "more.",
-    )
-
-
-def _rms(plan: Plan, squared: float) -> str:
-    """A squared distance between vectors as the root mean square of their elements."""
-    return f"{math.sqrt(squared / plan.dimension):.3g}"
-
-
-def _guarantee(
-    name: str, value: str, words: str, claim: str | None = None, holds: bool | None = None
-) -> dict[str, Any]:
-    return {"name": name, "value": value, "words": words, "claim": claim, "holds": holds}
-
-
-@lru_cache(maxsize=128)
-def _robustness_claim(count: int) -> tuple[str, bool]:
-    """What Theorem 1 says of so many subgroups, and whether it is true of the paper's own design."""
-    claimed = (count - (1 if count % 2 else 2)) / count
-    true = paper(count).robustness()
-    holds = abs(claimed - float(true)) < 1e-12
-    words = "and it has it" if holds else f"which truly has {true}"
-    return f"Theorem 1: {claimed:.4g} for the paper's design on {count} subgroups, {words}", holds
 
 
 def _warnings(choice: Choice, summary: dict[str, Any]) -> Iterator[str]:

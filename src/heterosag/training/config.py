@@ -239,7 +239,7 @@ class TrainConfig:
             >>> TrainConfig(alpha=0.5).without_effect(["alpha"])
             ['alpha has no effect without a Dirichlet partition']
         """
-        flips = self.attack == "none"
+        flips, private = self.attack == "none", self.epsilon is not None
         idle = {
             "alpha": (not self.partition.startswith("dirichlet"), "without a Dirichlet partition"),
             "dropout_phases": (not self.dropout, "without dropout"),
@@ -248,11 +248,14 @@ class TrainConfig:
             "attack_strength": (flips, "without an attack"),
             "placement": (flips, "without an attack"),
             "quantile": (self.range_rule != "quantile", "unless range_rule is quantile"),
-            "scale_arrays": (self.range_rule != "adaptive", "unless range_rule is adaptive"),
+            "scale_arrays": (
+                private or self.range_rule != "adaptive",
+                "with epsilon" if private else "unless range_rule is adaptive",
+            ),
             "value_range": (self.range_rule == "minmax", "where range_rule is minmax"),
-            "rotate": (self.range_rule == "minmax" and self.rotate, "where range_rule is minmax"),
-            "delta": (self.epsilon is None, "without epsilon"),
-            "clip": (self.epsilon is None, "without epsilon"),
+            "rotate": (private, "with epsilon, whose noise needs rotated segments"),
+            "delta": (not private, "without epsilon"),
+            "clip": (not private, "without epsilon"),
             "workers": (not self.secure and self.workers > 1, "without the cryptography"),
         }
         usual = {setting.name: setting.default for setting in dataclasses.fields(self)}

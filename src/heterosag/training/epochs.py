@@ -16,7 +16,7 @@ from heterosag.plan.cohorts import plans_of
 from heterosag.training.config import TrainConfig
 from heterosag.training.privacy import private_plan
 
-__all__ = ["Epoch", "build_plan", "draw_members", "generator"]
+__all__ = ["Epoch", "build_plan", "draw_members", "generator", "users_by_class"]
 
 _PURPOSES = ("partition", "attackers", "participation", "batches", "dropout", "attack", "rates", "samples")
 
@@ -59,6 +59,18 @@ def build_plan(config: TrainConfig, arrays: Sequence[int]) -> Plan | CohortPlan:
     return _build(config, arguments | {"value_range": config.first_range, "ranges": config.ranges, "arrays": scaled})
 
 
+def users_by_class(config: TrainConfig) -> list[range]:
+    """All users of each class, whether they take part or not.
+
+    Args:
+        config: The run's settings.
+
+    Returns:
+        Their numbers, in order.
+    """
+    return [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
+
+
 def draw_members(config: TrainConfig, number: int) -> list[list[int]]:
     """Who takes part in a round, class by class: everybody, or as many of each as the settings say.
 
@@ -69,7 +81,7 @@ def draw_members(config: TrainConfig, number: int) -> list[list[int]]:
     Returns:
         The users of each class, in order.
     """
-    classes = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
+    classes = users_by_class(config)
     if config.participation == 1:
         return [list(group) for group in classes]
     rng = generator(config, "participation", number)

@@ -9,15 +9,14 @@ from typing import Any
 
 from heterosag.errors import BudgetError
 from heterosag.plan import CohortPlan, Plan
-from heterosag.plan.cohorts import plans_of
 from heterosag.planner.cohorts import fit_cohorts
-from heterosag.planner.private import fit_plan
+from heterosag.planner.noise import fit_plan
 from heterosag.privacy import Accountant
 from heterosag.privacy.accounting import View
-from heterosag.privacy.statement import state
 from heterosag.protocol.budget import Charges, add_charge, event_of
 from heterosag.protocol.policy import Policy
 from heterosag.storage.budget import FileBudget
+from heterosag.storage.privacy_record import describe_privacy
 from heterosag.training.config import TrainConfig
 
 __all__ = ["RunBudget", "private_plan"]
@@ -97,26 +96,15 @@ class RunBudget:
             max(self._accountant(charges, view).get_epsilon(config.delta) for charges in known) for view in _VIEWS
         )
         released = model if config.rule == "mean" else None
-        simulated, one = not config.secure, plans_of(plan)[0]  # noise and honest survivors are those of all cohorts
-        return {
-            "epsilon_server": server,
-            "epsilon_model": released,
-            "delta": config.delta,
-            "honest": plan.honest,
-            "clipping_norm": one.clipping_norm,
-            "noise_multiplier": plan.noise_multiplier,
-            "error_in_clipping_norms": plan.quantization_error() ** 0.5 / plan.value_range[1],
-            "simulated": simulated,
-            "statement": state(
-                one,
-                epsilon_server=server,
-                epsilon_model=released,
-                delta=config.delta,
-                rounds=max(sum(entry["count"] for entry in charges) for charges in known),
-                identities=config.identities,
-                simulated=simulated,
-            ),
-        }
+        return describe_privacy(
+            plan,
+            epsilon_server=server,
+            epsilon_model=released,
+            delta=config.delta,
+            rounds=max(sum(entry["count"] for entry in charges) for charges in known),
+            identities=config.identities,
+            simulated=not config.secure,
+        )
 
     def _budget_of(self, user: int | None = None) -> FileBudget:
         """A user's budget, or that of everybody."""

@@ -6,26 +6,23 @@ one that goes on from round to round: a resumed run is the same run. Nothing sec
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from heterosag.aggregation.clipping import AdaptiveRange, Clipping, ClippingWarning, follow, follow_norm
 from heterosag.aggregation.cohorts import users_at_fault
 from heterosag.aggregation.combine import check_rule
 from heterosag.aggregation.rules import Rule, find_rule
-from heterosag.choices import PhaseName, RuleName
+from heterosag.choices import RuleName
 from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
 from heterosag.errors import (
@@ -37,27 +34,22 @@ from heterosag.errors import (
     UsageError,
 )
 from heterosag.plan import CohortPlan, Plan, User
-from heterosag.plan.costs import beside_vector
 from heterosag.plan.summary import summarise, summarise_cohorts
 from heterosag.protocol.context import RoundId
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.cohorts import CohortResult
-from heterosag.simulation.engine import Result, Simulation, aggregate
-from heterosag.storage.run_log import FAILED, RunWriter, describe_error, describe_round, read_run
+from heterosag.simulation.engine import Simulation, aggregate
+from heterosag.storage.run_log import FAILED, RunWriter, describe_error, read_run
 from heterosag.training import attacks, data, models
 from heterosag.training import local as users
+from heterosag.training.checkpoints import CHECKPOINT, State, read_checkpoint, write_checkpoint
 from heterosag.training.combining import Gathered, Summed
 from heterosag.training.config import TrainConfig
-from heterosag.training.epochs import Epoch, build_plan, draw_members, generator
+from heterosag.training.epochs import Epoch, build_plan, draw_members, generator, users_by_class
+from heterosag.training.links import Links
 from heterosag.training.local import LocalTraining
 from heterosag.training.privacy import RunBudget
 
 __all__ = ["CHECKPOINT", "Run", "split"]
-
-CHECKPOINT = "checkpoint.safetensors"
-"""The file of a run's folder that `--resume` goes on from."""
-
-_FLOAT_SIZE = 4
 
 
 def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, list[npt.NDArray[np.int64]]]:
@@ -73,27 +65,6 @@ def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, li
     thin = data.thin(data_set, config.train_samples, generator(config, "samples"))
     rng = generator(config, "partition")
     return thin, data.partition(thin.train_y, config.users, config.partition, rng, alpha=config.alpha)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _State:
-    """What goes on from round to round, and into a checkpoint. `faulty` users dealt false shares, and take no part."""
-
-    round: int
-    vector: npt.NDArray[np.float32]
-    half_width: float
-    range: AdaptiveRange
-    faulty: tuple[int, ...] = ()
-
-
-def _read_range(found: Mapping[str, npt.NDArray[Any]]) -> AdaptiveRange | None:
-    """The range of a checkpoint; one of 0.1.0 has none."""
-    return AdaptiveRange.from_state_dict(json.loads(found["range"].tobytes())) if "range" in found else None
-
-
-def _fingerprint(state: _State) -> bytes:
-    """What tells two models apart: equal only if they are, bit for bit."""
-    return digest("model", state.vector.tobytes())
 
 
 class Run:
@@ -120,12 +91,9 @@ class Run:
         plan = build_plan(config, self._array_sizes())
         check_rule(plan, find_rule(self.rule))
         self._epoch = Epoch(config, plan)
-        self._members = [range(*ends) for ends in pairwise(accumulate(config.classes, initial=0))]
-        self._class_of = {user: index for index, group in enumerate(self._members) for user in group}
+        self._links = Links.of(config)
         count = config.attackers if config.attack != "none" else 0
         self.attackers = attacks.choose_attackers(self._everybody(), count, config.placement, self._rng("attackers"))
-        spread = self._rng("rates").normal(0.0, config.rate_spread, config.users) if config.rate_spread else None
-        self._rate_factor = np.ones(config.users) if spread is None else np.exp(spread)
         self._identities: dict[User, Identity] | None = None
         if config.identities:
             self._identities = {user: Identity.generate() for user in range(config.users)}
@@ -134,7 +102,7 @@ class Run:
         half_width = max(map(abs, config.first_range)) if config.epsilon is None else config.clip
         known = None if config.value_range is None else [half_width] * max(len(plan.arrays), 1)
         first = AdaptiveRange.start(vector, plan.arrays, half_widths=known)
-        self._state = _State(round=0, vector=vector, half_width=half_width, range=first)
+        self._state = State(round=0, vector=vector, half_width=half_width, range=first)
         if resume:
             self._state = self._load()
         self._writer = RunWriter(folder, keep_rounds=self._state.round if resume else None)
@@ -157,7 +125,14 @@ class Run:
         Raises:
             UsageError: The folder holds no run to go on with, or its configuration was changed.
         """
-        config = TrainConfig.from_dict(read_run(folder).config)
+        record = read_run(folder)
+        try:
+            config = TrainConfig.from_dict(record.config)
+        except UsageError as error:
+            raise UsageError(
+                f"{folder} holds a run of version {record.version}, which this version cannot go on with ({error}): "
+                "begin another run"
+            ) from None
         written = folder / "config.toml"
         if written.exists() and TrainConfig.from_toml(written.read_text(encoding="utf-8")) != config:
             raise UsageError(
@@ -246,15 +221,16 @@ class Run:
                 identities=self._identities,
                 workers=self.config.workers,
                 guard=gathered.epoch.guard,
-                round_id=RoundId(session=self._session, number=gathered.number, model=_fingerprint(self._state)),
+                round_id=RoundId(session=self._session, number=gathered.number, model=self._state.fingerprint()),
             )
-        line = self._describe(gathered.epoch, result)
+        line = self._links.describe(gathered.epoch, result)
         return Summed(vector=result.vector, survivors=result.survivors, line=line, result=result)
 
-    def _go_on(self, after: _State) -> None:
+    def _go_on(self, after: State) -> None:
         """Take over a round's state; if it proved users faulty, the next rounds are an epoch without them."""
         if after.faulty != self._state.faulty and self.config.participation == 1:
-            self._epoch = self._epoch.without([sorted({*group} - {*after.faulty}) for group in self._members])
+            left = [sorted({*group} - {*after.faulty}) for group in users_by_class(self.config)]
+            self._epoch = self._epoch.without(left)
         self._state = after
 
     def _everybody(self) -> Plan | CohortPlan:
@@ -270,7 +246,7 @@ class Run:
 
     # --- one round ----------------------------------------------------------------------------------------------
 
-    def _round(self, number: int) -> tuple[dict[str, Any], _State]:
+    def _round(self, number: int) -> tuple[dict[str, Any], State]:
         """One round's line of the record, and the state after it; this run's own changes only when the line stands."""
         began = time.perf_counter()
         epoch, members = self._participants(number)
@@ -282,7 +258,7 @@ class Run:
         diverged = [user for place, user in enumerate(members) if place not in set(whole)]
         plan = self._settle(plan, updates[whole], [members[place] for place in whole])
         spent = None if self._budget is None else self._budget.charge(plan, members)
-        dropped, missed = self._dropouts(number, epoch, members)
+        dropped, missed = self._links.drop_out(number, epoch, members)
         dropped |= dict.fromkeys(diverged, Phase.MASK.value)  # a client refuses to send what is not a number
         line: dict[str, Any] = {
             "round": number,
@@ -324,7 +300,7 @@ class Run:
         line["ledger"] = epoch.summary()
         judged = users.evaluate(self.model, self.data)
         sane = math.isfinite(judged.loss)
-        line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None, "model": _fingerprint(after).hex()}
+        line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None, "model": after.fingerprint().hex()}
         line |= {"seconds": {"training": trained - began, "aggregation": time.perf_counter() - trained}}
         return line, after
 
@@ -382,13 +358,13 @@ class Run:
             return plan.with_value_range(self.config.first_range)
         return plan.with_value_range(self._state.half_width)
 
-    def _learn(self, number: int, plan: Plan | CohortPlan, summed: Summed, line: dict[str, Any]) -> _State:
+    def _learn(self, number: int, plan: Plan | CohortPlan, summed: Summed, line: dict[str, Any]) -> State:
         """The state after a round that ended well: the model moves, and the range follows what was aggregated."""
         vector = (self._state.vector + summed.vector).astype(np.float32)
         half_width, follows, result = self._state.half_width, self._state.range, summed.result
         line["held_positive"] = users.hold_variances(self.model, self._state.vector, vector)
         if result is None:
-            return _State(round=number, vector=vector, half_width=half_width, range=follows)
+            return State(round=number, vector=vector, half_width=half_width, range=follows)
         if result.within_norm is not None:
             half_width = follow_norm(half_width, result.within_norm)
             line["privacy"]["within_norm"] = result.within_norm
@@ -398,51 +374,7 @@ class Run:
             follows = AdaptiveRange.from_state_dict(follows.state_dict())  # the state before stays as it was
             follows.follow(plan, result.combined)
             line["held_positive"] += follows.hold_positive(self._state.vector, vector)
-        return _State(round=number, vector=vector, half_width=half_width, range=follows)
-
-    def _dropouts(self, number: int, epoch: Epoch, members: list[int]) -> tuple[dict[User, PhaseName], int]:
-        """Who drops out before which phase, and how many of them because their upload misses the deadline."""
-        rng = self._rng("dropout", number)
-        dropped: dict[User, PhaseName] = {}
-        missed = 0
-        for user in members:
-            chance, which = rng.random(), rng.integers(len(self.config.dropout_phases))
-            if chance < self.config.dropout:
-                dropped[user] = self.config.dropout_phases[int(which)]
-            elif self.config.deadline:
-                seconds = _vector_size(epoch, user) * 8 / (self._rate(user) * 1e6)
-                if seconds > self.config.deadline:
-                    dropped[user] = "mask"
-                    missed += 1
-        return dropped, missed
-
-    def _rate(self, user: int, *, download: bool = False) -> float:
-        return self.config.rate_of(self._class_of[user], download=download) * float(self._rate_factor[user])
-
-    def _describe(self, epoch: Epoch, result: Result | CohortResult) -> dict[str, Any]:
-        """The measured part of a round's line."""
-        plan = epoch.plan
-        sent = result.traffic.sent or _planned_bytes(epoch, result.survivors, identities=self.config.identities)
-        upload, download = (
-            {user: sum(by.get(user, 0) for by in table.values()) for user in result.survivors}
-            for table in (sent, result.traffic.received)
-        )
-        class_of = {user: self._class_of[int(user)] for user in result.survivors}
-        model = plan.dimension * _FLOAT_SIZE
-        up = {user: upload[user] * 8 / (self._rate(int(user)) * 1e6) for user in result.survivors}
-        down = {
-            user: (download[user] + model) * 8 / (self._rate(int(user), download=True) * 1e6)
-            for user in result.survivors
-        }
-        classes = range(len(self.config.classes))
-        return {
-            **describe_round(plan, result.combined, sent, class_of, len(classes)),
-            "refusals": _count_refusals(result),
-            "upload_seconds": [max((up[u] for u in up if class_of[u] == index), default=0.0) for index in classes],
-            "round_seconds": max(up[user] + down[user] for user in up),
-            "user_seconds": result.traffic.user_seconds,
-            "server_seconds": result.traffic.server_seconds,
-        }
+        return State(round=number, vector=vector, half_width=half_width, range=follows)
 
     # --- generators and checkpoints -----------------------------------------------------------------------------
 
@@ -450,40 +382,21 @@ class Run:
         return generator(self.config, purpose, number, user)
 
     def _save(self) -> None:
-        """Write the checkpoint beside the old one, then put it in its place."""
-        fresh = self.folder / f"{CHECKPOINT}.tmp"
-        state = {
-            "vector": self._state.vector,
-            "round": np.array(self._state.round),
-            "half_width": np.array(self._state.half_width),
-            "faulty": np.array(self._state.faulty, dtype=np.int64),
-            "range": np.frombuffer(json.dumps(self._state.range.state_dict()).encode(), dtype=np.uint8),
-            **self._epoch.to_arrays(),
-        }
-        save_file(state, fresh)
-        fresh.replace(self.folder / CHECKPOINT)
+        write_checkpoint(self.folder / CHECKPOINT, self._state, self._epoch.to_arrays())
 
-    def _load(self) -> _State:
+    def _load(self) -> State:
         path = self.folder / CHECKPOINT
         try:
-            found = load_file(path)
-            vector = found["vector"]
-            state = _State(
-                round=int(found["round"]),
-                vector=vector,
-                half_width=float(found["half_width"]),
-                range=_read_range(found) or self._state.range,
-                faulty=tuple(found["faulty"].tolist()) if "faulty" in found else (),  # none in a run of 0.1.0
-            )
+            state, ledgers = read_checkpoint(path)
             self._go_on(replace(self._state, faulty=state.faulty))
-            self._epoch.load(found)
+            self._epoch.load(ledgers)
         except (OSError, KeyError, ValueError, UsageError, SafetensorError) as error:
             raise UsageError(f"cannot go on from {path}: {error}") from None
-        if vector.shape != self._state.vector.shape:
+        if state.vector.shape != self._state.vector.shape:
             raise UsageError(
-                f"{path} belongs to a model of {vector.size} parameters, this one has {self._state.vector.size}"
+                f"{path} belongs to a model of {state.vector.size} parameters, this one has {self._state.vector.size}"
             )
-        users.load_vector(self.model, vector)
+        users.load_vector(self.model, state.vector)
         return state
 
 
@@ -491,26 +404,3 @@ def _summary(plan: Plan | CohortPlan, *, identities: bool) -> dict[str, Any]:
     if isinstance(plan, CohortPlan):
         return summarise_cohorts(plan, identities=identities)
     return summarise(plan, identities=identities)
-
-
-def _count_refusals(result: Result | CohortResult) -> int:
-    if isinstance(result, CohortResult):
-        return sum(map(len, result.refusals.values()))
-    return len(result.refusals)
-
-
-def _vector_size(epoch: Epoch, user: User) -> int:
-    """Bytes of a user's vector, packed."""
-    plan = epoch.plan_of(user)
-    return plan.vector_sizes()[plan.subgroup_of(user)]
-
-
-def _planned_bytes(epoch: Epoch, survivors: Sequence[User], *, identities: bool) -> dict[str, dict[User, int]]:
-    """Bytes that each survivor would send in each phase, by formula: the plain engine moves none."""
-    sent: dict[str, dict[User, int]] = {}
-    for user in survivors:
-        plan = epoch.plan_of(user)
-        for phase, size in beside_vector(plan, plan.index(user), identities=identities).items():
-            vector = _vector_size(epoch, user) if phase == "mask" else 0
-            sent.setdefault(phase, {})[user] = size + vector
-    return sent

@@ -1,0 +1,92 @@
+"""What goes on from round to round of a run, and the file that it goes on from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
+
+from heterosag.aggregation.clipping import AdaptiveRange
+from heterosag.crypto.hashing import digest
+
+__all__ = ["CHECKPOINT", "State", "read_checkpoint", "write_checkpoint"]
+
+CHECKPOINT = "checkpoint.safetensors"
+"""The file of a run's folder that `--resume` goes on from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What goes on from round to round, and into a checkpoint.
+
+    Args:
+        round: Rounds behind the run.
+        vector: The model's parameters.
+        half_width: That of the range, where it is a single one; under noise the clipping norm.
+        range: The range that follows the updates.
+        faulty: Users who dealt false shares, and take no part any more.
+    """
+
+    round: int
+    vector: npt.NDArray[np.float32]
+    half_width: float
+    range: AdaptiveRange
+    faulty: tuple[int, ...] = ()
+
+    def fingerprint(self) -> bytes:
+        """What tells two models apart: equal only if they are, bit for bit."""
+        return digest("model", self.vector.tobytes())
+
+
+def write_checkpoint(path: Path, state: State, ledgers: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write a checkpoint beside the old one, then put it in its place.
+
+    Args:
+        path: Where it goes.
+        state: The run's.
+        ledgers: Those of its epoch, as arrays.
+    """
+    fresh = path.with_name(f"{path.name}.tmp")
+    found = {
+        "vector": state.vector,
+        "round": np.array(state.round),
+        "half_width": np.array(state.half_width),
+        "faulty": np.array(state.faulty, dtype=np.int64),
+        "range": np.frombuffer(json.dumps(state.range.state_dict()).encode(), dtype=np.uint8),
+        **ledgers,
+    }
+    save_file(found, fresh)
+    fresh.replace(path)
+
+
+def read_checkpoint(path: Path) -> tuple[State, dict[str, npt.NDArray[Any]]]:
+    """The state in a checkpoint, and all of its arrays, those of the ledgers among them.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Both.
+
+    Raises:
+        OSError: The file cannot be read.
+        SafetensorError: It is no such file.
+        KeyError: It lacks something.
+        ValueError: Something in it makes no sense.
+        UsageError: Its range makes no sense.
+    """
+    found = load_file(path)
+    state = State(
+        round=int(found["round"]),
+        vector=found["vector"],
+        half_width=float(found["half_width"]),
+        range=AdaptiveRange.from_state_dict(json.loads(found["range"].tobytes())),
+        faulty=tuple(found["faulty"].tolist()),
+    )
+    return state, found
