@@ -19,6 +19,26 @@ def test_rules() -> None:
     assert RULES["trimmed_mean"].combine(MEANS[:2], [1, 1]).tolist() == [1.5, -47.5]
 
 
+def test_rules_say_how_many_malicious_blocks_they_tolerate() -> None:
+    median, trimmed = RULES["median"].tolerates, RULES["trimmed_mean"].tolerates
+    assert median is not None
+    assert trimmed is not None
+    assert [median(blocks) for blocks in range(1, 10)] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+    assert [trimmed(blocks) for blocks in range(1, 10)] == [0, 0, 1, 1, 1, 1, 1, 2, 2]
+    assert RULES["mean"].tolerates is RULES["unchecked_mean"].tolerates is None
+
+
+@pytest.mark.parametrize("rule", [RULES["median"], RULES["trimmed_mean"], trimmed_mean(0.4)])
+def test_so_many_malicious_blocks_are_outvoted_and_one_more_is_not(rule: Rule) -> None:
+    assert rule.tolerates is not None
+    for blocks in range(1, 16):
+        tolerated = rule.tolerates(blocks)
+        for malicious in (tolerated, tolerated + 1):
+            means = [np.array([1e9])] * malicious + [np.array([1.0])] * (blocks - malicious)
+            held = rule.combine(means[:blocks], [1] * blocks)[0] == 1.0
+            assert held == (malicious == tolerated), (blocks, malicious)
+
+
 def test_rules_are_found_by_name_or_given() -> None:
     assert find_rule("median") is RULES["median"]
     mine = Rule(name="first", leaves_out_faulty=True, combine=lambda means, weights: means[0])

@@ -9,3 +9,12 @@ def test_version_and_help() -> None:
     assert run("--version").stdout == f"heterosag {heterosag.__version__}\n"
     assert "plan" in run("--help").stdout
     assert "--subgroup-size" in run("plan", "--help").stdout
+
+
+def test_an_error_is_one_line_and_an_unknown_flag_shows_the_usage() -> None:
+    (line,) = run("plan", "--classes", "1", expect=2).stderr.splitlines()
+    assert line.startswith("heterosag: ")
+    for words in ("plan --colour", "plan --dimension x", "plan --design x", "paint"):
+        shown = run(*words.split(), expect=2).stderr
+        assert shown.startswith("Usage: heterosag ")
+        assert "Error: " in shown

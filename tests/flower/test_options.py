@@ -7,7 +7,7 @@ import pytest
 from flower_nodes import LocalGrid
 
 from heterosag.errors import HeteroSagError, PlanError, UsageError
-from heterosag.flower import SecureGrid
+from heterosag.flower import Privacy, SecureGrid
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,26 @@ def test_an_option_that_cannot_work_is_named(options: dict[str, Any], named: str
     with pytest.raises(PlanError) as refusal:
         SecureGrid(LocalGrid([]), **options)
     assert refusal.value.field == named
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("noise_multiplier", 4.0, "privacy=Privacy("),
+        ("clipping_norm", 1.0, "privacy=Privacy(clipping_norm="),
+        ("adaptive_clip", True, "privacy=Privacy(adaptive_clip="),
+        ("honest", 5, "min_block_survivors"),
+        ("rates", [1.0], "rate_limits"),
+        ("deadline", 2.0, "timeouts"),
+        ("value_range", 1.0, "arguments of the grid itself"),
+    ],
+)
+def test_what_the_grid_decides_is_no_option(name: str, value: Any, instead: str) -> None:
+    for privacy in (None, Privacy(clipping_norm=1.0, target_epsilon=8.0, rounds=2)):
+        with pytest.raises(PlanError, match=name) as refusal:
+            SecureGrid(LocalGrid([]), options={name: value}, privacy=privacy)
+        assert refusal.value.field == "options"
+        assert instead in str(refusal.value)
 
 
 @pytest.mark.parametrize("timeouts", [0, -1.0, True, "soon", {"mask": 0}, {"masks": 3.0}])

@@ -1,5 +1,6 @@
 """A plan's encodings: TOML for people, canonical bytes for digests and messages."""
 
+import re
 from typing import Any
 
 import pytest
@@ -113,6 +114,15 @@ def test_bad_toml(text: str, field: str) -> None:
     with pytest.raises(PlanError) as refusal:
         Plan.from_toml(text)
     assert refusal.value.field == field
+
+
+def test_keys_that_a_plan_may_have_are_listed_with_those_of_noise() -> None:
+    blocks: dict[str, Any] = {"design": "secagg", "subgroup_size": 12, "min_block_survivors": 10}
+    noisy = Plan.build([12], [3], 90, **blocks, clipping_norm=1.0, noise_multiplier=4.0)
+    with pytest.raises(PlanError, match="unknown keys") as refusal:
+        Plan.from_toml("colour = 1\n" + noisy.to_toml())
+    listed = set(re.findall(r"\w+", str(refusal.value).partition("has the keys")[2]))
+    assert noisy.arguments().keys() | {"clipping_norm"} <= listed
 
 
 def test_decode_refuses_anything_that_build_would_not_make() -> None:

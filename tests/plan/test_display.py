@@ -13,5 +13,6 @@ def test_a_plan_is_shown_at_a_glance() -> None:
     )
     shown = plan._repr_html_()
     assert shown.count("<tr>") == 1 + 5 + 4 + 5
+    assert "<th>least survivors of a subgroup</th><td>3</td>" in shown
     assert shown.count("<td>*</td>") == 5  # a star a segment
     assert shown.count("background: hsl(0 60% 80%)") == 2 * 4, "subgroup 0 codes with one other in four segments"

@@ -1,4 +1,4 @@
-"""Leak and failure probabilities against exact enumeration and the numbers of claims.md."""
+"""Leak and failure probabilities against exact enumeration and what the paper claims of them."""
 
 from collections.abc import Iterable
 from fractions import Fraction

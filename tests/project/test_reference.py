@@ -8,6 +8,7 @@ import sys
 import types
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import open_page
@@ -69,9 +70,10 @@ def test_the_page_has_every_command_and_flag_that_help_shows(pages: types.Module
 
 def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) -> None:
     from heterosag.plan import Plan
-    from heterosag.plan.summary import summarise_cohorts
+    from heterosag.plan.summary import summarise, summarise_cohorts
     from heterosag.planner import Requirements, best
     from heterosag.planner.cohorts import best_cohorts
+    from heterosag.planner.private import Blocks, PrivateProposal
     from heterosag.report import proposals, rounds
     from heterosag.report.runs import summarise_run
     from heterosag.storage.run_log import RunRecord
@@ -84,11 +86,24 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     assert list(pages.JSON["train"]) == ["run", *summarise_run(run)]
     found = best(Requirements(rates=(1.0,) * 12, dimension=100, deadline=1.0, min_survivors=2))
     assert list(pages.JSON["optimize"]) == list(proposals.describe(found, 1.0))
+    blocks = Blocks(
+        subgroups=1, block_users=40, min_block_survivors=30, honest=29, level=16, noise_multiplier=3.0, error=0.5
+    )
+    whole: dict[str, Any] = {"design": "secagg", "subgroup_size": 40, "min_block_survivors": 30}
+    noisy = Plan.build([40], [16], 90, **whole, clipping_norm=1.0, noise_multiplier=3.0)
+    private = PrivateProposal(
+        plan=noisy, blocks=blocks, error=0.5, epsilon_server=8.0, epsilon_model=7.0, delta=1e-5, rounds=9, others=()
+    )
+    said = pages.JSON["optimize --epsilon ..."]
+    assert list(said) == list(proposals.describe_private(private))
+    assert [name for name in proposals.describe_private(private)["chosen"] if f"`{name}`" not in said["chosen"]] == []
     split = best_cohorts(Requirements(rates=(1.0,) * 24, dimension=100, deadline=1.0, min_survivors=2), cohort_size=12)
     assert list(proposals.describe_cohorts(split)) == list(proposals.describe(found))
-    said = (DOCS / "plans.md").read_text(encoding="utf-8").partition("With `--cohort` it prints one object")[2]
-    whole = summarise_cohorts(split.plan)
-    assert [name for name in (*whole, *whole["cohorts"][0]) if f"`{name}`" not in said] == []
+    page = (DOCS / "plans.md").read_text(encoding="utf-8").partition("\n## JSON\n")[2]
+    alone, _, together = page.partition("With `--cohort` it prints one object")
+    assert [name for name in summarise(plan) if f"`{name}`" not in alone] == []
+    cohorts = summarise_cohorts(split.plan)
+    assert [name for name in (*cohorts, *cohorts["cohorts"][0]) if f"`{name}`" not in together] == []
 
 
 # --- settings -----------------------------------------------------------------------------------------------------
@@ -111,6 +126,14 @@ def test_every_setting_is_on_the_page(pages: types.ModuleType) -> None:
         assert f"| `{name}` |" in page
     assert len(pages.node_config_keys()) == 4
     assert len(pages.environment_variables()) == 2
+
+
+def test_types_are_put_in_words(pages: types.ModuleType) -> None:
+    from typing import Literal
+
+    assert pages._kind(tuple[int, ...] | Literal["auto"]) == "list of integers or auto"
+    assert pages._kind(Literal["auto", "complete", "sparse"]) == "auto, complete or sparse"
+    assert pages._kind(float | None) == "number"
 
 
 def test_the_tables_are_those_of_the_signatures(pages: types.ModuleType) -> None:

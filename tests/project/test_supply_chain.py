@@ -284,7 +284,6 @@ def test_nothing_is_checked_by_an_assert(file: str) -> None:
 LOCK = ROOT / "requirements-lock.txt"
 PINNED_OUTSIDE = {"torch": "its wheel depends on the accelerator, so it has no one hash"}
 ONLY_LOCKED = {
-    "atheris": "fuzzing, in the lock of the checks only",
     "editables": "the build backend needs it to install the package itself in place",
     "setuptools": "torch needs it; pip freeze does not show it",
 }

@@ -70,6 +70,18 @@ def test_a_changed_charge_is_refused(tmp_path: Path) -> None:
         FileBudget(tmp_path).check(PLAN, POLICY)
 
 
+def test_a_file_of_another_version_is_refused_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heterosag.storage.budget._VERSION", 7)
+    FileBudget(tmp_path).charge(PLAN, POLICY)
+    monkeypatch.undo()
+    with pytest.raises(LocalFileError, match="reads version 1, not 7"):
+        FileBudget(tmp_path).check(PLAN, POLICY)
+    path = tmp_path / "budget.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"number": 1', '"number": 2'), encoding="utf-8")
+    with pytest.raises(LocalFileError, match="not as it was written"):
+        FileBudget(tmp_path).check(PLAN, POLICY)
+
+
 def test_charges_that_no_accountant_made_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heterosag.storage.budget.add_charge", lambda charges, plan, policy: [{"count": 1}])
     FileBudget(tmp_path).charge(PLAN, POLICY)

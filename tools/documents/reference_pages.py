@@ -24,7 +24,8 @@ _HEAD = """# Command line
 | --- | --- |
 | 0 | done |
 | 1 | `heterosag round` ran, and the round ended with an error (which it shows) |
-| 2 | wrong use, or any other error: one line on standard error, `heterosag: ...` |
+| 2 | wrong use, or any other error: one line on standard error, `heterosag: ...`, or, for an unknown command or flag \
+or a value that a flag does not take, the usage and `Error: ...` |
 | 130 | `heterosag train` was interrupted; its last whole round is checkpointed |
 
 Numbers in lists have commas between them and no spaces. With `--json` standard output is one JSON document and nothing
@@ -34,7 +35,7 @@ else.
 # What `--json` prints, by command: keys and meanings. A test compares the keys with those of the program.
 JSON: dict[str, dict[str, str]] = {
     "optimize": {
-        "error": "the plan's bound on the quantization error",
+        "error": "the plan's bound on the squared error of the mean, `quantization_error` and `clip_bias` together",
         "lower_bound": "no plan of these subgroup sizes has less; null with `--cohort`",
         "upload_seconds": "seconds of the masked vector's upload, by class, for its slowest user",
         "upload_bytes": "its bytes, by class",
@@ -43,6 +44,19 @@ JSON: dict[str, dict[str, str]] = {
         "order": "the users, as the rates were listed, in the order of the plan",
         "plan": "the plan, as `heterosag plan --json` prints one, with `--cohort` too",
         "error_before": "with `--from` only: the bound of the run's own plan",
+    },
+    "optimize --epsilon ...": {
+        "error_in_clipping_norms": "bound on the error of the mean that noise makes, in clipping norms",
+        "epsilon_server": "epsilon of all rounds, against whoever sees all sums",
+        "epsilon_model": "epsilon of all rounds, against whoever sees the released models only, with the rule mean",
+        "delta": "delta of both",
+        "rounds": "how many rounds they are for",
+        "noise_multiplier": "standard deviation of a block's noise over its honest survivors, in clipping norms",
+        "honest": "fewest honest survivors of a block, whom the noise is counted on",
+        "chosen": "how the plan was found: `subgroups`, `block_users` (users of a block), `min_block_survivors`, "
+        "`honest`, `level`, `noise_multiplier` and `error` (of the mean, in clipping norms)",
+        "others": "a list of the same for other numbers of subgroups",
+        "plan": "the plan, as `heterosag plan --json` prints one",
     },
     "round": {
         "design": "the design's name",
@@ -106,7 +120,8 @@ JSON: dict[str, dict[str, str]] = {
         "relative_error": "the same over the root mean square of that mean, or null",
         "inference_robustness": "the least of any round's survivors, or null",
         "sent_bytes": "by class, bytes that a user sent in a round, mean",
-        "communication_seconds": "modelled time of all uploads and downloads by the classes' rates",
+        "communication_seconds": "seconds of all rounds together: of the slowest survivor's uploads and downloads, "
+        "modelled by its rates; on Flower measured, with training",
         "wire_bytes": "on Flower, all bytes that it carried, or null",
         "ledger": "what the sums of all rounds show together, or null "
         "([threat model](../threat-model.md#over-many-rounds))",
@@ -338,7 +353,7 @@ def _kind(kind: Any) -> str:
     """A configuration's type in words."""
     inner = [one for one in typing.get_args(kind) if one is not type(None)]
     if typing.get_origin(kind) is typing.Literal:
-        return ", ".join(inner[:-1]) + f" or {inner[-1]}"
+        return " or ".join(filter(None, (", ".join(inner[:-1]), inner[-1])))
     if typing.get_origin(kind) is tuple:
         return f"list of {_KINDS[inner[0]]}s".replace("texts", "text") if inner[0] in _KINDS else "list of text"
     return " or ".join(dict.fromkeys(_kind(one) for one in inner)) if inner else _KINDS[kind]

@@ -72,8 +72,8 @@ def by_client() -> Document:
     ]
     cases = _complaints(Case("plain", "mask", 0))
     about = (
-        "Messages of a lying or mistaken server to a client of one of the whole rounds, and the error each ends in. "
-        "The cases are spoilt shares, which a client answers with a complaint that names their dealer."
+        "Messages of a malicious or mistaken server to a client of one of the whole rounds, and the error each ends "
+        "in. The cases are spoilt shares, which a client answers with a complaint that names their dealer."
     )
     return document(about, cases, must_fail)
 

@@ -30,12 +30,14 @@ class Rule:
         name: What it is called.
         leaves_out_faulty: Whether a faulty block is left out, or ends the round.
         takes_faulty: Whether it is used all the same, as a server without checks would; only for comparison.
+        tolerates: How many malicious ones among so many blocks it tolerates; None where that is not known, or none.
         combine: Takes the means of a segment's blocks and their weights, and returns one vector.
     """
 
     name: str
     leaves_out_faulty: bool
     takes_faulty: bool = False
+    tolerates: Callable[[int], int] | None = None
     combine: Callable[[_Means, Sequence[int]], npt.NDArray[np.float64]]
 
 
@@ -50,6 +52,10 @@ def _median(means: _Means, weights: Sequence[int]) -> npt.NDArray[np.float64]:
     del weights  # one block, one voice: a malicious user's weight must not buy influence
     middle: npt.NDArray[np.float64] = np.median(np.stack(means), axis=0)
     return middle
+
+
+def _fewer_than_half(blocks: int) -> int:
+    return max(0, -(-blocks // 2) - 1)
 
 
 def trimmed_mean(fraction: float = 0.25) -> Rule:
@@ -74,10 +80,13 @@ def trimmed_mean(fraction: float = 0.25) -> Rule:
     if not 0 <= fraction < 0.5:
         raise UsageError(f"a trimmed mean cuts off a fraction from 0 to below one half at either end, not {fraction!r}")
 
+    def cut_off(blocks: int) -> int:
+        return max(math.floor(fraction * blocks), int(fraction > 0 and blocks >= 3))
+
     def combine(means: _Means, weights: Sequence[int]) -> npt.NDArray[np.float64]:
         del weights
         count = len(means)
-        cut = max(math.floor(fraction * count), int(fraction > 0 and count >= 3))
+        cut = cut_off(count)
         ordered = np.sort(np.stack(means), axis=0)
         left: npt.NDArray[np.float64] = ordered[cut : count - cut].mean(axis=0)
         return left
@@ -85,6 +94,7 @@ def trimmed_mean(fraction: float = 0.25) -> Rule:
     return Rule(
         name="trimmed_mean" if fraction == 0.25 else f"trimmed_mean({fraction:g})",
         leaves_out_faulty=True,
+        tolerates=cut_off,
         combine=combine,
     )
 
@@ -94,7 +104,7 @@ RULES: dict[str, Rule] = {
     for rule in (
         Rule(name="mean", leaves_out_faulty=False, combine=_mean),
         Rule(name="unchecked_mean", leaves_out_faulty=False, takes_faulty=True, combine=_mean),
-        Rule(name="median", leaves_out_faulty=True, combine=_median),
+        Rule(name="median", leaves_out_faulty=True, tolerates=_fewer_than_half, combine=_median),
         trimmed_mean(),
     )
 }

@@ -15,6 +15,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.common.logger import log
 
+from heterosag.aggregation.rules import Rule
 from heterosag.choices import AssignmentName
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, WireError, WithheldError
 from heterosag.flower.messages import COMMIT, HELLO, REVEAL, fields_of, parts_to_fields, value
@@ -28,7 +29,7 @@ from heterosag.plan.build import MOST_USERS_WITH_METRICS
 from heterosag.plan.cohorts import COHORT_SIZE, plans_of
 from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.planner.cohorts import fit_cohorts
-from heterosag.planner.private import fit_plan
+from heterosag.planner.noise import fit_plan
 from heterosag.protocol import Decoded
 from heterosag.protocol.enrolment import Charter, Enrolment
 from heterosag.protocol.transitions import Phase
@@ -36,6 +37,15 @@ from heterosag.protocol.transitions import Phase
 __all__ = ["Epochs"]
 
 _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range", "arrays", "scales"}
+_DECIDED = {
+    "noise_multiplier": "privacy=Privacy(...), from which its noise follows",
+    "clipping_norm": "privacy=Privacy(clipping_norm=...)",
+    "adaptive_clip": "privacy=Privacy(adaptive_clip=...)",
+    "honest": "min_block_survivors and colluders, from which it follows",
+    "rates": "levels, and rate_limits for nodes that name their rate",
+    "deadline": "levels that are in time (heterosag optimize finds them), and timeouts",
+}
+"""What the grid decides itself of what `Plan.build` takes, and what to say instead."""
 _SHAPE = ("classes", "levels", "dimension", "users", "design", "subgroup_size")
 _MOST_PLANS = 32  # kept for nodes that come back: under sampling nearly every round has other nodes
 _MOST_ENROLMENTS = 3  # tries, each without those who were silent in the one before
@@ -52,7 +62,7 @@ class Epochs:
         levels: One quantizer level for each class, slowest first.
         rate_limits: The rates between the classes.
         options: What else `Plan.build` takes.
-        robust: Whether the rule is to outvote malicious nodes.
+        rule: How block means are combined; for a robust one plans are to outvote malicious nodes.
         max_weight: Largest weight of a node.
         weighted_by: The metric that counts examples.
         directory: Every node's public key.
@@ -71,7 +81,7 @@ class Epochs:
         levels: Sequence[int],
         rate_limits: Sequence[float],
         options: Mapping[str, Any],
-        robust: bool,
+        rule: Rule,
         max_weight: int,
         weighted_by: str,
         directory: Mapping[User, bytes] | None,
@@ -90,13 +100,16 @@ class Epochs:
             raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
         if set(options) & _OWN_OPTIONS:
             raise PlanError("options", f"{sorted(set(options) & _OWN_OPTIONS)} are arguments of the grid itself")
+        for name, instead in _DECIDED.items():
+            if name in options:
+                raise PlanError("options", f"{name} is what the grid decides itself: give {instead}")
         if directory is not None and assignment == "enrolled" and "assignment_seed" in options:
             raise PlanError("options", "an assignment_seed assigns nodes by the server: say assignment='server'")
         self._given = given
         self._levels = tuple(levels)
         self._rate_limits = tuple(rate_limits)
         self._options = dict(options)
-        self._robust = robust
+        self._rule = rule
         self._max_weight = max_weight
         self.weighted_by = weighted_by
         self._directory = directory
@@ -236,7 +249,7 @@ class Epochs:
             options |= {"max_weight": 1, "metrics": ()}
         if len(users) > self._cohort_size:
             return self._build_cohorts(members, sum(arrays), options)
-        choice = choose(members, self._levels, sum(arrays), robust=self._robust, options=options)
+        choice = choose(members, self._levels, sum(arrays), rule=self._rule, options=options)
         _log_notes(choice.notes)
         if self._privacy is None:
             return choice.plan
@@ -249,7 +262,7 @@ class Epochs:
     def _build_cohorts(self, members: Sequence[Sequence[str]], dimension: int, options: dict[str, Any]) -> CohortPlan:
         size = self._cohort_size
         arguments, notes = choose_cohorts(
-            members, self._levels, dimension, cohort_size=size, robust=self._robust, options=options
+            members, self._levels, dimension, cohort_size=size, rule=self._rule, options=options
         )
         _log_notes(notes)
         if self._privacy is None:

@@ -85,7 +85,7 @@ class Exchange:
         directory: Every node's public key.
         run_config: The digest of the run configuration that nodes must see, if it is known.
         terms: What the server says of its rounds.
-        hide_sets_below: End rounds that would show the sum of fewer users than this.
+        hide_sets_below: End rounds that would reveal the sum of fewer users than this.
         prepare: Whether rounds are set up ahead.
 
     `evaluates` is what nodes say of evaluate messages, by node.

@@ -105,7 +105,7 @@ class SecureGrid(PassingGrid):
             `heterosag report` reads it. `recorded` puts your evaluation into it, and `close` ends it.
         wire_bytes: Whether to count all that Flower carries, in `Round.wire_sent` and `wire_received` (default: for a
             run with a record).
-        hide_sets_below: End rounds that, with those before in the same epoch, would show the sum of fewer users than
+        hide_sets_below: End rounds that, with those before in the same epoch, would reveal the sum of fewer users than
             this.
         stop_after: Failed rounds of training in a row that stop the run with a `StoppedRunError`; 0 for never. A round
             that failed because of nodes who are then left out does not count.
@@ -180,7 +180,7 @@ class SecureGrid(PassingGrid):
             levels=levels,
             rate_limits=rate_limits,
             options=options or {},
-            robust=rule != "mean",
+            rule=find_rule(rule),
             max_weight=max_weight,
             weighted_by=weighted_by,
             directory=known,

@@ -111,8 +111,8 @@ def mod(
         class_of: The node's class from its Context; without it the class or upload rate is read from its node config,
             `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
         weighted_by: Names of the train function's metrics that the server may take as this node's weight.
-        hide_sets_below: Refuse rounds of training that, with those before, would show the sum of fewer users than this;
-            evaluations are not counted.
+        hide_sets_below: Refuse rounds of training that, with those before, would reveal the sum of fewer users than
+            this; evaluations are not counted.
 
     Returns:
         The mod.

@@ -1,4 +1,4 @@
-"""The plan that a grid makes by itself: what the classes and the rule ask for, and no more than the nodes can bear.
+"""The plan that a grid makes by itself: what the classes and the rule ask for, and no more than the nodes tolerate.
 
 One class and the mean ask for no blocks: one block of everybody reveals least and survives most. Several classes ask
 for subgroups that code at their own level, a robust rule for so many blocks that malicious nodes are outvoted. Of plans
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heterosag.aggregation.rules import Rule
 from heterosag.errors import PlanError
 from heterosag.plan import Plan
 
@@ -36,7 +37,7 @@ class Choice:
 
 
 def choose(
-    members: Sequence[Sequence[str]], levels: Sequence[int], dimension: int, *, robust: bool, options: Mapping[str, Any]
+    members: Sequence[Sequence[str]], levels: Sequence[int], dimension: int, *, rule: Rule, options: Mapping[str, Any]
 ) -> Choice:
     """The plan for nodes of these classes.
 
@@ -44,7 +45,7 @@ def choose(
         members: The nodes of each class, slowest first; a class may have none.
         levels: The level of each class.
         dimension: Elements of the model.
-        robust: Whether the rule is to outvote malicious nodes.
+        rule: How block means are combined; a robust one is to outvote malicious nodes.
         options: What else `Plan.build` takes; a design or a subgroup size is taken as told.
 
     Returns:
@@ -56,14 +57,15 @@ def choose(
     classes: list[tuple[int, ...]] = [(index,) for index, nodes in enumerate(members) if nodes]
     if set(options) & _TOLD:
         plan = _build(members, levels, dimension, classes, options)
-        return Choice(plan=plan, classes=tuple(classes), notes=_notes(plan, robust))
+        return Choice(plan=plan, classes=tuple(classes), notes=_notes(plan, rule))
     merged: list[str] = []
+    robust = rule.leaves_out_faulty
     while len(classes) > 1 or robust:
         candidates = list(_candidates(members, levels, dimension, classes, options))
-        best = _outvoting(candidates) if robust else _most_robust(candidates)
+        best = _outvoting(candidates, rule) if robust else _most_robust(candidates)
         if best is not None:
             who = "a robust rule asks" if robust else f"{len(classes)} classes ask"
-            notes = (*merged, f"{len(best.subgroups)} subgroups, for which {who}", *_notes(best, robust))
+            notes = (*merged, f"{len(best.subgroups)} subgroups, for which {who}", *_notes(best, rule))
             return Choice(plan=best, classes=tuple(classes), notes=notes)
         if len(classes) == 1:
             raise _no_robust_plan(sum(map(len, members)))
@@ -73,7 +75,7 @@ def choose(
     return Choice(
         plan=plan,
         classes=tuple(classes),
-        notes=(*merged, f"one block of everybody: {why}it reveals least", *_notes(plan, robust)),
+        notes=(*merged, f"one block of everybody: {why}it reveals least", *_notes(plan, rule)),
     )
 
 
@@ -83,7 +85,7 @@ def choose_cohorts(
     dimension: int,
     *,
     cohort_size: int,
-    robust: bool,
+    rule: Rule,
     options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The plan for the nodes of one cohort, carried over to all of them.
@@ -93,7 +95,7 @@ def choose_cohorts(
         levels: The level of each class.
         dimension: Elements of the model.
         cohort_size: Nodes that a cohort has at most.
-        robust: Whether the rule is to outvote malicious nodes, in every cohort by itself.
+        rule: How block means are combined; a robust one is to outvote malicious nodes in every cohort by itself.
         options: What else `Plan.build` takes.
 
     Returns:
@@ -110,7 +112,7 @@ def choose_cohorts(
     grouped = [[user for index in merged for user in members[index]] for merged in classes]
     slowest = [levels[merged[0]] for merged in classes]
     part = [group[: len(group) // count] for group in grouped]
-    choice = choose(part, slowest, dimension, robust=robust, options=options)
+    choice = choose(part, slowest, dimension, rule=rule, options=options)
     whole = [[user for index in merged for user in grouped[index]] for merged in choice.classes]
     arguments = choice.plan.arguments() | {
         "classes": [len(group) for group in whole],
@@ -138,10 +140,17 @@ def _most_robust(plans: Iterable[Plan]) -> Plan | None:
     return max(near, key=lambda plan: (plan.inference_robustness(), -plan.failure_probability()), default=None)
 
 
-def _outvoting(plans: Iterable[Plan]) -> Plan | None:
+def _outvoted(plan: Plan, rule: Rule) -> int:
+    """How many malicious nodes, wherever they are, the rule outvotes in every segment; the median, if it does not say."""
+    if rule.tolerates is None:
+        return plan.byzantine_tolerance()
+    return rule.tolerates(min(map(len, plan.design.segments)))
+
+
+def _outvoting(plans: Iterable[Plan], rule: Rule) -> Plan | None:
     """The plan on which a robust rule outvotes most malicious nodes, one at least."""
-    usable = (plan for plan in plans if survives_one_loss(plan) and plan.byzantine_tolerance())
-    rated = [(plan.byzantine_tolerance(), -plan.failure_probability(), plan) for plan in usable]
+    usable = (plan for plan in plans if survives_one_loss(plan) and _outvoted(plan, rule))
+    rated = [(_outvoted(plan, rule), -plan.failure_probability(), plan) for plan in usable]
     safe = [one for one in rated if -one[1] <= MOST_FAILURES]
     if safe:
         return max(safe, key=lambda one: one[:2])[2]
@@ -154,8 +163,8 @@ def _no_robust_plan(nodes: int) -> PlanError:
         "rule",
         f"no plan for {nodes} nodes survives one lost node and outvotes one malicious one: take some 24 nodes or more, "
         "or rule='mean'; with options={'min_survivors': 2}, which nodes must allow by name "
-        "(mod(policy=Policy(min_survivors=2))), some 18 do; a plan of your own (plan=..., or a subgroup_size among the "
-        "options) is taken as it is",
+        "(mod(policy=Policy(min_survivors=2, min_colluders=0))), some 18 do; a plan of your own (plan=..., or a "
+        "subgroup_size among the options) is taken as it is",
     )
 
 
@@ -232,7 +241,7 @@ def _named(classes: Iterable[int]) -> str:
     return " and ".join(map(str, classes))
 
 
-def _notes(plan: Plan, robust: bool) -> tuple[str, ...]:
+def _notes(plan: Plan, rule: Rule) -> tuple[str, ...]:
     """How often it fails, and what a robust rule tolerates."""
     failures = plan.failure_probability()
     lost = "survives any one lost node" if survives_one_loss(plan) else "does NOT survive every single lost node"
@@ -242,6 +251,7 @@ def _notes(plan: Plan, robust: bool) -> tuple[str, ...]:
             f"more nodes, or larger subgroups (options={{'subgroup_size': ...}}, fewer levels), would bring it to "
             f"{MOST_FAILURES:.0%} or less"
         )
-    if robust:
-        notes.append(f"the rule outvotes {plan.byzantine_tolerance()} malicious nodes")
+    if rule.leaves_out_faulty:
+        who = "the rule outvotes" if rule.tolerates else "the median would outvote"
+        notes.append(f"{who} {_outvoted(plan, rule)} malicious nodes")
     return tuple(notes)

@@ -180,7 +180,11 @@ def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
     missing = sorted({"classes", "levels", "dimension", bounded} - table.keys())
     if unknown or missing:
         problem = f"unknown keys {unknown}" if unknown else f"missing keys {missing}"
-        raise PlanError((unknown or missing)[0], f"{problem}; a plan has the keys {', '.join(ARGUMENTS)}")
+        raise PlanError(
+            (unknown or missing)[0],
+            f"{problem}; a plan has the keys {', '.join(ARGUMENTS)}, and one with noise clipping_norm in place of "
+            f"value_range, {', '.join(_NOISE)}",
+        )
     return table, expected
 
 

@@ -38,7 +38,7 @@ def html(plan: Plan) -> str:
             ("inference robustness", str(plan.robustness())),
             ("malicious users that the median tolerates", str(plan.byzantine_tolerance())),
             (f"a round fails at {plan.dropout:.0%} dropout", f"{plan.failure_probability():.2g}"),
-            ("least survivors of a block", str(plan.min_survivors)),
+            ("least survivors of a subgroup", str(plan.min_survivors)),
         )
     )
     return (

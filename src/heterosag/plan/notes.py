@@ -97,7 +97,7 @@ def _filled(plan: Plan, user_class: int) -> int:
 
 
 def _paper_notes(plan: Plan) -> Iterator[str]:
-    """Where the paper claims more than holds for this very plan (claims.md has the list)."""
+    """Where the paper claims more than holds for this very plan."""
     subgroups = len(plan.subgroups)
     true = plan.robustness()
     if plan.design.name.startswith("paper"):

@@ -23,7 +23,7 @@ def summarise(plan: Plan, dropout: float | None = None, *, identities: bool = Fa
         identities: Whether users sign, so that the notes need not say what is missing without.
 
     Returns:
-        What `heterosag plan --json` prints; the keys are on the page of the command line.
+        What `heterosag plan --json` prints; the keys are on the page on plans.
 
     Example:
         >>> from heterosag import Plan

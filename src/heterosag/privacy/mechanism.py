@@ -39,7 +39,7 @@ def norm_factor(vector: npt.NDArray[np.floating[Any]], clipping_norm: float) -> 
     """What a whole update is to be multiplied with so that its norm is within the clipping norm.
 
     Args:
-        vector: The update, rotated.
+        vector: The update, before or after its rotation, which leaves the norm as it is.
         clipping_norm: Largest norm.
 
     Returns:

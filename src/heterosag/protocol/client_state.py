@@ -5,7 +5,7 @@ reads, and erase it when the round is over. It is explicit on purpose; pickling 
 
 Guarantees: a client restored from its saved state answers as the saved one would have; bytes that do not belong to this
 plan, user and round, or were cut or changed, are refused. What was released is not decided by this state alone: a log
-that outlives the process does that (see release.py), because an old state can always be put back.
+that outlives the process does that (see release_log.py), because an old state can always be put back.
 """
 
 from __future__ import annotations

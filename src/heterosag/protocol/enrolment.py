@@ -1,6 +1,6 @@
 """Enrolment: how the users of an epoch find their subgroups without anybody choosing for them.
 
-A charter says who takes part, in which classes, under which policy: a plan in listed order. Every user commits to a
+A charter says who takes part, in which classes, with which thresholds: a plan in listed order. Every user commits to a
 nonce and signs that; when it has seen everybody's signed commitment, it reveals the nonce; the seed of the assignment
 is the hash of all nonces, and every user works the plan out itself. The last to reveal could still choose between two
 plans by staying silent, so a missing reveal ends the enrolment, and it starts again under a charter without whoever

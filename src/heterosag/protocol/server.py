@@ -338,8 +338,8 @@ class Server:
         plan: The plan of the round.
         round_id: Which round this is, of which session, on which model.
         directory: Users' public keys, where identities are in use.
-        guard: Ends a round before anything is asked for if, with rounds before, it would show too few users. Metrics
-            are summed over everybody, so a round of metrics alone is not counted.
+        guard: Ends a round before anything is asked for if, with rounds before, it would reveal the sum of too few
+            users. Metrics are summed over everybody, so a round of metrics alone is not counted.
         parallel_map: Runs the pieces of unmasking: `heterosag.simulation.workers.all_cores()` for every core.
 
     `phase` says what it is waiting for, `refusals` which messages were refused and why, `decoded` what it has learned;
@@ -443,6 +443,7 @@ class Server:
 
         Raises:
             FaultyUserError: No honest user sends this; it names the user.
+            WireError: These bytes are no message of this phase; it names the sender.
         """
         index = self.plan.index(user)
         state = self._state

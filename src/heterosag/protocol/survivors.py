@@ -2,9 +2,9 @@
 
 A set is admissible when it reaches the thresholds, every subgroup has no survivor or at least `min_survivors` wherever
 a segment has several blocks, every block none or at least `min_block_survivors`, and the robustness computed from the
-survivors is at least the plan's `min_robustness`. Clients apply the rule to the list of users who shared and to the
-survivor set; the server makes both admissible by leaving out whole subgroups. A subgroup or block with too few can only
-become admissible by losing everybody, so what the server leaves out is forced.
+survivors is at least the plan's `min_robustness`. Clients apply the rule to the roster, to the list of users who shared
+and to the survivor set; the server makes all three admissible by leaving out whole subgroups. A subgroup or block with
+too few can only become admissible by losing everybody, so what the server leaves out is forced.
 
 The oracle is a pure function of plan and dropouts, without keys or messages. Tests hold the machines against it, the
 plain engine uses it to know who survives.

@@ -130,9 +130,11 @@ def _read(path: Path) -> tuple[int, Charges]:
             return 0, []
         with path.open(encoding="utf-8") as file:
             content = json.loads(file.read(_MOST_BYTES))
-        if content.pop("checksum") == _checksum(content) and content["version"] == _VERSION:
-            return int(content["number"]), list(content["charges"])
         problem: object = "it is not as it was written"
+        if content.pop("checksum") == _checksum(content):
+            if content["version"] == _VERSION:
+                return int(content["number"]), list(content["charges"])
+            problem = f"this software reads version {_VERSION}, not {content['version']!r}"
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         problem = error
     raise LocalFileError(f"cannot read the privacy budget {path}: {problem}")
