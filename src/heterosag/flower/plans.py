@@ -141,7 +141,7 @@ def _most_robust(plans: Iterable[Plan]) -> Plan | None:
 
 
 def _outvoted(plan: Plan, rule: Rule) -> int:
-    """How many malicious nodes, wherever they are, the rule outvotes in every segment; the median, if it does not say."""
+    """How many malicious nodes the rule outvotes wherever they are; the median, if the rule does not say."""
     if rule.tolerates is None:
         return plan.byzantine_tolerance()
     return rule.tolerates(min(map(len, plan.design.segments)))
