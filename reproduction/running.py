@@ -119,31 +119,34 @@ def run_all(job: Job, item: str, settings: Sequence[Setting]) -> list[Finished]:
 
 
 def train(job: Job, item: str, settings: Sequence[Setting]) -> None:
-    """Train what is not trained yet: every setting with its first seed, then with the others, then secure rounds."""
+    """Train what is not trained yet: every setting with its first seed and in secure rounds, then with the others."""
     runs = [(setting, number) for number in range(_MOST_SEEDS) for setting in settings if number < setting.seeds]
     wanted = [(setting, number) for setting, number in runs if _wanted(job, setting, number)]
     if not wanted:
         names = ", ".join(setting.name for setting in settings)
         raise UsageError(f"no run of {item} begins with {' or '.join(job.only)}: its settings are {names}")
-    known = _kept(job, item)
+    known, checked = _kept(job, item), _checked(job, settings)
     for index, (setting, number) in enumerate(wanted, start=1):
-        if _find(job, item, setting, number, known) is not None:
-            continue
-        began = time.perf_counter()
-        place = _folder(job, item, setting, number)
-        record = _run(setting.scheme, setting.config_of(number), place, _rounds(job, setting))
-        _keep(job, item, _name(setting, number), record)
-        spent = time.perf_counter() - began
-        job.say(
-            f"{item} {index}/{len(wanted)}: {_name(setting, number)} reached {accuracy(record):.1%} in round "
-            f"{len(record.rounds)} ({spent:.0f} s)"
-        )
-    for setting in _checked(job, settings):
-        if (setting, 0) in wanted and f"{_name(setting, 0)}{_SECURE}" not in known:
-            rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
-            checked = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
-            record = _run(setting.scheme, checked, _secure_folder(job, item, setting), rounds)
-            _keep(job, item, f"{_name(setting, 0)}{_SECURE}", record)
+        if _find(job, item, setting, number, known) is None:
+            began = time.perf_counter()
+            place = _folder(job, item, setting, number)
+            record = _run(setting.scheme, setting.config_of(number), place, _rounds(job, setting))
+            _keep(job, item, _name(setting, number), record)
+            spent = time.perf_counter() - began
+            job.say(
+                f"{item} {index}/{len(wanted)}: {_name(setting, number)} reached {accuracy(record):.1%} in round "
+                f"{len(record.rounds)} ({spent:.0f} s)"
+            )
+        if number == 0 and setting in checked and f"{_name(setting, 0)}{_SECURE}" not in known:
+            _run_secure(job, item, setting)
+
+
+def _run_secure(job: Job, item: str, setting: Setting) -> None:
+    """A setting's first rounds with real cryptography: on the machine of the plain ones, or last digits may differ."""
+    rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
+    config = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
+    record = _run(setting.scheme, config, _secure_folder(job, item, setting), rounds)
+    _keep(job, item, f"{_name(setting, 0)}{_SECURE}", record)
 
 
 def _kept(job: Job, item: str) -> dict[str, RunRecord]:
