@@ -218,6 +218,7 @@ def command_of(item: Item, job: Job) -> str:
     return (
         f"python -m reproduction {item.name} --scale {job.scale} --seed {job.seed}{' --data-dir DATA' if read else ''}"
         f"{f' --rounds {job.rounds}' if job.rounds else ''}{' --as-it-is' if job.as_it_is else ''}"
+        f"{' --records reproduction/records' if job.records else ''}"
     )
 
 

@@ -342,6 +342,8 @@ def test_the_command_of_a_summary_says_what_was_taken_as_it_is() -> None:
     assert items.command_of(items.ITEMS["experiment-2"], job) == (
         "python -m reproduction experiment-2 --scale full --seed 0 --data-dir DATA --rounds 30 --as-it-is"
     )
+    kept = replace(job, rounds=None, as_it_is=False, records=ROOT)
+    assert items.command_of(items.ITEMS["experiment-2"], kept).endswith("DATA --records reproduction/records")
 
 
 def test_estimates_at_full_scale_are_measured_rounds_times_rounds_and_seeds() -> None:
@@ -469,7 +471,8 @@ def test_the_committed_pages_are_made_of_the_committed_summaries() -> None:
     for summary in found:
         job = Job(scale=summary.scale, seed=summary.seed, folder=ROOT, data_dir="DATA")
         command_line = items.command_of(items.ITEMS[summary.item], job)
-        assert re.fullmatch(re.escape(command_line) + r"( --rounds \d+)?( --as-it-is)?", summary.command)
+        more = r"( --rounds \d+)?( --as-it-is)?( --records \S+)?"
+        assert re.fullmatch(re.escape(command_line) + more, summary.command)
         assert summary.duration_seconds > 0
         assert summary.scale is not Scale.TINY
     full = {summary.item for summary in found if summary.scale is Scale.FULL}
