@@ -66,11 +66,13 @@ def combine_blocks(plan: Plan, updates: Mapping[User, npt.NDArray[Any]], rule: R
         The combined vector.
     """
     vector = np.empty(plan.dimension)
+    members: dict[int, list[npt.NDArray[Any]]] = {subgroup: [] for subgroup in range(len(plan.subgroups))}
+    for user, update in updates.items():
+        members[plan.subgroup_of(user)].append(update)
     for segment in plan.segments:
         here = slice(segment.start, segment.stop)
         blocks = [
-            [update[here] for user, update in updates.items() if plan.subgroup_of(user) in set(block.subgroups)]
-            for block in segment.blocks
+            [update[here] for subgroup in block.subgroups for update in members[subgroup]] for block in segment.blocks
         ]
         present = [block for block in blocks if block]
         means = [np.stack(block).astype(np.float64).mean(axis=0) for block in present]

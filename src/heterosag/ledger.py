@@ -68,7 +68,8 @@ def epoch_of(plan: Plan) -> bytes:
 class _Block:
     """One block's history: its users, the survivor sets seen as bits, and the space orthogonal to all of them.
 
-    `smallest` is the size of the smallest survivor set, or difference of two nested ones.
+    `smallest` is the size of the smallest survivor set, or difference of two nested ones. A block does not change, so
+    what a search for exposed sets finds is kept in `searched`.
     """
 
     users: tuple[int, ...]
@@ -76,6 +77,7 @@ class _Block:
     seen: frozenset[int] = frozenset()
     smallest: int | None = None
     hidden: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    searched: dict[int, frozenset[frozenset[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.hidden.size and not self.seen:
@@ -100,6 +102,11 @@ class _Block:
 
     def exposed(self, below: int) -> frozenset[frozenset[int]]:
         """The smallest sets of fewer than `below` users whose sum is exposed, as roster indices."""
+        if below not in self.searched:
+            self.searched[below] = self._search(below)
+        return self.searched[below]
+
+    def _search(self, below: int) -> frozenset[frozenset[int]]:
         empty = ~self.hidden.any(axis=0)
         found = {frozenset([int(place)]) for place in np.flatnonzero(empty)} if below > 1 else set()
         rest = np.flatnonzero(~empty)

@@ -260,15 +260,22 @@ BROUGHT: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("model", ["norm", "dropout"])
+@pytest.mark.parametrize(("model", "learning_rate"), [("norm", 0.05), ("dropout", 0.2)])
 @pytest.mark.parametrize("range_rule", ["adaptive", "quantile"])
-def test_ordinary_models_learn_and_are_evaluated(model: str, range_rule: str, mynets: Path) -> None:
-    """Dropout draws while users train and not while the model is judged; statistics of batch norms are aggregated."""
-    config = TrainConfig(**BROUGHT, model=f"mynets:{model}", range_rule=range_rule)  # type: ignore[arg-type]
+def test_ordinary_models_learn_and_are_evaluated(
+    model: str, learning_rate: float, range_rule: Any, mynets: Path
+) -> None:
+    """Dropout draws while users train and not while the model is judged; statistics of batch norms are aggregated.
+
+    The learning rates are such that accuracy rises steadily: at 0.2 batch norms make it jump by twenty points between
+    rounds, and last digits, which differ between processors, decide where a round ends.
+    """
+    steady = BROUGHT | {"rounds": 12, "learning_rate": learning_rate}
+    config = TrainConfig(**steady, model=f"mynets:{model}", range_rule=range_rule)
     run = Run(config, mynets / "run")
     run.train()
     lines = read_run(mynets / "run").rounds
-    assert lines[-1]["accuracy"] > 0.8
+    assert lines[-1]["accuracy"] > 0.85
     assert lines[-1]["loss"] < 0.8
     if model == "norm":
         assert run.plan.dimension == 65 * 32 + 2 * 32 + 33 * 10 + 2 * 32

@@ -256,7 +256,8 @@ class Run:
         finite = [place for place, row in enumerate(updates) if np.isfinite(row).all()]
         whole = finite if self._budget is None else list(range(len(members)))  # noise stands for what is not a number
         diverged = [user for place, user in enumerate(members) if place not in set(whole)]
-        plan = self._settle(plan, updates[whole], [members[place] for place in whole])
+        hostile = set(self.attackers)
+        plan = self._settle(plan, updates, [place for place in whole if members[place] not in hostile])
         spent = None if self._budget is None else self._budget.charge(plan, members)
         dropped, missed = self._links.drop_out(number, epoch, members)
         dropped |= dict.fromkeys(diverged, Phase.MASK.value)  # a client refuses to send what is not a number
@@ -342,18 +343,17 @@ class Run:
         return updates
 
     def _settle(
-        self, plan: Plan | CohortPlan, updates: npt.NDArray[np.float32], members: list[int]
+        self, plan: Plan | CohortPlan, updates: npt.NDArray[np.float32], honest: list[int]
     ) -> Plan | CohortPlan:
         """The plan with a round's range: the state's, or for `minmax` that of the honest updates, seen in plaintext."""
         if plan.noise_multiplier:
             return plan.with_value_range(self._state.half_width)
         if self.config.range_rule == "adaptive":
             return self._state.range.settle(plan)
-        if self.config.range_rule == "minmax":
-            honest = updates[[place for place, user in enumerate(members) if user not in set(self.attackers)]]
-            if honest.size:
-                low, high = float(honest.min()), float(honest.max())
-                return plan.with_value_range((low, high) if low < high else (low, low + 1e-6))
+        if self.config.range_rule == "minmax" and honest:
+            theirs = updates[honest]
+            low, high = float(theirs.min()), float(theirs.max())
+            return plan.with_value_range((low, high) if low < high else (low, low + 1e-6))
         if self.config.range_rule == "fixed":
             return plan.with_value_range(self.config.first_range)
         return plan.with_value_range(self._state.half_width)
