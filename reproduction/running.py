@@ -1,7 +1,8 @@
 """Running the experiments' settings: every run in a folder of its own, reused when finished, resumed when not.
 
 A setting's runs are in OUT/runs/SCALE/ITEM/SETTING/seed-N, and the first rounds of the first once more, with real
-cryptography, in seed-N-secure beside it.
+cryptography, in seed-N-secure beside it. Last digits differ between machines, so if the first run is another machine's
+record, its first rounds are repeated in seed-N-plain too, and the secure ones are compared with these.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _SECURE_SETTINGS = {
 }  # so many of an item's settings in the ring; None: all
 _MOST_SEEDS = 3
 _SECURE = "-secure"  # ends the name of the rounds with real cryptography
+_PLAIN = "-plain"  # and of those that were repeated without it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +66,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A setting with a record for every seed, and the first rounds once more with real cryptography, if they were."""
+    """A setting with a record for every seed, and the first rounds once more with real cryptography, if they were.
+
+    `plain` are the same rounds without, where the first record is of another machine than `secure`.
+    """
 
     setting: Setting
     records: tuple[RunRecord, ...]
     secure: RunRecord | None
+    plain: RunRecord | None = None
 
     @property
     def record(self) -> RunRecord:
@@ -95,7 +101,7 @@ class Finished:
         """Whether there were secure rounds and they left the very models of the plain ones."""
         if self.secure is None or not self.secure.rounds:
             return False
-        pairs = zip(self.record.rounds, self.secure.rounds, strict=False)
+        pairs = zip((self.plain or self.record).rounds, self.secure.rounds, strict=False)
         return all(plain["model"] == secure["model"] for plain, secure in pairs)
 
 
@@ -142,11 +148,13 @@ def train(job: Job, item: str, settings: Sequence[Setting]) -> None:
 
 
 def _run_secure(job: Job, item: str, setting: Setting) -> None:
-    """A setting's first rounds with real cryptography: on the machine of the plain ones, or last digits may differ."""
+    """A setting's first rounds with real cryptography, and without it unless they were trained here."""
     rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
-    config = replace(setting.config, secure=True, rounds=rounds, workers=job.workers)
-    record = _run(setting.scheme, config, _secure_folder(job, item, setting), rounds)
-    _keep(job, item, f"{_name(setting, 0)}{_SECURE}", record)
+    here = (_folder(job, item, setting, 0) / RECORD).exists()
+    for ending in (_SECURE,) if here else (_PLAIN, _SECURE):
+        config = replace(setting.config, secure=ending == _SECURE, rounds=rounds, workers=job.workers)
+        record = _run(setting.scheme, config, _beside(job, item, setting, ending), rounds)
+        _keep(job, item, f"{_name(setting, 0)}{ending}", record)
 
 
 def _kept(job: Job, item: str) -> dict[str, RunRecord]:
@@ -176,8 +184,9 @@ def _folder(job: Job, item: str, setting: Setting, number: int) -> Path:
     return job.folder / "runs" / job.scale / item / _name(setting, number)
 
 
-def _secure_folder(job: Job, item: str, setting: Setting) -> Path:
-    return _folder(job, item, setting, 0).with_name(f"seed-{setting.config.seed}{_SECURE}")
+def _beside(job: Job, item: str, setting: Setting, ending: str) -> Path:
+    """The folder of a setting's first rounds in another way."""
+    return _folder(job, item, setting, 0).with_name(f"seed-{setting.config.seed}{ending}")
 
 
 def _rounds(job: Job, setting: Setting) -> int:
@@ -191,9 +200,15 @@ def _read(job: Job, item: str, setting: Setting, known: Mapping[str, RunRecord])
     records = [record for record in found if record is not None]
     if found[0] is None:
         return None
-    place = _secure_folder(job, item, setting)
-    secure = read_run(place) if (place / RECORD).exists() else known.get(f"{_name(setting, 0)}{_SECURE}")
-    return Finished(setting=setting, records=tuple(records), secure=secure)
+    secure, plain = (_first_rounds(job, item, setting, ending, known) for ending in (_SECURE, _PLAIN))
+    return Finished(setting=setting, records=tuple(records), secure=secure, plain=plain)
+
+
+def _first_rounds(
+    job: Job, item: str, setting: Setting, ending: str, known: Mapping[str, RunRecord]
+) -> RunRecord | None:
+    place = _beside(job, item, setting, ending)
+    return read_run(place) if (place / RECORD).exists() else known.get(f"{_name(setting, 0)}{ending}")
 
 
 def _find(job: Job, item: str, setting: Setting, number: int, known: Mapping[str, RunRecord]) -> RunRecord | None:

@@ -1,5 +1,6 @@
 """Runs that are kept as records: judged without training, and without a difference."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,24 @@ def test_runs_of_several_folders_are_judged_from_their_records_as_from_themselve
     assert told(from_records) == told(from_runs)
     assert [run.same_bits for run in from_records] == [True, True]
     assert all(seconds_of(record) > 0 for run in from_records for record in run.records)
+
+
+def test_secure_rounds_are_compared_with_rounds_of_their_own_machine(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path / "one", records=tmp_path / "records", say=quiet)
+    setting = settings()[1]
+    train(job, "item", [setting])
+    path = tmp_path / "records" / "tiny" / "item.json"
+    elsewhere = json.loads(path.read_text(encoding="utf-8"))
+    name = f"{setting.name}/seed-0"
+    del elsewhere[f"{name}-secure"]
+    elsewhere[name]["models"] = ["00" * 32] * 3  # of another machine, whose last digits differ
+    path.write_text(json.dumps(elsewhere), encoding="utf-8")
+    (found,) = run_all(replace(job, folder=tmp_path / "two"), "item", [setting])
+    assert found.same_bits
+    assert found.record.rounds[0]["model"] == "00" * 32
+    (judged,) = run_all(replace(job, folder=tmp_path / "three"), "item", [setting])
+    assert judged.same_bits
+    assert not replace(judged, plain=None).same_bits
 
 
 def test_a_record_of_too_few_rounds_is_trained_again_and_replaced(tmp_path: Path) -> None:
