@@ -156,13 +156,16 @@ def test_evaluation_before_training_is_named(tmp_path: Path) -> None:
     assert "one model and one configuration" in str(reply.error.reason)
 
 
-def test_two_names_for_one_thing_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "acc" if place else "accuracy": 0.5})
+def test_a_metric_that_not_every_node_has_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The mean of what some nodes call otherwise would be over other numbers too."""
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "a": 0.25, "acc" if place else "accuracy": 0.5})
     grid = trained(nodes)
     with caplog.at_level(logging.WARNING, logger="flwr"):
         (reply,) = grid.send_and_receive(ask(nodes))
-    assert reply.content.metric_records["metrics"]["acc"] == pytest.approx(0.5)
-    assert "1 of 6 nodes name other metrics" in caplog.text
+    found = reply.content.metric_records["metrics"]
+    assert set(found) == {"a", "num-examples"}
+    assert found["a"] == pytest.approx(0.25)
+    assert "1 of 6 nodes name other metrics than ['a', 'acc']: not averaged ['acc']" in caplog.text
 
 
 def test_a_choice_that_there_is_not_is_named() -> None:

@@ -24,7 +24,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 
 from heterosag import Plan
 from heterosag.flower import mod
-from heterosag.flower.reports import SLOTS, fill_slots, numbers_of
+from heterosag.flower.reports import SLOTS, common_names, fill_slots, numbers_of
 
 
 def test_weights_and_metrics_are_summed_securely(tmp_path: Path) -> None:
@@ -98,3 +98,15 @@ def test_a_metric_without_a_name_fills_no_other_slot() -> None:
     filled, names = fill_slots(plan, {"": float("nan"), "loss": 2.0}, wanted=(), leave_out="num-examples")
     assert names == ["", "loss"]
     assert list(filled.values())[1:] == [2.0, *[0.0] * 6]
+
+
+def test_only_metrics_that_all_nodes_have_are_averaged() -> None:
+    slots = Plan.build([6], [4], 9, value_range=1.0, subgroup_size=3, min_survivors=2, metrics=SLOTS)
+    sums = {slot: float(place) for place, slot in enumerate(SLOTS)}
+    assert common_names(slots, [("a", "b"), ("a", "b")], sums) == {"a": 0.0, "b": 1.0}
+    assert common_names(slots, [("a", "b"), ("a", "b"), ("b",)], sums) == {}  # its b is in the slot of their a
+    assert common_names(slots, [("a", "b"), ("a", "b"), ("a",)], sums) == {"a": 0.0}
+    assert common_names(slots, [("a", "b"), ("a", "b"), ()], sums) == {}
+    named = Plan.build([6], [4], 9, value_range=1.0, subgroup_size=3, min_survivors=2, metrics=["a", "b"])
+    assert common_names(named, [("a", "b"), ("a", "b"), ("b",)], {"a": 1.0, "b": 2.0}) == {"b": 2.0}
+    assert common_names(named, [], {"a": 1.0}) == {}

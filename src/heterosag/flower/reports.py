@@ -105,13 +105,29 @@ def fill_slots(
 
 
 def common_names(plan: Plan, said: Iterable[Sequence[str]], metrics: Mapping[str, float]) -> dict[str, float]:
-    """The means under the names that most nodes say; nodes of other names have spoilt them, which is logged."""
+    """The means of the metrics that every node has, under their names.
+
+    A node without a metric, or with another one in its slot, has added something else to that sum, so that its mean
+    would be wrong: it is left out, which is logged.
+    """
     lists = [tuple(names) for names in said]
     if not lists or not metrics:
         return {}
     names, agreeing = Counter(lists).most_common(1)[0]
+    slots = plan.metrics == SLOTS
+    where = dict(zip(SLOTS, names, strict=False)) if slots else {name: name for name in names if name in metrics}
+    right = {
+        name: metrics[slot]
+        for place, (slot, name) in enumerate(where.items())
+        if all(other[place : place + 1] == (name,) if slots else name in other for other in lists)
+    }
     if agreeing < len(lists):
-        log(WARNING, "\t%d of %d nodes name other metrics than %s", len(lists) - agreeing, len(lists), list(names))
-    if plan.metrics == SLOTS:
-        return {name: metrics[slot] for slot, name in zip(SLOTS, names, strict=False)}
-    return {name: metrics[name] for name in names if name in metrics}
+        log(
+            WARNING,
+            "\t%d of %d nodes name other metrics than %s: not averaged %s",
+            len(lists) - agreeing,
+            len(lists),
+            list(names),
+            [name for name in where.values() if name not in right],
+        )
+    return right
