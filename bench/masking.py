@@ -58,6 +58,7 @@ def rows() -> Iterator[Row]:
     name = f"mask {ELEMENTS:,} elements in a block of {USERS} / keystream alone"
     yield Row.of(name, *in_turn(lambda: masks.apply(lanes, found), alone, repeats=15, clock=CPU), goal=1.6)
     yield from _rotation(lambda: masks.apply(lanes, found))
+    yield from _heterogeneous()
     for level, goal in ((12, 2.0), (2, 3.0)):
         yield from _user_step(level, goal)
     yield from _server_step()
@@ -76,6 +77,23 @@ def _rotation(mask: Callable[[], object]) -> Iterator[Row]:
     yield Row.of(f"{name} / {against}", *in_turn(turn, mask, repeats=15, clock=CPU), goal=1.0)
     with only_numpy():
         yield Row.of(f"{name}, without Numba / {against}", *in_turn(turn, mask, repeats=15, clock=CPU))
+
+
+def _heterogeneous() -> Iterator[Row]:
+    """What levels that change from segment to segment add to quantizing at one."""
+    several, one = (
+        Plan.build(classes, levels, ELEMENTS, value_range=1.0, subgroup_size=8)
+        for classes, levels in (([24] * 4, [2, 6, 8, 12]), ([96], [12]))
+    )
+    update = np.random.default_rng(0).uniform(-1, 1, ELEMENTS).astype(np.float32)
+    last = len(several.subgroups) - 1  # of the finest level: it has every level in some segment
+
+    def fill(plan: Plan) -> Callable[[], object]:
+        checked = Update.of(plan, update)
+        return lambda: fill_cells(plan, last, checked)
+
+    name = "quantize for a subgroup with levels 2, 6, 8 and 12 / with 12 levels only"
+    yield Row.of(name, *in_turn(fill(several), fill(one), repeats=15, clock=CPU), goal=1.5)
 
 
 def _user_step(level: int, goal: float) -> Iterator[Row]:

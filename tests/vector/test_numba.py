@@ -14,7 +14,7 @@ from cases import each
 
 from heterosag.vector import _numba, ring
 from heterosag.vector.quantize import quantize
-from heterosag.vector.rotation import rotate, unrotate
+from heterosag.vector.rotation import rotate, rotate_rows, unrotate
 
 COUNT = 1003
 WIDTHS = (1, 5, 8, 11, 16, 17, 20, 24, 27, 31, 32, 33, 40, 47, 56, 63)
@@ -73,7 +73,7 @@ def test_quantizing_is_the_same(monkeypatch: pytest.MonkeyPatch, level: int, dty
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@each("size", [1024, 3000, 1 << 14, 40_000, (1 << 16) + 2048])
+@each("size", [16, 63, 1024, 3000, 1 << 14, 40_000, (1 << 16) + 2048])
 def test_rotating_is_the_same(monkeypatch: pytest.MonkeyPatch, size: int, compiled: bool) -> None:
     values = np.random.default_rng(size).normal(size=size if compiled else min(size, 3000))
     rotated, restored = rotate(values, 5), unrotate(values, 5)
@@ -81,6 +81,18 @@ def test_rotating_is_the_same(monkeypatch: pytest.MonkeyPatch, size: int, compil
         use(patched, compiled)
         assert np.array_equal(rotate(values, 5), rotated)
         assert np.array_equal(unrotate(values, 5), restored)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@each("rows", [3, 40])
+def test_rotating_rows_together_is_the_same(monkeypatch: pytest.MonkeyPatch, rows: int, compiled: bool) -> None:
+    """A few rows are rotated by a call each, many short ones together."""
+    values = np.random.default_rng(rows).normal(size=(rows, 1500))
+    expected, found = values.copy(), values.copy()
+    rotate_rows(expected, range(rows))
+    use(monkeypatch, compiled)
+    rotate_rows(found, range(rows))
+    assert np.array_equal(found, expected)
 
 
 def test_small_vectors_do_not_load_the_compiler() -> None:

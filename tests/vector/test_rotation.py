@@ -65,7 +65,8 @@ def test_a_large_update_is_rotated_and_quantized_within_bounded_memory() -> None
         filled = fill_cells(plan, 0, update)
         peaks.append(tracemalloc.get_traced_memory()[1] - filled[0].elements.nbytes)
         tracemalloc.stop()
-    assert peaks[2] < 1.1 * peaks[1] < 60e6
+    signs = 2**22 // 8  # are kept for the next time, a bit each
+    assert peaks[2] - signs < 1.1 * peaks[1] < 4e6
 
 
 def test_rounds_with_rotation_give_the_mean_and_the_same_bits_secure_and_plain() -> None:

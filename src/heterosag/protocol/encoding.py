@@ -23,11 +23,12 @@ from heterosag.protocol.update import METRIC_LIMIT, Update
 from heterosag.vector import ring
 from heterosag.vector.quantize import ValueRange, check_finite, count_outside, dequantize, quantize
 from heterosag.vector.ring import Lanes
-from heterosag.vector.rotation import rotate_rows, unrotate_rows
+from heterosag.vector.rotation import LONGEST, rotate_rows, unrotate_rows
 
 __all__ = ["decode", "decode_blocks", "decode_clip_bit", "decode_metric", "fill_cells"]
 
 _METRIC_SCALE = 2.0**24
+_PREPARED_SIZE = 2 * LONGEST  # elements of a piece that is converted, scaled and rotated before: it stays in the cache
 
 
 def fill_cells(
@@ -79,7 +80,7 @@ class _Noise:
         by_segment = {cell.segment: start for cell, start in zip(cells, starts, strict=True)}
         return cls(factor=norm_factor(update.vector, plan.value_range[1]), starts=by_segment)
 
-    def count(self, plan: Plan, update: Update, piece: _Piece, rounding: Rounding, out: Lanes, size: int) -> None:
+    def count(self, plan: Plan, update: Update, piece: _Piece, rounding: Rounding, out: Lanes) -> None:
         """The counts of a piece. It is scaled before it is rotated, which leaves the norm as it is."""
         cell = piece.cells[0]
         trials = cell.block.level - 1
@@ -87,7 +88,8 @@ class _Noise:
         if self.factor is not None:
             np.multiply(update.vector[piece.start : piece.stop], self.factor, out=values, dtype=np.float64)
             segments = [cell.segment for cell in piece.cells]
-            rotate_rows(values.reshape(len(segments), -1), segments, start=piece.begin, size=cell.size)
+            rows = values.reshape(len(segments), -1)
+            rotate_rows(rows, segments, start=piece.begin, size=cell.size, dimension=plan.dimension)
         rounding.count_trials(
             values,
             None if self.factor is None else 1.0,
@@ -95,7 +97,7 @@ class _Noise:
             trials,
             first_word=self.starts[cell.segment] + piece.begin * trials,
             out=out,
-            size=size,
+            size=plan.dimension,
         )
 
     def count_clip_bit(self, cell: Cell, rounding: Rounding) -> CellLanes:
@@ -140,14 +142,14 @@ class _Piece:
         return self.cells[-1].start + self.end
 
 
-def _pieces(cells: list[Cell]) -> Iterator[_Piece]:
+def _pieces(cells: list[Cell], longest: int) -> Iterator[_Piece]:
     """Cut neighbouring cells: many small segments cost as much as a large one, and a large one is not held twice."""
     for size, alike in groupby(cells, key=lambda cell: cell.size):
         row = list(alike)
-        together = max(1, PIECE_SIZE // max(size, 1))
+        together = max(1, longest // max(size, 1))
         for at in range(0, len(row), together):
-            for begin in range(0, size, PIECE_SIZE):
-                yield _Piece(cells=row[at : at + together], begin=begin, end=min(size, begin + PIECE_SIZE))
+            for begin in range(0, size, longest):
+                yield _Piece(cells=row[at : at + together], begin=begin, end=min(size, begin + longest))
 
 
 def _fill_run(
@@ -167,7 +169,7 @@ def _fill_run(
         """Quantize a piece, and count what was clipped of each of its segments."""
         if noise is not None:
             out = elements[piece.start - first.start : piece.stop - first.start]
-            noise.count(plan, update, piece, rounding, out, elements.size)
+            noise.count(plan, update, piece, rounding, out)
             return {}
         span = _span(plan, piece.cells[0].segment, first.block)
         rows, extent = _prepare(plan, update, piece)
@@ -181,7 +183,7 @@ def _fill_run(
                 words,
                 out=elements[place : place + words.size],
                 wrap_bits=None if clip else first.bits,
-                size=elements.size,
+                size=plan.dimension,
                 extent=extent,
             )
             at += words.size
@@ -190,7 +192,8 @@ def _fill_run(
         return {cell.segment: count_outside(row, span) for cell, row in zip(piece.cells, rows, strict=True)}
 
     clipped: Counter[int] = Counter()
-    for counts in parallel_map(fill, _pieces(cells)):
+    longest = PIECE_SIZE if noise is None and _goes_as_it_is(plan, update) else _PREPARED_SIZE
+    for counts in parallel_map(fill, _pieces(cells, longest)):
         clipped.update(counts)
     return [
         _with_lanes(
@@ -200,10 +203,15 @@ def _fill_run(
     ]
 
 
+def _goes_as_it_is(plan: Plan, update: Update) -> bool:
+    """Whether values are quantized without being scaled, weighted or rotated first."""
+    return update.weight == plan.max_weight and not plan.rotate and not plan.scales
+
+
 def _prepare(plan: Plan, update: Update, piece: _Piece) -> tuple[npt.NDArray[np.floating[Any]], tuple[float, float]]:
     """A piece's values as they are quantized, a row a segment: scaled, weighted, rotated; and their extent."""
     values = update.vector[piece.start : piece.stop].reshape(len(piece.cells), -1)
-    if update.weight == plan.max_weight and not plan.rotate and not plan.scales:
+    if _goes_as_it_is(plan, update):
         return values, update.extent
     prepared = values.astype(np.float64)
     for start, stop, scale in plan.scaled_parts(piece.start, piece.stop):
@@ -212,7 +220,7 @@ def _prepare(plan: Plan, update: Update, piece: _Piece) -> tuple[npt.NDArray[np.
         prepared *= update.weight / plan.max_weight
     if plan.rotate:
         segments = [cell.segment for cell in piece.cells]
-        rotate_rows(prepared, segments, start=piece.begin, size=piece.cells[0].size)
+        rotate_rows(prepared, segments, start=piece.begin, size=piece.cells[0].size, dimension=plan.dimension)
     return prepared, check_finite(prepared.reshape(-1))
 
 
@@ -242,7 +250,7 @@ def decode_blocks(
         if plan.max_weight > 1:
             mean *= survivors * plan.max_weight / weight
     if plan.rotate:
-        unrotate_rows(means, [segment] * len(blocks))
+        unrotate_rows(means, [segment] * len(blocks), dimension=plan.dimension)
     place = plan.segments[segment].start
     for start, stop, scale in plan.scaled_parts(place, plan.segments[segment].stop):
         means[:, start - place : stop - place] *= scale

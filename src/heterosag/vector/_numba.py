@@ -161,7 +161,7 @@ def hadamard(values: npt.NDArray[np.float64], signs: npt.NDArray[np.int8], facto
     Rounds of sums and differences of elements 1, 2, 4, ... apart, two at a time, as far as possible inside what the
     cache holds. The first four have loops of their own, which a compiler makes much of.
     """
-    held = min(values.size, 1 << 13)
+    held = min(values.size, 1 << 12)
     for start in range(0, values.size, held):
         near, sign = values[start : start + held], signs[start : start + held]
         for at in range(held):

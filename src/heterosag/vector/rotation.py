@@ -28,7 +28,9 @@ __all__ = ["LONGEST", "rotate", "rotate_rows", "unrotate", "unrotate_rows"]
 LONGEST = 1 << 16
 """Elements of the longest piece."""
 
-_SHORTEST = 1 << 10  # elements of a piece for which a compiled loop is called
+_SHORTEST = 16  # elements of a piece that the compiled loop takes
+_LONG = 1 << 10  # from which it is worth a call for each of many rows
+_FEW = 32  # rows that are worth a call each however short they are
 
 Rows = npt.NDArray[np.float64]
 Signs = npt.NDArray[np.int8]
@@ -48,7 +50,9 @@ def unrotate(values: npt.NDArray[np.floating[Any]], segment: int) -> npt.NDArray
     return restored
 
 
-def rotate_rows(rows: Rows, segments: Sequence[int], *, start: int = 0, size: int | None = None) -> None:
+def rotate_rows(
+    rows: Rows, segments: Sequence[int], *, start: int = 0, size: int | None = None, dimension: int = 0
+) -> None:
     """Rotate segments of equal size, a row each, in place: small ones cost less together.
 
     Args:
@@ -57,34 +61,33 @@ def rotate_rows(rows: Rows, segments: Sequence[int], *, start: int = 0, size: in
         segments: Which segments they are of.
         start: Where in their segments the rows begin.
         size: Elements of a whole segment (default: those of a row).
+        dimension: Elements of the vector that is rotated part by part (default: those of the rows); it decides whether
+            a compiled loop is worth it, never what comes out.
     """
     size = size or rows.shape[1]
     for at in range(0, rows.shape[1], LONGEST):
         part = rows[:, at : at + LONGEST]
-        _transform(part, _signs_of(segments, size, start + at, part.shape[1]), rows.size)
+        _transform(part, _signs_of(segments, size, start + at, part.shape[1]), dimension or rows.size)
 
 
-def unrotate_rows(rows: Rows, segments: Sequence[int]) -> None:
+def unrotate_rows(rows: Rows, segments: Sequence[int], *, dimension: int = 0) -> None:
     """The inverse of `rotate_rows`, of whole segments."""
     for at in range(0, rows.shape[1], LONGEST):
         part = rows[:, at : at + LONGEST]
-        _transform(part, np.ones(part.shape, dtype=np.int8), rows.size)
+        _transform(part, np.ones(part.shape, dtype=np.int8), dimension or rows.size)
         part *= _signs_of(segments, rows.shape[1], at, part.shape[1])
 
 
-def _transform(rows: Rows, signs: Signs, size: int) -> None:
-    """Signs and the transform of every piece of rows that are at most as long as the longest piece.
-
-    `size` is that of all rows; it decides whether a compiled loop is worth it, never what comes out.
-    """
-    compiled = _numba.find(_numba.hadamard, size)
+def _transform(rows: Rows, signs: Signs, dimension: int) -> None:
+    """Signs and the transform of every piece of rows that are at most as long as the longest piece."""
+    compiled = _numba.find(_numba.hadamard, dimension)
     start = 0
     for bit in range(rows.shape[1].bit_length() - 1, -1, -1):
         length = 1 << bit
         if not rows.shape[1] & length:
             continue
         piece, sign = rows[:, start : start + length], signs[:, start : start + length]
-        if compiled is not None and length >= _SHORTEST:
+        if compiled is not None and (length >= _LONG or (length >= _SHORTEST and len(piece) <= _FEW)):
             for values, own in zip(piece, sign, strict=True):
                 compiled(values, own, 1 / math.sqrt(length))
         else:
