@@ -1,4 +1,4 @@
-"""Mutation testing of crypto and protocol: `python tools/mutants.py --summary FILE`.
+"""Mutation testing of crypto, protocol and privacy: `python tools/mutants.py --summary FILE`.
 
 mutmut changes the source in thousands of small ways in a copy of the tree and runs the tests that reach each place. A
 mutant that no test notices either makes no difference, or is a test that is missing. The summary lists all of these;
@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-UNDER_TEST = ["src/heterosag/crypto/", "src/heterosag/protocol/"]
-TESTS = ["tests/crypto", "tests/protocol", "tests/storage", "tests/test_ledger.py"]
+UNDER_TEST = ["src/heterosag/crypto/", "src/heterosag/protocol/", "src/heterosag/privacy/"]
+TESTS = ["tests/crypto", "tests/protocol", "tests/privacy", "tests/storage", "tests/test_ledger.py"]
 APART = "not generator and not command_prints and not every_file_says"  # tests that look outside the copy
 
 CONFIG = f"""
@@ -127,7 +127,7 @@ def run(folder: Path, workers: int, *names: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Mutation testing of crypto and protocol.")
+    parser = argparse.ArgumentParser(description="Mutation testing of crypto, protocol and privacy.")
     parser.add_argument("--summary", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="work in this new folder and leave it there")
