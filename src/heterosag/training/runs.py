@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
 
-from heterosag.aggregation.clipping import AdaptiveRange, Clipping, ClippingWarning, follow, follow_norm
+from heterosag.aggregation.clip_counts import Clipping, ClippingWarning
+from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm
 from heterosag.aggregation.cohorts import users_at_fault
 from heterosag.aggregation.combine import check_rule
 from heterosag.aggregation.rules import Rule, find_rule
