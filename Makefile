@@ -69,7 +69,7 @@ test-other-machine: installed
 
 # What compares no result of float arithmetic: bytes, states, refusals, and integers in rings.
 FLOATS_OF_ROUNDS := $(patsubst %,tests/protocol/test_%.py,blocks budget encoding metrics rounding update vectors) \
-  $(patsubst %,tests/flower/test_%.py,grid plans privacy ranges reports)
+  $(patsubst %,tests/flower/test_%.py,grid plans privacy ranges reports training)
 NO_FLOATS := tests/attacks tests/crypto tests/property tests/storage tests/studio tests/e2e/test_help.py \
   tests/plan/test_design.py tests/plan/test_robustness.py tests/report/test_page.py tests/test_ledger.py \
   $(patsubst %,tests/project/test_%.py,api mirror packaging supply_chain) \

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from heterosag.crypto import shamir
@@ -58,15 +60,7 @@ def appendix_a(job: Job) -> Outcome:
     sent = [_reduced(levels[user] + own[user] + _pairwise(user, pairs), bits) for user in range(_USERS)]
     survivors = [user for user in range(_USERS) if user != _GONE]
     total = _reduced(sum((sent[user] for user in survivors), np.zeros(_ELEMENTS, np.uint8)), bits)
-
-    # The server: two shares of each survivor's seed, two of the key of the one who is gone; never both of one user.
-    seeds = {user: _rebuild(shares[user]["seed"], survivors) for user in survivors}
-    key = mask_private_key(_rebuild(shares[_GONE]["key"], survivors))
-    unmasked = total.copy()
-    for user in survivors:
-        unmasked -= _mask(self_mask_key(seeds[user], context, user), bits)
-        unmasked += _mask(pair_mask_key(exchange_keys(key, public[user]), context, _GONE, user), bits)
-    unmasked = _reduced(unmasked, bits)
+    unmasked = _unmask(total, shares, public, survivors, context, bits)
     truth = sum((levels[user] for user in survivors), np.zeros(_ELEMENTS, np.uint8))
     exact = bool(np.array_equal(unmasked, truth))
     late = _reduced(sent[_GONE] - _pairwise(_GONE, pairs), bits)
@@ -113,6 +107,24 @@ def appendix_a(job: Job) -> Outcome:
         tables=(Table(name="steps", title="Each step's numbers", head=("step", "elements"), rows=tuple(rows)),),
         values={"exact": float(exact)},
     )
+
+
+def _unmask(
+    total: Lanes,
+    shares: Mapping[int, Mapping[str, list[int]]],
+    public: Sequence[bytes],
+    survivors: list[int],
+    context: bytes,
+    bits: int,
+) -> Lanes:
+    """The server: two shares of each survivor's seed, two of the key of the one who is gone; never both of one user."""
+    seeds = {user: _rebuild(shares[user]["seed"], survivors) for user in survivors}
+    key = mask_private_key(_rebuild(shares[_GONE]["key"], survivors))
+    unmasked = total.copy()
+    for user in survivors:
+        unmasked -= _mask(self_mask_key(seeds[user], context, user), bits)
+        unmasked += _mask(pair_mask_key(exchange_keys(key, public[user]), context, _GONE, user), bits)
+    return _reduced(unmasked, bits)
 
 
 def _levels(seed: int, user: int) -> Lanes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,147 +24,213 @@ _LARGE = {"mnist": (79_510, 200), "cifar10": (117_706, 250), "cifar10-padded": (
 _PAPER = {"heterogeneous": (53, 87, 90, 97, 101), "homogeneous": (53,) * 5, "none": (279,) * 5}
 _KINDS = {"heterogeneous": LEVELS, "homogeneous": (2,) * 5, "none": (UNQUANTIZED,) * 5}
 _FLOAT_BITS = 32
+_SIZE, _ROUNDS = 79_510, 200  # parameters and rounds of experiment 1 with 25 users
 
 
 def cost_table(job: Job) -> Outcome:
     """What a user of each class sends in 200 rounds, by the stated formula and measured; and what time that takes."""
-    size = 79_510
+    found = _price(job)
+    large = {name: _times(*case) for name, case in _LARGE.items()}
+    away = {name: _farthest(sent) for name, sent in found.readings().items()}
+    upload_ratio, both_ratio = (_reduction(seconds) for seconds in (found.times(), found.times(found.download)))
+    return Outcome(
+        text=_describe_costs(found, away),
+        verdicts=(
+            _cost_verdict(found, away),
+            *_time_verdicts(found, large["cifar10"]),
+            _slowest_verdict(found),
+        ),
+        tables=_cost_tables(found),
+        plots=(_time_plot(found), *_large_plots(large)),
+        values={"upload_ratio": upload_ratio, "both_ratio": both_ratio, "slowest": _slowest(found.exact)},
+    )
+
+
+_Sent = dict[str, list[float]]
+"""Megabits that a user of each class sends in all rounds, by kind of quantization."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Costs:
+    """What users send: by the formula and without its ceil, in measured vectors and in all measured messages.
+
+    `download` is what the models of all rounds take, in megabits too.
+    """
+
+    exact: _Sent
+    smooth: _Sent
+    vectors: _Sent
+    measured: _Sent
+    download: float
+
+    def times(self, extra: float = 0.0) -> dict[str, float]:
+        """Seconds of the slowest class by the formula, with so many megabits more."""
+        return {kind: _seconds(sent, extra) for kind, sent in self.exact.items()}
+
+    def readings(self) -> dict[str, _Sent]:
+        """What the paper's table may mean."""
+        return {
+            "upload": self.exact,
+            "upload without the ceil": self.smooth,
+            "upload and download": _plus(self.exact, self.download),
+            "both without the ceil": _plus(self.smooth, self.download),
+        }
+
+
+def _price(job: Job) -> _Costs:
+    """What experiment 1's users send in all rounds."""
     plans = {
-        kind: paper_plan([5] * 5, levels, size, value_range=1.0, design="paper", subgroup_size=5)
+        kind: paper_plan([5] * 5, levels, _SIZE, value_range=1.0, design="paper", subgroup_size=5)
         for kind, levels in _KINDS.items()
     }
-    rounds = 200
-    exact = {kind: [rounds * bits / 1e6 for bits in costs.of(plan).per_class()] for kind, plan in plans.items()}
-    smooth = {kind: [rounds * bits / 1e6 for bits in _unrounded(plan)] for kind, plan in plans.items()}
     sent = {kind: _measured(plan, job) for kind, plan in plans.items()}
-    measured = {kind: [rounds * 8 * size / 1e6 for size in sizes["all"]] for kind, sizes in sent.items()}
-    vectors = {kind: [rounds * 8 * size / 1e6 for size in sizes["mask"]] for kind, sizes in sent.items()}
-    download = rounds * size * _FLOAT_BITS / 1e6
-    rows = [
-        (
-            kind,
-            str(index),
-            str(_PAPER[kind][index]),
-            f"{exact[kind][index]:.1f}",
-            f"{smooth[kind][index]:.1f}",
-            f"{vectors[kind][index]:.1f}",
-            f"{measured[kind][index]:.1f}",
-        )
-        for kind in _KINDS
-        for index in range(5 if kind == "heterogeneous" else 1)
-    ]
-    times = {kind: max(cost / rate for cost, rate in zip(exact[kind], RATES, strict=True)) for kind in _KINDS}
-    real = {kind: max(cost / rate for cost, rate in zip(measured[kind], RATES, strict=True)) for kind in _KINDS}
-    both = {kind: max((c + download) / rate for c, rate in zip(exact[kind], RATES, strict=True)) for kind in _KINDS}
-    upload_ratio, both_ratio = (found["none"] / found["heterogeneous"] for found in (times, both))
-    large = {name: _times(*case) for name, case in _LARGE.items()}
-    cifar = tuple(
-        large["cifar10"][what]["none"] / large["cifar10"][what]["heterogeneous"] for what in ("upload", "both")
+    return _Costs(
+        exact={kind: [_ROUNDS * bits / 1e6 for bits in costs.of(plan).per_class()] for kind, plan in plans.items()},
+        smooth={kind: [_ROUNDS * bits / 1e6 for bits in _unrounded(plan)] for kind, plan in plans.items()},
+        vectors={kind: [_ROUNDS * 8 * size / 1e6 for size in sizes["mask"]] for kind, sizes in sent.items()},
+        measured={kind: [_ROUNDS * 8 * size / 1e6 for size in sizes["all"]] for kind, sizes in sent.items()},
+        download=_ROUNDS * _SIZE * _FLOAT_BITS / 1e6,
     )
-    readings = {
-        "upload": exact,
-        "upload without the ceil": smooth,
-        "upload and download": _plus(exact, download),
-        "both without the ceil": _plus(smooth, download),
-    }
-    away = {name: _farthest(found) for name, found in readings.items()}
+
+
+def _seconds(sent: Sequence[float], extra: float = 0.0) -> float:
+    """What the slowest class takes."""
+    return max((cost + extra) / rate for cost, rate in zip(sent, RATES, strict=True))
+
+
+def _reduction(seconds: dict[str, float]) -> float:
+    """How many times less time quantization takes."""
+    return seconds["none"] / seconds["heterogeneous"]
+
+
+def _slowest(sent: _Sent) -> float:
+    """How many times less the slowest class sends with quantization."""
+    return sent["none"][0] / sent["heterogeneous"][0]
+
+
+def _describe_costs(found: _Costs, away: dict[str, float]) -> tuple[str, ...]:
+    smooth = found.smooth
+    return (
+        f"Experiment 1 with {_SIZE:,} parameters and {_ROUNDS} rounds, in megabits a user. Readings of the stated "
+        "formula, and how far the farthest entry of the paper's table is from each: "
+        + ", ".join(f"{name} {far:.0%}" for name, far in away.items())
+        + f". The download of the model that the text includes adds {found.download:.1f} to each entry; 200 rounds of "
+        f"the bare model at 32 bits are that much already, where the table has {_PAPER['none'][0]}. Measured are "
+        f"the bytes of a real round with our keys and shares, times {_ROUNDS}.",
+        f"What comes near, without the ceil: {smooth['heterogeneous'][0]:.1f} of the slowest class is "
+        f"{_off(53, smooth['heterogeneous'][0])} from 53, and 279 is half of the {smooth['none'][0]:.1f} without "
+        f"quantization ({_off(279, smooth['none'][0] / 2)} from it). The other classes are "
+        f"{_off(87, smooth['heterogeneous'][1])} to {_off(101, smooth['heterogeneous'][4])} off.",
+        "Times are the slowest class's, at 1 Mb/s for class 0 and 2 Mb/s for the others. Those of 100 users are "
+        "arithmetic on the plan, at full size.",
+    )
+
+
+def _cost_verdict(found: _Costs, away: dict[str, float]) -> Verdict:
+    exact, smooth = found.exact, found.smooth
     agree = [name for name, far in away.items() if far <= 0.03]
-    slow = exact["none"][0] / exact["heterogeneous"][0]
-    return Outcome(
-        text=(
-            f"Experiment 1 with {size:,} parameters and {rounds} rounds, in megabits a user. Readings of the stated "
-            "formula, and how far the farthest entry of the paper's table is from each: "
-            + ", ".join(f"{name} {far:.0%}" for name, far in away.items())
-            + f". The download of the model that the text includes adds {download:.1f} to each entry; 200 rounds of "
-            f"the bare model at 32 bits are that much already, where the table has {_PAPER['none'][0]}. Measured are "
-            f"the bytes of a real round with our keys and shares, times {rounds}.",
-            f"What comes near, without the ceil: {smooth['heterogeneous'][0]:.1f} of the slowest class is "
-            f"{_off(53, smooth['heterogeneous'][0])} from 53, and 279 is half of the {smooth['none'][0]:.1f} without "
-            f"quantization ({_off(279, smooth['none'][0] / 2)} from it). The other classes are "
-            f"{_off(87, smooth['heterogeneous'][1])} to {_off(101, smooth['heterogeneous'][4])} off.",
-            "Times are the slowest class's, at 1 Mb/s for class 0 and 2 Mb/s for the others. Those of 100 users are "
-            "arithmetic on the plan, at full size.",
+    return Verdict(
+        claim="Cost table: 53 87 90 97 101, 53, 279 Mb",
+        paper="53 87 90 97 101, 53, 279",
+        found=" ".join(f"{value:.1f}" for value in exact["heterogeneous"])
+        + f", {exact['homogeneous'][0]:.1f}, {exact['none'][0]:.1f}",
+        holds=Holds.of(bool(agree)),
+        note=(f"by the reading {agree[0]}" if agree else "no reading of the stated formula comes within 3%")
+        + f"; without the ceil 53 is {_off(53, smooth['heterogeneous'][0])} from "
+        f"{smooth['heterogeneous'][0]:.1f}, and 279 is half of {smooth['none'][0]:.1f}",
+    )
+
+
+def _time_verdicts(found: _Costs, cifar10: dict[str, dict[str, float]]) -> tuple[Verdict, ...]:
+    times = found.times()
+    upload_ratio, both_ratio = _reduction(times), _reduction(found.times(found.download))
+    cifar = tuple(_reduction(cifar10[what]) for what in ("upload", "both"))
+    return (
+        Verdict(
+            claim="Heterogeneous and homogeneous K=2 take the same communication time",
+            paper="53 s each",
+            found=f"{times['heterogeneous']:.1f} s and {times['homogeneous']:.1f} s",
+            holds=Holds.of(math.isclose(times["heterogeneous"], times["homogeneous"])),
         ),
-        verdicts=(
-            Verdict(
-                claim="Cost table: 53 87 90 97 101, 53, 279 Mb",
-                paper="53 87 90 97 101, 53, 279",
-                found=" ".join(f"{value:.1f}" for value in exact["heterogeneous"])
-                + f", {exact['homogeneous'][0]:.1f}, {exact['none'][0]:.1f}",
-                holds=Holds.of(bool(agree)),
-                note=(f"by the reading {agree[0]}" if agree else "no reading of the stated formula comes within 3%")
-                + f"; without the ceil 53 is {_off(53, smooth['heterogeneous'][0])} from "
-                f"{smooth['heterogeneous'][0]:.1f}, and 279 is half of {smooth['none'][0]:.1f}",
-            ),
-            Verdict(
-                claim="Heterogeneous and homogeneous K=2 take the same communication time",
-                paper="53 s each",
-                found=f"{times['heterogeneous']:.1f} s and {times['homogeneous']:.1f} s",
-                holds=Holds.of(math.isclose(times["heterogeneous"], times["homogeneous"])),
-            ),
-            Verdict(
-                claim="5.2 times less communication time than without quantization (MNIST)",
-                paper="5.2",
-                found=f"{upload_ratio:.1f} for the upload, {both_ratio:.1f} with the download",
-                holds=_reduced(5.2, upload_ratio, both_ratio),
-                note=_HOW_MUCH,
-            ),
-            Verdict(
-                claim="5.4 times on CIFAR-10",
-                paper="5.4",
-                found=f"{cifar[0]:.1f} for the upload, {cifar[1]:.1f} with the download",
-                holds=_reduced(5.4, *cifar),
-                note=f"100 users, blocks of 20 or 40; {_HOW_MUCH}",
-            ),
-            Verdict(
-                claim="The slowest class uploads at least 5 times less than without quantization, keys included",
-                paper=OURS,
-                found=f"{slow:.1f} by the formula, {vectors['none'][0] / vectors['heterogeneous'][0]:.1f} in measured "
-                f"vectors, {measured['none'][0] / measured['heterogeneous'][0]:.1f} with keys and shares",
-                holds=Holds.of(slow >= 5, measured["none"][0] / measured["heterogeneous"][0] >= 5),
-            ),
+        Verdict(
+            claim="5.2 times less communication time than without quantization (MNIST)",
+            paper="5.2",
+            found=f"{upload_ratio:.1f} for the upload, {both_ratio:.1f} with the download",
+            holds=_reduced(5.2, upload_ratio, both_ratio),
+            note=_HOW_MUCH,
         ),
-        tables=(
-            Table(
-                name="costs",
-                title="User communication cost in 200 rounds, Mb",
-                head=(
-                    "quantization",
-                    "class",
-                    "paper",
-                    "formula, upload",
-                    "without ceil",
-                    "measured vectors",
-                    "measured, all messages",
-                ),
-                rows=tuple(rows),
+        Verdict(
+            claim="5.4 times on CIFAR-10",
+            paper="5.4",
+            found=f"{cifar[0]:.1f} for the upload, {cifar[1]:.1f} with the download",
+            holds=_reduced(5.4, *cifar),
+            note=f"100 users, blocks of 20 or 40; {_HOW_MUCH}",
+        ),
+    )
+
+
+def _slowest_verdict(found: _Costs) -> Verdict:
+    formula, vectors, measured = (_slowest(sent) for sent in (found.exact, found.vectors, found.measured))
+    return Verdict(
+        claim="The slowest class uploads at least 5 times less than without quantization, keys included",
+        paper=OURS,
+        found=f"{formula:.1f} by the formula, {vectors:.1f} in measured vectors, {measured:.1f} with keys and shares",
+        holds=Holds.of(formula >= 5, measured >= 5),
+    )
+
+
+def _cost_tables(found: _Costs) -> tuple[Table, ...]:
+    times, both = found.times(), found.times(found.download)
+    columns = (found.exact, found.smooth, found.vectors, found.measured)
+    return (
+        Table(
+            name="costs",
+            title="User communication cost in 200 rounds, Mb",
+            head=(
+                "quantization",
+                "class",
+                "paper",
+                "formula, upload",
+                "without ceil",
+                "measured vectors",
+                "measured, all messages",
             ),
-            Table(
-                name="times",
-                title="Total communication time, s",
-                head=("quantization", "paper", "upload", "with the download of the model", "measured bytes, upload"),
-                rows=tuple(
-                    (kind, str(_PAPER[kind][0]), f"{times[kind]:.1f}", f"{both[kind]:.1f}", f"{real[kind]:.1f}")
-                    for kind in _KINDS
-                ),
+            rows=tuple(
+                (kind, str(index), str(_PAPER[kind][index]), *(f"{sent[kind][index]:.1f}" for sent in columns))
+                for kind in _KINDS
+                for index in range(5 if kind == "heterogeneous" else 1)
             ),
         ),
-        plots=(
-            Plot(
-                name="time",
-                title="Total communication time of experiment 1, 200 rounds",
-                kind="bars",
-                y_label="seconds",
-                ticks=tuple(_KINDS),
-                series=(
-                    _bars("the paper's table", [_PAPER[kind][0] for kind in _KINDS]),
-                    _bars("stated formula, upload", list(times.values())),
-                    _bars("with the download", list(both.values())),
-                ),
+        Table(
+            name="times",
+            title="Total communication time, s",
+            head=("quantization", "paper", "upload", "with the download of the model", "measured bytes, upload"),
+            rows=tuple(
+                (
+                    kind,
+                    str(_PAPER[kind][0]),
+                    f"{times[kind]:.1f}",
+                    f"{both[kind]:.1f}",
+                    f"{_seconds(found.measured[kind]):.1f}",
+                )
+                for kind in _KINDS
             ),
-            *_large_plots(large),
         ),
-        values={"upload_ratio": upload_ratio, "both_ratio": both_ratio, "slowest": slow},
+    )
+
+
+def _time_plot(found: _Costs) -> Plot:
+    return Plot(
+        name="time",
+        title="Total communication time of experiment 1, 200 rounds",
+        kind="bars",
+        y_label="seconds",
+        ticks=tuple(_KINDS),
+        series=(
+            _bars("the paper's table", [_PAPER[kind][0] for kind in _KINDS]),
+            _bars("stated formula, upload", list(found.times().values())),
+            _bars("with the download", list(found.times(found.download).values())),
+        ),
     )
 
 
@@ -179,11 +246,11 @@ def _off(printed: float, found: float) -> str:
     return f"{abs(found / printed - 1):.1%}"
 
 
-def _plus(costs_of: dict[str, list[float]], download: float) -> dict[str, list[float]]:
+def _plus(costs_of: _Sent, download: float) -> _Sent:
     return {kind: [value + download for value in values] for kind, values in costs_of.items()}
 
 
-def _farthest(found: dict[str, list[float]]) -> float:
+def _farthest(found: _Sent) -> float:
     """The largest relative distance of an entry from the paper's."""
     return max(abs(found[kind][i] / _PAPER[kind][i] - 1) for kind in _KINDS for i in range(5))
 

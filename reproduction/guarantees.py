@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from heterosag.plan import Plan
 from heterosag.plan.design import has_perfect, paper, perfect
 from heterosag.plan.dropout import leak_probability
+from heterosag.plan.robustness import Robustness
 from heterosag.protocol.survivors import outcome
 from reproduction.outcome import OURS, Holds, Outcome, Plot, Scale, Series, Table, Verdict
 from reproduction.plans import paper_plan
@@ -56,23 +57,6 @@ def theorem_1(job: Job) -> Outcome:
     bound = [g for g in range(2, 41) if paper(g).byzantine_tolerance() != max(0, math.ceil(g / 4) - 1)]
     after = {lost: float(paper(7).robustness(range(lost))) for lost in (0, 1, 2, 3)}
     unequal = f"{_robustness_of_classes(_UNEQUAL):.3f}"
-    shown = [count for count in (5, 6, 7, 9, 12, 15, 25, 35, 75) if count <= most]
-    rows = tuple(
-        (
-            str(count),
-            f"{claimed_robustness(count):.4f}",
-            f"{float(true[count]):.4f}",
-            f"{float(ours[count]):.4f}" if count in ours else _nearest(count),
-        )
-        for count in shown
-    )
-    series = (
-        Series(label="claimed", x=_floats(counts), y=tuple(claimed_robustness(c) for c in counts), dashed=True),
-        Series(
-            label="true, the paper's design", x=_floats(counts), y=tuple(float(true[c]) for c in counts), points=True
-        ),
-        Series(label="perfect (where it exists)", x=_floats(ours), y=tuple(float(r) for r in ours.values())),
-    )
     return Outcome(
         text=(
             f"Inference robustness for 2 to {most} groups, computed from the blocks{'' if exact else ' (bounds)'}. The "
@@ -122,29 +106,47 @@ def theorem_1(job: Job) -> Outcome:
                 note="zero for G <= 4",
             ),
         ),
-        tables=(
-            Table(
-                name="robustness",
-                title="Inference robustness",
-                head=("groups", "claimed", "true, the paper's design", "perfect"),
-                rows=rows,
-            ),
-        ),
-        plots=(
-            Plot(
-                name="robustness",
-                title="Inference robustness: claimed and true",
-                kind="lines",
-                x_label="groups",
-                y_label="inference robustness",
-                series=series,
-            ),
-        ),
+        tables=(_robustness_table(true, ours),),
+        plots=(_robustness_plot(true, ours),),
         values={
             "wrong": float(len(wrong)),
             "six": float(true[6]),
             **({"seventy_five": float(true[75])} if 75 in true else {}),
         },
+    )
+
+
+def _robustness_table(true: Mapping[int, Robustness], ours: Mapping[int, Robustness]) -> Table:
+    return Table(
+        name="robustness",
+        title="Inference robustness",
+        head=("groups", "claimed", "true, the paper's design", "perfect"),
+        rows=tuple(
+            (
+                str(count),
+                f"{claimed_robustness(count):.4f}",
+                f"{float(true[count]):.4f}",
+                f"{float(ours[count]):.4f}" if count in ours else _nearest(count),
+            )
+            for count in (5, 6, 7, 9, 12, 15, 25, 35, 75)
+            if count in true
+        ),
+    )
+
+
+def _robustness_plot(true: Mapping[int, Robustness], ours: Mapping[int, Robustness]) -> Plot:
+    x = _floats(true)
+    return Plot(
+        name="robustness",
+        title="Inference robustness: claimed and true",
+        kind="lines",
+        x_label="groups",
+        y_label="inference robustness",
+        series=(
+            Series(label="claimed", x=x, y=tuple(map(claimed_robustness, true)), dashed=True),
+            Series(label="true, the paper's design", x=x, y=tuple(map(float, true.values())), points=True),
+            Series(label="perfect (where it exists)", x=_floats(ours), y=tuple(map(float, ours.values()))),
+        ),
     )
 
 
@@ -170,35 +172,15 @@ def _floats(numbers: Iterable[int]) -> tuple[float, ...]:
 
 # --- Theorem 3 ----------------------------------------------------------------------------------------------------
 
+_SIZES = tuple(range(2, 11))  # users of a subgroup
+_RATES = (0.05, 0.1, 0.2, 0.3)  # dropout
+
 
 def theorem_3(job: Job) -> Outcome:
     """Leaks under dropout: the formula, a simulation, and the floor rule."""
     trials = {Scale.TINY: 20_000, Scale.QUICK: 400_000, Scale.FULL: 4_000_000}[job.scale]
     rng = np.random.default_rng(job.seed)
-    sizes = tuple(range(2, 11))
-    series, rows, far = [], [], 0
-    for rate in (0.05, 0.1, 0.2, 0.3):
-        formula = [size * (1 - rate) * rate ** (size - 1) for size in sizes]
-        measured = [float(np.mean(rng.binomial(size, 1 - rate, trials) == 1)) for size in sizes]
-        for chance, seen in zip(formula, measured, strict=True):
-            spread = math.sqrt(chance * (1 - chance) / trials)
-            far += abs(seen - chance) > 5 * spread + 1 / trials
-        x = _floats(sizes)
-        series.append(Series(label=f"{rate:.0%} dropout, formula", x=x, y=tuple(formula)))
-        seen_at = [(size, seen) for size, seen in zip(x, measured, strict=True) if seen > 0]
-        series.append(
-            Series(
-                label=f"{rate:.0%}, simulated",
-                x=tuple(size for size, _ in seen_at),
-                y=tuple(seen for _, seen in seen_at),
-                dashed=True,
-            )
-        )
-    for size, count, rate in ((8, 128, 0.1), (4, 75, 0.1), (4, 75, 0.05), (8, 12, 0.1)):
-        leak = leak_probability(paper(count), [size] * count, rate)
-        rows.append(
-            (str(size), str(count), f"{rate:.0%}", f"{leak.one:.2g}", f"{leak.any:.2g}", f"{leak.with_min_survivors:g}")
-        )
+    series, far = _draw_survivors(trials, rng)
     floored, decoded, failed = _with_min_survivors(job, rng)
     anywhere = float(np.mean((rng.binomial(4, 0.9, (max(1000, trials // 100), 75)) == 1).any(axis=1)))
     eight = leak_probability(paper(128), [8] * 128, 0.1)
@@ -216,7 +198,7 @@ def theorem_3(job: Job) -> Outcome:
                 paper="n(1-p)p^(n-1)",
                 found="every simulated point agrees"
                 if not far
-                else f"{far} of {4 * len(sizes)} simulated points disagree",
+                else f"{far} of {len(_RATES) * len(_SIZES)} simulated points disagree",
                 holds=Holds.of(not far),
             ),
             Verdict(
@@ -247,21 +229,7 @@ def theorem_3(job: Job) -> Outcome:
                 holds=Holds.of(floored == 0),
             ),
         ),
-        tables=(
-            Table(
-                name="leaks",
-                title="Probability that somebody is the only survivor",
-                head=(
-                    "subgroup size",
-                    "subgroups",
-                    "dropout",
-                    "in one given subgroup",
-                    "in any",
-                    "with the floor rule",
-                ),
-                rows=tuple(rows),
-            ),
-        ),
+        tables=(_leaks_table(),),
         plots=(
             Plot(
                 name="leak",
@@ -269,11 +237,49 @@ def theorem_3(job: Job) -> Outcome:
                 kind="lines",
                 x_label="users in a subgroup",
                 y_label="probability",
-                series=tuple(series),
+                series=series,
                 log_y=True,
             ),
         ),
         values={"one_of_8": eight.one, "any_of_75": own.any, "floored": float(floored)},
+    )
+
+
+def _draw_survivors(trials: int, rng: np.random.Generator) -> tuple[tuple[Series, ...], int]:
+    """How often a subgroup has one survivor, by the formula and drawn; and how many points are far from the formula."""
+    series, far = [], 0
+    for rate in _RATES:
+        formula = [size * (1 - rate) * rate ** (size - 1) for size in _SIZES]
+        measured = [float(np.mean(rng.binomial(size, 1 - rate, trials) == 1)) for size in _SIZES]
+        for chance, seen in zip(formula, measured, strict=True):
+            spread = math.sqrt(chance * (1 - chance) / trials)
+            far += abs(seen - chance) > 5 * spread + 1 / trials
+        x = _floats(_SIZES)
+        series.append(Series(label=f"{rate:.0%} dropout, formula", x=x, y=tuple(formula)))
+        seen_at = [(size, seen) for size, seen in zip(x, measured, strict=True) if seen > 0]
+        series.append(
+            Series(
+                label=f"{rate:.0%}, simulated",
+                x=tuple(size for size, _ in seen_at),
+                y=tuple(seen for _, seen in seen_at),
+                dashed=True,
+            )
+        )
+    return tuple(series), far
+
+
+def _leaks_table() -> Table:
+    rows = []
+    for size, count, rate in ((8, 128, 0.1), (4, 75, 0.1), (4, 75, 0.05), (8, 12, 0.1)):
+        leak = leak_probability(paper(count), [size] * count, rate)
+        rows.append(
+            (str(size), str(count), f"{rate:.0%}", f"{leak.one:.2g}", f"{leak.any:.2g}", f"{leak.with_min_survivors:g}")
+        )
+    return Table(
+        name="leaks",
+        title="Probability that somebody is the only survivor",
+        head=("subgroup size", "subgroups", "dropout", "in one given subgroup", "in any", "with the floor rule"),
+        rows=tuple(rows),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -89,45 +91,8 @@ def lemmas(job: Job) -> Outcome:
         ),
         "homogeneous K=2": paper_plan([5] * 5, [2] * 5, size, value_range=1.0, design="paper", subgroup_size=5),
     }
-    rows, measured, single = [], {}, {}
-    for name, plan in plans.items():
-        users = len(plan.users)
-        worst = np.where(
-            rng.random((users, size)) < 0.5, -0.0001, 0.0001
-        )  # just beside the middle: most variance at K=2
-        typical = rng.uniform(-1, 1, (users, size))
-        bound, formula = plan.quantization_error(), _lemma_2(plan)
-        found = {kind: _error(plan, values, job.seed, repeats) for kind, values in (("w", worst), ("t", typical))}
-        measured[name] = (bound, formula, found)
-        single[name] = [_error_of_users(plan, values, rng, repeats) for values in (worst, typical)]
-        own = max(error for error, _ in single[name])
-        rows.append(
-            (
-                name,
-                f"{formula:.4f}",
-                f"{bound:.4f}",
-                f"{found['t'][0]:.4f}",
-                f"{found['w'][0]:.4f}",
-                f"{max(found['t'][1], found['w'][1]):.1f}",
-                f"{own:.2f}",
-            )
-        )
-    below = all(error <= CHANCE * bound for bound, _, found in measured.values() for error, _ in found.values())
-    biases = {
-        "aggregate": max(bias for _, _, found in measured.values() for _, bias in found.values()),
-        "user": max(bias for found in single.values() for _, bias in found),
-    }
-    most = 1 + 6 * np.sqrt(2 / (size / 5))  # a chi-squared of one segment's elements: one may outweigh the others
-    unbiased = biases["aggregate"] < 5.5 and biases["user"] < most
-    own_error = max(error for found in single.values() for error, _ in found)
-    formulas = all(abs(bound - formula) < 1e-9 * bound for bound, formula, _ in measured.values())
-    splits = [
-        paper_plan([40] * 5, LEVELS, 1000, value_range=1.0, design="paper" if n == 40 else "paper-composite",
-                   subgroup_size=n, min_survivors=2, min_robustness=0.0).quantization_error()
-        for n in (40, 20, 10)
-    ]  # fmt: skip
-    counts = _count(plans["equal classes 5 x 5"])
-    tight = measured["homogeneous K=2"][2]["w"][0] / measured["homogeneous K=2"][0]
+    measured = {name: _measure(plan, rng, job.seed, repeats) for name, plan in plans.items()}
+    tight = measured["homogeneous K=2"].worst / measured["homogeneous K=2"].bound
     return Outcome(
         text=(
             f"Users' vectors of {size} elements, uniform on the range or beside its middle, {repeats} rounds each. "
@@ -135,63 +100,131 @@ def lemmas(job: Job) -> Outcome:
             f"of {size} normal ones is about 3.2). At K=2 and mid-range the bound is reached: measured "
             f"error is {tight:.0%} of it.",
         ),
-        verdicts=(
-            Verdict(
-                claim="Lemma 1 (i): a quantized vector is unbiased, and so is the aggregate",
-                paper="E = the vector",
-                found=f"a user's squared bias is at most {biases['user']:.2f} of what chance gives; no element of the "
-                f"aggregate is farther off than {biases['aggregate']:.1f} standard errors",
-                holds=Holds.of(unbiased),
-                note=f"read as below {most:.2f} and 5.5",
-            ),
-            Verdict(
-                claim="Lemma 1 (ii): the error of one user's vector is at most the sum of its squared intervals over 4",
-                paper="m/G times the sum over the segments",
-                found=f"at most {own_error:.3f} of the bound, over a user of each class",
-                holds=Holds.of(own_error <= CHANCE),
-            ),
-            Verdict(
-                claim="Lemma 1 (iii): the error of the aggregate is at most the bound",
-                paper="sigma^2",
-                found="every measured error is, within the 2% that chance allows" if below else "exceeded",
-                holds=Holds.of(below),
-            ),
-            Verdict(
-                claim="Lemma 2: the bound for unequal classes",
-                paper="formula",
-                found="equals the count over our blocks" if formulas else "differs from the count over our blocks",
-                holds=Holds.of(formulas),
-            ),
-            Verdict(
-                claim="Theorem 2's count: quantizer g is used (2(G-g)-1)n times",
-                paper=str([(2 * (5 - g) - 1) * 5 for g in range(5)]),
-                found=str(counts),
-                holds=Holds.of(counts == [(2 * (5 - g) - 1) * 5 for g in range(5)]),
-            ),
-            Verdict(
-                claim="Proposition 1: splitting groups leaves the error bound as it is",
-                paper="unchanged",
-                found=", ".join(f"{value:.4f}" for value in splits),
-                holds=Holds.of(max(splits) - min(splits) < 1e-9),
-            ),
-        ),
-        tables=(
-            Table(
-                name="errors",
-                title="Total quantization error",
-                head=(
-                    "plan",
-                    "paper's formula",
-                    "bound from our blocks",
-                    "measured, uniform",
-                    "measured, worst",
-                    "bias",
-                    "one user, of its bound",
-                ),
-                rows=tuple(rows),
-            ),
-        ),
+        verdicts=(*_error_verdicts(list(measured.values()), size), *_count_verdicts(plans["equal classes 5 x 5"])),
+        tables=(_errors_table(measured),),
         values={"tight": tight},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What rounds of a plan gave, beside the bound from our blocks and the paper's formula.
+
+    `typical` and `worst` are errors of the aggregate, of values all over the range and just beside its middle; `bias`
+    is the larger of its two, in standard errors. `user_error` and `user_bias` are those of single users, in parts of
+    the bound and of what chance gives.
+    """
+
+    bound: float
+    formula: float
+    typical: float
+    worst: float
+    bias: float
+    user_error: float
+    user_bias: float
+
+
+def _measure(plan: Plan, rng: np.random.Generator, seed: int, repeats: int) -> _Measured:
+    shape = (len(plan.users), plan.dimension)
+    worst = np.where(rng.random(shape) < 0.5, -0.0001, 0.0001)  # just beside the middle: most variance at K=2
+    typical = rng.uniform(-1, 1, shape)
+    (worst_error, worst_bias), (typical_error, typical_bias) = (
+        _error(plan, values, seed, repeats) for values in (worst, typical)
+    )
+    users = [_error_of_users(plan, values, rng, repeats) for values in (worst, typical)]
+    return _Measured(
+        bound=plan.quantization_error(),
+        formula=_lemma_2(plan),
+        typical=typical_error,
+        worst=worst_error,
+        bias=max(worst_bias, typical_bias),
+        user_error=max(error for error, _ in users),
+        user_bias=max(bias for _, bias in users),
+    )
+
+
+def _error_verdicts(measured: Sequence[_Measured], size: int) -> tuple[Verdict, ...]:
+    below = all(max(one.typical, one.worst) <= CHANCE * one.bound for one in measured)
+    bias, user_bias = max(one.bias for one in measured), max(one.user_bias for one in measured)
+    most = 1 + 6 * np.sqrt(2 / (size / 5))  # a chi-squared of one segment's elements: one may outweigh the others
+    own_error = max(one.user_error for one in measured)
+    formulas = all(abs(one.bound - one.formula) < 1e-9 * one.bound for one in measured)
+    return (
+        Verdict(
+            claim="Lemma 1 (i): a quantized vector is unbiased, and so is the aggregate",
+            paper="E = the vector",
+            found=f"a user's squared bias is at most {user_bias:.2f} of what chance gives; no element of the "
+            f"aggregate is farther off than {bias:.1f} standard errors",
+            holds=Holds.of(bias < 5.5 and user_bias < most),
+            note=f"read as below {most:.2f} and 5.5",
+        ),
+        Verdict(
+            claim="Lemma 1 (ii): the error of one user's vector is at most the sum of its squared intervals over 4",
+            paper="m/G times the sum over the segments",
+            found=f"at most {own_error:.3f} of the bound, over a user of each class",
+            holds=Holds.of(own_error <= CHANCE),
+        ),
+        Verdict(
+            claim="Lemma 1 (iii): the error of the aggregate is at most the bound",
+            paper="sigma^2",
+            found="every measured error is, within the 2% that chance allows" if below else "exceeded",
+            holds=Holds.of(below),
+        ),
+        Verdict(
+            claim="Lemma 2: the bound for unequal classes",
+            paper="formula",
+            found="equals the count over our blocks" if formulas else "differs from the count over our blocks",
+            holds=Holds.of(formulas),
+        ),
+    )
+
+
+def _count_verdicts(plan: Plan) -> tuple[Verdict, ...]:
+    """How often quantizers are used in a plan of equal classes, and what splitting such classes does to the bound."""
+    counts = _count(plan)
+    splits = [
+        paper_plan([40] * 5, LEVELS, 1000, value_range=1.0, design="paper" if n == 40 else "paper-composite",
+                   subgroup_size=n, min_survivors=2, min_robustness=0.0).quantization_error()
+        for n in (40, 20, 10)
+    ]  # fmt: skip
+    return (
+        Verdict(
+            claim="Theorem 2's count: quantizer g is used (2(G-g)-1)n times",
+            paper=str([(2 * (5 - g) - 1) * 5 for g in range(5)]),
+            found=str(counts),
+            holds=Holds.of(counts == [(2 * (5 - g) - 1) * 5 for g in range(5)]),
+        ),
+        Verdict(
+            claim="Proposition 1: splitting groups leaves the error bound as it is",
+            paper="unchanged",
+            found=", ".join(f"{value:.4f}" for value in splits),
+            holds=Holds.of(max(splits) - min(splits) < 1e-9),
+        ),
+    )
+
+
+def _errors_table(measured: Mapping[str, _Measured]) -> Table:
+    return Table(
+        name="errors",
+        title="Total quantization error",
+        head=(
+            "plan",
+            "paper's formula",
+            "bound from our blocks",
+            "measured, uniform",
+            "measured, worst",
+            "bias",
+            "one user, of its bound",
+        ),
+        rows=tuple(
+            (
+                name,
+                *(f"{value:.4f}" for value in (one.formula, one.bound, one.typical, one.worst)),
+                f"{one.bias:.1f}",
+                f"{one.user_error:.2f}",
+            )
+            for name, one in measured.items()
+        ),
     )
 
 

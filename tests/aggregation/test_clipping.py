@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from hypothesis import strategies as st
 from heterosag import CohortPlan, Plan, Simulation, aggregate
 from heterosag.aggregation.clipping import (
     AdaptiveRange,
-    Clipping,
-    ClippingWarning,
     follow,
     follow_norm,
     measure_clipping,
@@ -296,32 +293,3 @@ def test_cohorts_find_the_size_of_the_updates_without_those_that_failed() -> Non
         assert list(result.failed) == ([1] if number % 3 == 0 else [])
         follows.follow(settled, result.combined)
     assert follows.settle(whole).plans[0].half_widths[0] == pytest.approx(0.3, rel=0.5)
-
-
-def test_a_result_of_cohorts_goes_with_their_plan() -> None:
-    whole = cohorts_of(2)
-    result = aggregate(whole, np.zeros((23, sum(SIZES))), simulate=Simulation(secure=False))
-    with pytest.raises(UsageError, match="goes with their CohortPlan"):
-        measure_clipping(whole.plans[0], result.combined)
-
-
-def test_clipping_beyond_what_is_best_warns_with_the_range_to_use() -> None:
-    plan = Plan.build([16], [256], 3000, value_range=0.3, subgroup_size=4, assignment_seed=1)
-    updates = np.random.default_rng(0).normal(0.0, 0.1, (16, 3000))
-    simulate = Simulation(secure=False, rounding_seed=1)
-    fitting = Clipping.of(plan, aggregate(plan, updates, simulate=simulate).combined)
-    assert fitting.warning is None
-    with pytest.warns(ClippingWarning, match=r"want value_range=0\.[89]") as caught:
-        aggregate(plan, 3 * updates, simulate=simulate)
-    assert Path(caught[0].filename) == Path(__file__)
-    wide = plan.with_value_range(0.9)
-    assert Clipping.of(wide, aggregate(wide, 3 * updates, simulate=simulate).combined).warning is None
-
-
-def test_what_few_levels_clip_by_intent_is_no_reason_to_warn() -> None:
-    plan = Plan.build([16], [2], 3000, value_range=0.3, subgroup_size=4, assignment_seed=1)
-    updates = np.random.default_rng(0).normal(0.0, 0.1, (16, 3000))
-    found = Clipping.of(plan, aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=1)).combined)
-    assert found.fraction > 0.1
-    assert found.warning is None
-    assert found.fitting[1] == pytest.approx(0.3, rel=0.1)

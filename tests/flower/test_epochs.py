@@ -169,40 +169,12 @@ def test_nobody_draws_together_is_a_named_error(tmp_path: Path) -> None:
     assert "3 enrolments" in str(one_round(grid, nodes).error.reason)
 
 
-def test_a_server_that_starts_over_again_and_again_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each enrolment is another seed that it could choose: a node takes part in so many of a run."""
-    nodes, directory = signed_nodes(12, tmp_path, policy=replace(LOOSE, max_epochs=2))
-    for number in range(3):
-        grid, _ = grid_of(nodes, lambda stage, *_: "silent" if stage == "advertise" else "", directory=directory)
-        reply = one_round(grid, nodes)
-        assert ("no node draws its assignment" in str(reply.error.reason)) == (number == 2)
-    assert "after 2 times in this run" in caplog.text
-
-
 def test_a_seed_of_the_servers_own_is_asked_for_by_name(tmp_path: Path) -> None:
     nodes, directory = signed_nodes(12, tmp_path)
     with pytest.raises(PlanError, match="assignment='server'"):
         grid_of(nodes, directory=directory, options={"assignment_seed": 1})
     with pytest.raises(PlanError, match="'enrolled' or 'server'"):
         grid_of(nodes, directory=directory, assignment="nobody")
-
-
-def test_a_node_without_an_identity_does_not_enrol(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes, directory = signed_nodes(12, tmp_path)
-    for node in nodes:
-        node.app = make_nodes(1, tmp_path, train)[0].app
-    grid, _ = grid_of(nodes, directory=directory)
-    assert one_round(grid, nodes).has_error()
-    assert "with identities only" in caplog.text
-
-
-def test_an_enrolment_that_was_not_begun_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes, _ = signed_nodes(6, tmp_path)
-    fields = {"rounds": [0], "stages": ["reveal"], "messages": [b""]}
-    message = Message(RecordDict({"heterosag": ConfigRecord(fields)}), dst_node_id=FIRST_NODE, message_type="train")  # type: ignore[arg-type]
-    message.metadata.__dict__["_message_id"] = "m"
-    assert nodes[0].app(message, nodes[0].context).has_error()
-    assert "has not begun" in caplog.text
 
 
 def test_nodes_name_their_class_once(tmp_path: Path) -> None:

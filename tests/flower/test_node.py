@@ -32,21 +32,6 @@ from heterosag.storage.identities import load_identity, make_identity
 from heterosag.storage.run_log import read_run
 
 
-def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path) -> None:
-    def some_fail(node: int, before: dict[str, Any]) -> dict[str, Any]:
-        if node == FIRST_NODE:
-            raise RuntimeError("out of memory")
-        return train(node, before)
-
-    nodes = make_nodes(9, tmp_path, some_fail)
-    grid, _ = grid_of(nodes)
-    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
-    assert not reply.has_error()
-    assert "out of memory" not in grid.rounds[0].lost[FIRST_NODE]
-    assert "the app's function failed" in grid.rounds[0].lost[FIRST_NODE]
-    assert 1 not in nodes[0].context.state.config_records["heterosag"]["rounds"]  # type: ignore[operator]
-
-
 def test_a_server_without_the_grid_gets_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (node,) = make_nodes(1, tmp_path, train)
     reply = ask(node, arrays())
@@ -82,21 +67,6 @@ def test_without_identities_a_node_must_be_told_to_trust(tmp_path: Path, caplog:
     told_at_home(caplog, "trust_server=True", grid.rounds[0].lost[FIRST_NODE])
 
 
-def test_another_model_in_the_mask_stage_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes = make_nodes(9, tmp_path, train)
-    victim = nodes[2].context.node_id
-
-    def swap(stage: str, node: int, message: Message) -> str:
-        if (stage, node) == ("mask", victim):
-            message.content["arrays"] = record(arrays(seed=1))
-        return ""
-
-    grid, _ = grid_of(nodes, swap)
-    list(grid.send_and_receive(messages(nodes, arrays())))
-    told_at_home(caplog, "is not what the server says everybody sees", grid.rounds[0].lost[victim])
-    assert victim not in grid.rounds[0].survivors
-
-
 def test_a_node_in_a_faster_class_than_it_named_refuses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The server asked, and then plans as if a node had said something else."""
     nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-class": place % 2})
@@ -106,21 +76,6 @@ def test_a_node_in_a_faster_class_than_it_named_refuses(tmp_path: Path, caplog: 
     told_at_home(caplog, "a faster class than 0", grid.rounds[0].lost[nodes[6].context.node_id])
     for place in (0, 1):  # as it named, and slower
         assert nodes[place].context.node_id not in grid.rounds[0].lost
-
-
-def test_another_configuration_for_one_node_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A learning rate of zero for everybody else would leave the victim's update alone in its block."""
-    nodes = make_nodes(9, tmp_path, train)
-    victim = nodes[2].context.node_id
-
-    def change(stage: str, node: int, message: Message) -> str:
-        if stage == "mask" and node == victim:
-            message.content["config"] = ConfigRecord({"lr": 0.0})
-        return ""
-
-    grid, _ = grid_of(nodes, change)
-    list(grid.send_and_receive(messages(nodes, arrays())))
-    told_at_home(caplog, "is not what the server says everybody sees", grid.rounds[0].lost[victim])
 
 
 @pytest.mark.parametrize("stage", ["share", "mask"])

@@ -235,7 +235,7 @@ def _shared_verification() -> Iterator[None]:
     """Everybody in the world checks the same signatures: each is verified once, a false one every time."""
     with (
         patch("heterosag.protocol.steps.verify", _verify_once),
-        patch("heterosag.protocol.server.verify", _verify_once),
+        patch("heterosag.protocol.server_phases.verify", _verify_once),
     ):
         yield
 

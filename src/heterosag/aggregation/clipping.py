@@ -18,23 +18,28 @@ of the next round. What bites, and what is done about it:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from statistics import NormalDist
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.aggregation.cohorts import CombinedCohorts, blocks_by_plan
-from heterosag.aggregation.combine import BlockSum, Combined
+from heterosag.aggregation.clip_counts import (
+    MOST_CLIPPED,
+    AnyCombined,
+    AnyPlan,
+    Clipping,
+    ClippingWarning,
+    DecodedRange,
+    find_growth,
+    find_ranges,
+    measure_clipping,
+)
 from heterosag.errors import UsageError
-from heterosag.plan import CohortPlan, Plan, PlannedBlock
+from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.cohorts import plans_of
-from heterosag.plan.layout import ranges_between_cuts
-from heterosag.plan.ranges import THREE_DEVIATIONS, clipped_fraction, deviations, rounding_noise
-from heterosag.vector.quantize import ValueRange
+from heterosag.plan.ranges import THREE_DEVIATIONS, deviations, rounding_noise
 
 __all__ = [
     "MOST_CLIPPED",
@@ -47,21 +52,11 @@ __all__ = [
     "with_deviations",
 ]
 
-MOST_CLIPPED = 0.01
-"""The fraction of elements, beyond what is best for the levels, that may be clipped without a warning."""
-
-
-class ClippingWarning(UserWarning):
-    """Users clipped more of their updates than is best, so the mean is biased towards zero: has the range to use."""
-
-
 LARGEST = 1000.0
 """The greatest half width, times the scale of any array, that an adaptive range takes by itself."""
 
 _LEAST = 1e-5  # the least one
-_WIDER = 1.1  # how much wider a range must be to be worth a warning
 _STEP = 0.5  # how far a belief moves in one round at most, as a logarithm
-_UNSEEN = -0.1  # how far it falls at least while nothing is clipped
 _POWER = 0.7  # of an array's size in the aggregate that its scale follows
 _NOISE_LEFT = 0.05  # the least mean square of an array, in parts of the noise: where nothing else shows
 _FIRST_PART = 0.3  # of the model's own size that a first update is believed to have
@@ -71,8 +66,6 @@ _NORM_RATE = 0.2  # of a clipping norm's logarithm, for a fraction of users
 _THREE = deviations(THREE_DEVIATIONS)
 
 Vector = npt.NDArray[np.floating[Any]]
-AnyPlan = Plan | CohortPlan
-AnyCombined = Combined | CombinedCohorts
 P = TypeVar("P", Plan, CohortPlan, Plan | CohortPlan)
 
 
@@ -197,8 +190,8 @@ class AdaptiveRange:
             plan: The plan of the round, or its cohorts, as `settle` gave it.
             combined: What was decoded.
         """
-        ranges = _ranges(plan, combined)
-        grown = _growth(ranges)
+        ranges = find_ranges(plan, combined)
+        grown = find_growth(ranges)
         moves = np.full(len(self._believed), max(-_STEP, min(_STEP, grown)))
         if len(self.arrays) > 1 and any(one.sound for one in ranges):
             squares = self._mean_squares(plan, combined, ranges, grown)
@@ -270,7 +263,7 @@ class AdaptiveRange:
         return moves + math.log(after / before) / 2
 
     def _mean_squares(
-        self, plan: AnyPlan, combined: AnyCombined, ranges: Sequence[_Range], grown: float
+        self, plan: AnyPlan, combined: AnyCombined, ranges: Sequence[DecodedRange], grown: float
     ) -> npt.NDArray[np.float64]:
         """The mean square of the aggregate's elements in each array, the noise of rounding subtracted, in units of what
         was believed of it."""
@@ -292,29 +285,6 @@ class AdaptiveRange:
         return np.array(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A range of elements that no plan cuts: its sound blocks, each as planned, as decoded, and its segment's size."""
-
-    start: int
-    stop: int
-    sound: list[tuple[PlannedBlock, BlockSum, int]]
-
-
-def _ranges(plan: AnyPlan, combined: AnyCombined) -> list[_Range]:
-    """The segments of a plan; of cohorts the ranges between the cuts of all of them."""
-    parts = blocks_by_plan(plan, combined)
-    found = []
-    for start, stop, places in ranges_between_cuts([own.segments for own, _ in parts]):
-        sound = []
-        for (own, blocks), at in zip(parts, places, strict=True):
-            planned = {block.subgroups: block for block in own.segments[at].blocks}
-            size = own.segments[at].size
-            sound += [(planned[block.subgroups], block, size) for block in blocks[at] if block.fault is None]
-        found.append(_Range(start, stop, sound))
-    return found
-
-
 def with_deviations(plan: P, deviations: Sequence[float]) -> P:
     """A plan whose range and scales are those of updates with these standard deviations.
 
@@ -330,117 +300,12 @@ def with_deviations(plan: P, deviations: Sequence[float]) -> P:
     return plan.with_value_range(_THREE * common, scales)
 
 
-def _noise(one: _Range, grown: float) -> float:
+def _noise(one: DecodedRange, grown: float) -> float:
     """The variance that rounding adds to an element of a range's mean, in units of the deviation believed."""
     users = sum(found.survivors for _, found, _ in one.sound)
     actual = math.exp(max(-2.0, min(2.0, grown)))
     total = sum(found.survivors * rounding_noise(block.level, block.width, actual) for block, found, _ in one.sound)
     return total / max(users, 1) ** 2
-
-
-def _growth(ranges: Iterable[_Range]) -> float:
-    """By how much users' elements are larger than was believed, as a logarithm."""
-    ratios, sizes = [], []
-    for one in ranges:
-        logs = [
-            _grown(deviations(block.width), found.clipped, found.survivors * size) for block, found, size in one.sound
-        ]
-        if logs:
-            ratios.append(_middle(logs))
-            sizes.append(one.stop - one.start)
-    return float(np.average(ratios, weights=sizes)) if ratios else 0.0
-
-
-def _grown(width: float, clipped: int, elements: int) -> float:
-    """How much larger than 1 the deviation is of elements of which so many lie beyond a width, as a logarithm.
-
-    A Gaussian of deviation 1 has that tail beyond some other width: their quotient. Where nothing is clipped it is
-    smaller, by as much as that shows, or a little.
-    """
-    fraction = min(max(clipped, 0.5) / elements, 0.999)
-    found = math.log(width / -NormalDist().inv_cdf(fraction / 2))
-    return found if clipped else min(found, _UNSEEN)
-
-
-def _middle(values: Sequence[float]) -> float:
-    """What a segment's blocks say, robustly: the median, of fewer than three the least."""
-    return float(np.median(values)) if len(values) >= 3 else min(values)
-
-
-def measure_clipping(plan: AnyPlan, combined: AnyCombined) -> float:
-    """The fraction of elements that users clipped in a round, robustly: no malicious minority of blocks raises it.
-
-    Args:
-        plan: The plan of the round, or its cohorts.
-        combined: What it gave.
-
-    Returns:
-        A number from 0 to 1: of each segment the median over its sound blocks, of fewer than three the least, and of
-        these the mean. Of cohorts likewise, over the blocks of all of them between the cuts of any.
-    """
-    fractions = []
-    for one in _ranges(plan, combined):
-        clipped = [found.clipped / (found.survivors * size) for _, found, size in one.sound]
-        if clipped:
-            fractions.append(_middle(clipped))
-    return float(np.mean(fractions)) if fractions else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clipping:
-    """What users clipped in a round, and what they would have to.
-
-    Args:
-        fraction: Of elements that were clipped.
-        expected: Of elements that are clipped in the best range for these levels.
-        value_range: The range in use.
-        fitting: The range that fits the updates: three standard deviations of an element, by what was clipped.
-    """
-
-    fraction: float
-    expected: float
-    value_range: ValueRange
-    fitting: ValueRange
-
-    @classmethod
-    def of(cls, plan: AnyPlan, combined: AnyCombined) -> Clipping:
-        """Judge a round.
-
-        Args:
-            plan: The plan of the round, or its cohorts.
-            combined: What it gave.
-
-        Returns:
-            What was clipped.
-        """
-        blocks = [block for one in plans_of(plan) for segment in one.segments for block in segment.blocks]
-        low, high = plan.value_range
-        grown = math.exp(_growth(_ranges(plan, combined)))
-        return cls(
-            fraction=measure_clipping(plan, combined),
-            expected=float(np.mean([clipped_fraction(block.width) for block in blocks])),
-            value_range=(low, high),
-            fitting=(low * grown, high * grown),
-        )
-
-    @property
-    def warning(self) -> str | None:
-        """What to say where more than a hundredth is clipped beyond what is best and a wider range would help."""
-        wider = self.fitting[1] - self.fitting[0] > _WIDER * (self.value_range[1] - self.value_range[0])
-        if self.fraction <= self.expected + MOST_CLIPPED or not wider:
-            return None
-        fits, used = _written(self.fitting), _written(self.value_range)
-        return (
-            f"{self.fraction:.1%} of elements were clipped, where {self.expected:.1%} are best: the aggregate is "
-            f"biased towards zero. These updates want value_range={fits} or more, not {used}; if their arrays differ "
-            "much in size, ranges of their own (Plan.build(arrays=...))"
-        )
-
-
-def _written(ends: ValueRange) -> str:
-    """A range as it is given: a half width, or a pair."""
-    low, high = ends
-    return f"{high:.3g}" if low == -high else f"({low:.3g}, {high:.3g})"
 
 
 def follow(half_width: float, clipped: float, quantile: float, *, largest: float = LARGEST) -> float:

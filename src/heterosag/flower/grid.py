@@ -10,49 +10,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from glob import escape
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Error, Message, MetricRecord
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from heterosag.aggregation.cohorts import CombinedCohorts, blocks_by_plan
-from heterosag.aggregation.combine import BlockSum, Combined
 from heterosag.aggregation.rules import find_rule
 from heterosag.choices import AssignmentName, RuleName
 from heterosag.errors import HeteroSagError, PlanError, UsageError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.evaluation import Evaluations
-from heterosag.flower.exchange import Exchange, combine_found
+from heterosag.flower.exchange import Exchange
 from heterosag.flower.failures import Failures
-from heterosag.flower.messages import (
-    arrays_of,
-    is_evaluate,
-    is_train,
-    round_digest,
-    run_config_digest,
-    to_record,
-)
-from heterosag.flower.options import check_options
+from heterosag.flower.messages import is_evaluate, is_train, run_config_digest
+from heterosag.flower.options import check_options, check_private
 from heterosag.flower.passing import PassingGrid
 from heterosag.flower.privacy import GridBudget, Privacy
 from heterosag.flower.ranges import Ranges
-from heterosag.flower.reports import common_names
 from heterosag.flower.resuming import GridState
 from heterosag.flower.rounds import Round, Work
 from heterosag.flower.run_log import Recorder
-from heterosag.flower.selection import Selection
 from heterosag.flower.strategies import check_strategy, weight_of
+from heterosag.flower.training import Training
 from heterosag.flower.trips import Trips
 from heterosag.plan import CohortPlan, Plan, User
-from heterosag.plan.cohorts import COHORT_SIZE, plans_of
-from heterosag.protocol.transitions import Phase
+from heterosag.plan.cohorts import COHORT_SIZE
 from heterosag.vector.quantize import ValueRange
 
 __all__ = ["Round", "SecureGrid"]
@@ -165,7 +152,7 @@ class SecureGrid(PassingGrid):
         self._weight_named = weighted_by is not None
         max_weight, weighted_by = int(max_weight or 1), weighted_by or _USUAL_WEIGHT
         if privacy is not None:
-            _check_private(plan, value_range, metrics, max_weight)
+            check_private(plan, value_range, metrics, max_weight)
             value_range, adapt_range = privacy.clipping_norm, False
         self._ranges = Ranges(value_range, adapts=adapt_range, given=plan)
         if plan is not None and plan.noise_multiplier:
@@ -175,12 +162,13 @@ class SecureGrid(PassingGrid):
         known: dict[User, bytes] | None = (
             None if directory is None else {str(node): key for node, key in directory.items()}
         )
+        combine_by = find_rule(rule)
         self._epochs = Epochs(
             given=plan,
             levels=levels,
             rate_limits=rate_limits,
             options=options or {},
-            rule=find_rule(rule),
+            rule=combine_by,
             max_weight=max_weight,
             weighted_by=weighted_by,
             directory=known,
@@ -209,25 +197,30 @@ class SecureGrid(PassingGrid):
         )
         super().__init__(grid)
         self._class_count = None if plan is not None or len(levels) == 1 else len(levels)
-        self._rule = find_rule(rule)
         self._recorder = (
             None if record is None else Recorder(record, _run_name(grid), rule, weighted_by, identities=signs)
         )
-        self._weighted_by = weighted_by
-        self._weight_unit = weight_unit
         self._failures = Failures(stop_after)
+        self._training = Training(
+            self._trips,
+            self._exchange,
+            self._epochs,
+            self._ranges,
+            budget=self._budget,
+            rule=combine_by,
+            weight_unit=weight_unit,
+            exclude=exclude,
+            tied=tied or {},
+        )
         self._evaluations = Evaluations(
             grid,
             self._exchange,
             self._epochs,
-            rule=self._rule,
-            metrics=self._metrics_of,
+            rule=combine_by,
+            metrics=self._training.metrics_of,
             private=privacy is not None,
         )
         self._checked = False
-        self._no_metrics_logged = self._left_out_logged = False
-        self._exclude, self._tied = tuple(exclude), dict(tied or {})
-        self._integers: set[str] = set()
         self.record_folder: Path | None = None
         self.rounds: list[Round] = []
         self.evaluations = self._evaluations.done
@@ -288,13 +281,12 @@ class SecureGrid(PassingGrid):
 
     def _take_weight(self, key: str | None) -> None:
         """Weight by what the strategy weights by, which it also looks for in the reply."""
-        if key is None or key == self._weighted_by:
+        named = self._epochs.weighted_by
+        if key is None or key == named:
             return
         if self._weight_named:
-            raise UsageError(
-                f"weighted_by is {self._weighted_by!r}, the strategy's weighted_by_key {key!r}: leave weighted_by out"
-            )
-        self._weighted_by = self._epochs.weighted_by = key
+            raise UsageError(f"weighted_by is {named!r}, the strategy's weighted_by_key {key!r}: leave weighted_by out")
+        self._epochs.weighted_by = key
         self._exchange.terms["weighted-by"] = key
         if self._recorder is not None:
             self._recorder.weighted_by = key
@@ -385,7 +377,7 @@ class SecureGrid(PassingGrid):
         by_node = {message.metadata.dst_node_id: message for message in messages}
         work = Work(number=number, messages=by_node, message_type=messages[0].metadata.message_type)
         try:
-            content, combined = self._train(work, timeout)
+            content, combined = self._training.run(work, timeout)
         except HeteroSagError as error:
             reason = work.reason(error)
             log(WARNING, "secure round %d failed: %s", number, reason)
@@ -394,6 +386,9 @@ class SecureGrid(PassingGrid):
             self._keep(work.finish(time.perf_counter() - began, error=reason))
             self._failures.note(self.rounds[-1])
             return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=messages[0])
+        finally:
+            if work.plan is not None:  # evaluations have the plan of the last round that began, whatever became of it
+                self._evaluations.plan, self._evaluations.train_type = work.plan, work.message_type
         seconds = time.perf_counter() - began
         self._keep(work.finish(seconds, survivors=combined.survivors, combined=combined))
         self._failures.note(self.rounds[-1])
@@ -402,50 +397,6 @@ class SecureGrid(PassingGrid):
         for node, why in work.lost.items():
             log(INFO, "\t> node %d was lost: %s", node, why)
         return Message(content, reply_to=messages[0])
-
-    def _train(self, work: Work, timeout: float | None) -> tuple[RecordDict, Combined | CombinedCohorts]:
-        name, arrays = _one_model(work.messages.values())
-        exclude = [*self._exclude, *self._integers_of(arrays)]
-        self._exchange.terms["exclude"] = exclude
-        selection = Selection(model=arrays, exclude=exclude, tied=self._tied)
-        if selection.left_out and not self._left_out_logged:
-            log(INFO, "\tarrays that are not aggregated, and stay as they are: %s", selection.left_out)
-            self._left_out_logged = True
-
-        def carry(work: Work, stage: str, fields: Mapping[int, Mapping[str, Any]]) -> dict[int, Message]:
-            return self._trips.carry(work, stage, fields, timeout)
-
-        self._epochs.ask_classes(work, carry)
-        before = selection.vector
-        plan = self._epochs.plan_for(work, selection.layout.sizes, carry)
-        plan = self._ranges.settle(plan, before, [str(node) for node in work.messages])
-        if not plans_of(plan)[0].metrics and self._budget is None and not self._no_metrics_logged:
-            log(
-                WARNING,
-                "no metrics are averaged: the plan has no place for them (Plan.build(metrics=...), fewer nodes)",
-            )
-            self._no_metrics_logged = True
-        if self._budget is not None:
-            work.privacy = self._budget.charge(plan)
-        self._exchange.prepare_for(work.messages)
-        self._evaluations.plan, self._evaluations.train_type = plan, work.message_type
-        found = self._exchange.run(work, plan, timeout)
-        began = time.perf_counter()
-        self._epochs.leave_out(work, found)
-        combined = combine_found(work, plan, found, self._rule)
-        work.server_seconds[Phase.UNMASK.value] += time.perf_counter() - began
-        self._ranges.describe(plan, combined)
-        vector = self._ranges.follow(plan, combined, before)
-        parts = blocks_by_plan(plan, combined)
-        weight = sum(min(_sound_weight(segment) for segment in blocks) for _, blocks in parts)
-        model = to_record(selection.restore(vector))
-        metrics = self._metrics_of(work, plans_of(plan)[0], weight, combined)
-        return RecordDict({name: model, "metrics": metrics}), combined
-
-    def _integers_of(self, arrays: Mapping[str, npt.NDArray[Any]]) -> list[str]:
-        """What has been an array of integers, as patterns: FedAdam and its like make floats of all arrays."""
-        self._integers |= {name for name, array in arrays.items() if array.dtype.kind in "iub"}
-        return [escape(name) for name in arrays if name in self._integers]
 
     def _evaluate(self, messages: list[Message], timeout: float | None) -> list[Message]:
         """Evaluate messages: summed securely, or as the nodes say that they answer them."""
@@ -456,38 +407,8 @@ class SecureGrid(PassingGrid):
                 self._recorder.note_evaluation(len(self.rounds), dict(secure.content.metric_records["metrics"]))
         return replies if secure is None else [*replies, secure]
 
-    def _metrics_of(self, work: Work, plan: Plan, weight: int, combined: Combined | CombinedCohorts) -> MetricRecord:
-        """What the strategy learns beside the model: the sum of weights, and the means of metrics."""
-        said = [work.metric_names[int(user)] for user in combined.survivors if int(user) in work.metric_names]
-        unit = self._weight_unit if plan.max_weight > 1 else 1
-        return MetricRecord({**common_names(plan, said, combined.metrics), self._weighted_by: weight * unit})
-
 
 def _run_name(grid: Grid) -> str:
     """What this run's record is called: by Flower's number of it, which `flwr run` and `flwr list` print."""
     number = getattr(getattr(grid, "run", None), "run_id", None)
     return "run" if number is None else f"run-{number}"
-
-
-def _one_model(messages: Iterable[Message]) -> tuple[str, dict[str, npt.NDArray[Any]]]:
-    """The model of the train messages, whose whole content must be one and the same."""
-    listed = list({id(message.content): message for message in messages}.values())
-    if len({round_digest(message, {}, b"") for message in listed}) != 1:
-        raise UsageError(
-            "a secure round needs one model and one configuration for all nodes: these train messages differ"
-        )
-    return arrays_of(listed[0].content, "a train message")
-
-
-def _sound_weight(blocks: Sequence[BlockSum]) -> int:
-    """The summed weight of a segment's sound blocks."""
-    return sum(block.weight for block in blocks if block.fault is None)
-
-
-def _check_private(plan: Plan | CohortPlan | None, value_range: Any, metrics: Sequence[str], max_weight: int) -> None:
-    """Refuse what contradicts noise, and say what is off."""
-    if plan is not None or value_range is not None or metrics:
-        raise PlanError("privacy", "the grid plans noise itself, without a plan, value_range or metrics of your own")
-    if max_weight > 1:
-        log(WARNING, "weights are off under privacy: every node counts alike")
-    log(INFO, "under privacy nodes count alike, and no metrics or secure evaluations: their sums would be exact")

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from logging import ERROR
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.constant import ErrorCode
@@ -38,7 +38,9 @@ from heterosag.errors import (
     UsageError,
     WireError,
 )
+from heterosag.flower.enrolment import NodeEnrolment, erase_enrolment
 from heterosag.flower.kept import Kept
+from heterosag.flower.masking import Masking
 from heterosag.flower.messages import (
     COMMIT,
     HELLO,
@@ -46,28 +48,21 @@ from heterosag.flower.messages import (
     REVEAL,
     SAYS_MORE,
     TERMS,
-    arrays_of,
     carried,
     is_evaluate,
     is_train,
-    model_digest,
     parts_to_fields,
     record_of,
-    round_digest,
     run_config_digest,
     run_digest,
     value,
     values,
 )
-from heterosag.flower.reports import TrainingError, fill_slots, find_weight, numbers_of
-from heterosag.flower.selection import Selection, pairs_of
-from heterosag.plan import CohortPlan, Plan, User
-from heterosag.protocol import Client, RoundId
-from heterosag.protocol.enrolment import Charter, Enrolling
+from heterosag.flower.reports import TrainingError
+from heterosag.plan import Plan, User
 from heterosag.protocol.pipeline import ClientPipeline, Part
 from heterosag.protocol.policy import Policy
-from heterosag.protocol.transitions import ClientPhase, Phase
-from heterosag.simulation.workers import all_cores
+from heterosag.protocol.transitions import Phase
 from heterosag.storage.identities import load_directory, load_identity
 
 __all__ = ["mod"]
@@ -76,7 +71,6 @@ _SECONDS_DIGITS = 2
 """What a node says of its time is no finer than this: enough for a report, too coarse for a clock on its secrets."""
 
 _OPENING = ("plan", "session", *TERMS)
-_ENROLMENT = "heterosag.enrolment"
 _PHASES = {phase.value for phase in Phase}
 
 
@@ -181,7 +175,7 @@ def _tell(error: HeteroSagError) -> str:
 
 def _erase(context: Context) -> None:
     context.state.pop(RECORD, None)
-    context.state.pop(_ENROLMENT, None)
+    erase_enrolment(context)
 
 
 def _choice(name: str, chosen: Any, known: Sequence[str]) -> Any:
@@ -216,9 +210,10 @@ class _Node:
         if stage == HELLO:
             return self._link(context)
         if stage == COMMIT:
-            return {"message": self._commit(context, record)}
+            check = partial(self._check_opening, context, opening=record)
+            return {"message": self._enrolment(context).commit(record, check)}
         if stage == REVEAL:
-            return {"message": self._reveal(context, parts[0][2])}
+            return {"message": self._enrolment(context).reveal(parts[0][2])}
         unknown = [stage for _, stage, _ in parts if stage not in _PHASES]
         if unknown:
             raise FaultyServerError(f"no stage is called {unknown[0]!r}")
@@ -246,15 +241,24 @@ class _Node:
         plan = Plan.decode(value(kept, "plan", bytes, sender="server"))
         self._check_opening(context, plan, kept)
         if "reveals" in record:
-            self._finish(context, plan, value(record, "reveals", bytes, sender="server"))
+            self._enrolment(context).finish(plan, value(record, "reveals", bytes, sender="server"))
         self._check_assignment(context, plan)
         session = value(kept, "session", bytes, sender="server")
         rounds, clients = kept.get("rounds", []), kept.get("clients", [])
         saved: dict[int, bytes] = dict(zip(rounds, clients, strict=True))
         pipeline = ClientPipeline(plan, str(context.node_id), session, saved=saved, **self._options(context, plan))
-        trip = _Trip(node=self, message=message, context=context, call_next=call_next, kept=kept, plan=plan)
+        masking = Masking(
+            message=message,
+            context=context,
+            call_next=call_next,
+            opening=kept,
+            plan=plan,
+            evaluate=self.evaluate,
+            policy=self.policy,
+            kept=self.kept,
+        )
         context.state.pop(RECORD, None)  # not the app's business
-        answers = pipeline.answer(parts, trip.mask)
+        answers = pipeline.answer(parts, masking.mask)
         saved = pipeline.save()
         opened = {name: kept[name] for name in _OPENING if name in kept}
         context.state[RECORD] = ConfigRecord(opened | {"rounds": list(saved), "clients": list(saved.values())})
@@ -264,21 +268,21 @@ class _Node:
             "run": run_digest(context.run_id, context.run_config),
             "run-config": run_config_digest(context.run_config),
             "evaluate": self.evaluate,
-            "metrics": trip.names,
+            "metrics": masking.names,
         }
 
-    def _check_opening(self, context: Context, plan: Plan, kept: Mapping[str, Any]) -> None:
+    def _check_opening(self, context: Context, plan: Plan, opening: Mapping[str, Any]) -> None:
         """Refuse a plan or terms that this node does not take part under."""
         user = str(context.node_id)
         if user not in plan.users:
             raise FaultyServerError("the plan does not have this node among its users")
         named = self._link(context).get("class")
-        classes = values(kept, "classes", int, sender="server") if "classes" in kept else []
+        classes = values(opening, "classes", int, sender="server") if "classes" in opening else []
         if named is not None and classes:  # the server asked: these are the classes, as nodes name them, in the plan's
             mine = plan.subgroups[plan.subgroup_of(user)].user_class
             if mine >= len(classes) or classes[mine] > named:  # a slower one sends no more bits than its own
                 raise FaultyServerError(f"the plan puts this node into a faster class than {named}, which it named")
-        weighted_by = value(kept, "weighted-by", str, sender="server")
+        weighted_by = value(opening, "weighted-by", str, sender="server")
         if plan.max_weight > 1 and weighted_by not in self.weighted_by:
             raise FaultyServerError(f"asked for {weighted_by!r} as its weight, which this node does not allow")
         self.kept.memory(context).check_epoch(self.policy, plan)
@@ -307,59 +311,8 @@ class _Node:
             "budget": self.kept.budget(context, plan),
         }
 
-    # --- an enrolment -----------------------------------------------------------------------------------------------
-
-    def _commit(self, context: Context, record: ConfigRecord) -> bytes:
-        """Commit to a nonce for the assignment of a charter's users."""
-        charter = {name: record[name] for name in ("plan", "cohorts", "epoch") if name in record}
-        enrolling = self._enrolling(context, charter)
-        plan = _chartered(charter)
-        user = str(context.node_id)
-        self._check_opening(context, plan.plan_of(user) if isinstance(plan, CohortPlan) else plan, record)
-        message = enrolling.commit()
-        context.state[_ENROLMENT] = ConfigRecord({**charter, "saved": enrolling.save()})
-        return message
-
-    def _reveal(self, context: Context, message: bytes) -> bytes:
-        """Reveal the nonce to everybody's commitments: so often in a run, and once for a charter."""
-        charter, enrolling = self._enrolment(context)
-        self.kept.memory(context).note_enrolment(self.policy)
-        reply = enrolling.reveal(message)
-        context.state[_ENROLMENT] = ConfigRecord({**charter, "saved": enrolling.save()})
-        return reply
-
-    def _finish(self, context: Context, plan: Plan, message: bytes) -> None:
-        """Work out the plan that everybody's nonces make; it must be the one that the server opens a round with."""
-        if self.kept.memory(context).has_enrolled(plan):
-            return
-        _, enrolling = self._enrolment(context)
-        drawn = enrolling.finish(message)
-        if drawn.frame != plan.frame:
-            raise FaultyServerError("the plan is another one than the nodes drew together")
-        self.kept.memory(context).note_enrolled(drawn)
-        context.state.pop(_ENROLMENT, None)
-
-    def _enrolment(self, context: Context) -> tuple[dict[str, Any], Enrolling]:
-        kept = dict(context.state.config_records.get(_ENROLMENT) or {})
-        if not kept:
-            raise FaultyServerError("asked to go on with an enrolment that this node has not begun")
-        saved = value(kept, "saved", bytes, sender="context")
-        return kept, self._enrolling(context, kept, saved)
-
-    def _enrolling(self, context: Context, charter: Mapping[str, Any], saved: bytes | None = None) -> Enrolling:
-        identity, directory = self._identity(context)
-        if identity is None or directory is None:
-            raise UsageError("nodes draw their assignment together with identities only")
-        chartered = Charter(epoch=value(charter, "epoch", bytes, sender="server"), plan=_chartered(charter))
-        options: dict[str, Any] = {
-            "identity": identity,
-            "directory": directory,
-            "policy": self.policy,
-            "release_log": self.kept.release_log(context),
-        }
-        if saved is not None:
-            return Enrolling.restore(saved, chartered, str(context.node_id), **options)
-        return Enrolling(chartered, str(context.node_id), **options)
+    def _enrolment(self, context: Context) -> NodeEnrolment:
+        return NodeEnrolment(context=context, identify=self._identity, policy=self.policy, kept=self.kept)
 
     # --- who this node is -------------------------------------------------------------------------------------------
 
@@ -386,98 +339,6 @@ class _Node:
                     what = "a class's number, 0 for the slowest" if kind is int else "a rate in Mb/s"
                     raise UsageError(f"{name} in the node config is {what}, not {config[name]!r}") from None
         return {}
-
-
-@dataclass(slots=True, kw_only=True)
-class _Trip:
-    """A trip whose part of the mask phase runs the app's function; `names` are those of the metrics it returned."""
-
-    node: _Node
-    message: Message
-    context: Context
-    call_next: ClientAppCallable
-    kept: Mapping[str, Any]
-    plan: Plan
-    names: list[str] = field(default_factory=list)
-
-    def mask(self, client: Client, part: Part) -> bytes:
-        """Phase 2: settle the round with what the app's function will see, run it, and mask what it returns.
-
-        The node looks at that by itself: one that sees anything else than the others masks under another context, and
-        cannot be combined with them.
-        """
-        record = self.message.content.config_records[RECORD]
-        del self.message.content[RECORD]
-        evaluating = is_evaluate(self.message)
-        if evaluating and self.node.evaluate != "secure":
-            raise FaultyServerError(f"asked to evaluate, which is {self.node.evaluate!r} on this node")
-        model = round_digest(self.message, self.kept, run_digest(self.context.run_id, self.context.run_config))
-        if model != value(record, "model", bytes, sender="server"):
-            raise FaultyServerError(
-                "the model, its configuration, the run's configuration, the message's type or its group is not what "
-                "the server says everybody sees"
-            )
-        plan = self._settle(client, part.number, record, model, evaluating)
-        if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
-            return client.mask(part.message, np.zeros(client.plan.dimension))
-        memory, policy = self.node.kept.memory(self.context), self.node.policy
-        trained = model_digest(self.message.content)  # before the app's function may change it
-        if evaluating:
-            memory.check_evaluation()
-        else:
-            memory.check_range(policy, plan)
-            memory.check_model(policy, trained)
-        masked = self._call_and_mask(client, part.message, evaluating)
-        if evaluating:  # noted when there is a vector, before it is given out: one that is refused moves no range
-            memory.note_evaluation()
-        else:
-            memory.note_round(policy, plan, trained)
-        return masked
-
-    def _settle(self, client: Client, number: int, record: Mapping[str, Any], model: bytes, evaluating: bool) -> Plan:
-        ends, scales = (values(record, name, float, sender="server", may_be_empty=True) for name in ("range", "scales"))
-        if len(ends) != 2:
-            raise WireError("a value range has two ends", sender="server")
-        plan = self.plan.with_value_range((ends[0], ends[1]), scales)
-        session = value(self.kept, "session", bytes, sender="server")
-        client.settle(plan, RoundId(session=session, number=number, model=model, metrics_only=evaluating))
-        return plan
-
-    def _selection(self) -> Selection:
-        """What goes of the model, by the round's terms."""
-        exclude, tied = (
-            values(self.kept, name, str, sender="server", may_be_empty=True) for name in ("exclude", "tied")
-        )
-        model = arrays_of(self.message.content, "a train message")[1]
-        return Selection(model=model, exclude=exclude, tied=pairs_of(tied))
-
-    def _call_and_mask(self, client: Client, inbox: bytes, evaluating: bool) -> bytes:
-        weighted_by = value(self.kept, "weighted-by", str, sender="server")
-        unit = value(self.kept, "weight-unit", int, sender="server")
-        selection = None if evaluating else self._selection()
-        try:
-            reply = self.call_next(self.message, self.context)
-        except Exception as error:  # whatever the app raised: its words are this node's own business
-            raise TrainingError(f"the app's function raised {type(error).__name__}: {error}") from None
-        if reply.has_error():
-            raise TrainingError(f"the app's function failed: {reply.error.reason}")
-        vector = np.empty(0)
-        if selection is not None:
-            vector = selection.update(arrays_of(reply.content, "a train reply")[1])
-        numbers = numbers_of(reply)
-        wanted = values(self.kept, "metrics", str, sender="server", may_be_empty=True)
-        metrics, names = fill_slots(self.plan, numbers, wanted=wanted, leave_out=weighted_by)
-        weight = find_weight(self.plan, numbers, weighted_by, unit)
-        masked = client.mask(inbox, vector, weight=weight, metrics=metrics, parallel_map=all_cores())
-        self.names += names
-        return masked
-
-
-def _chartered(charter: Mapping[str, Any]) -> Plan | CohortPlan:
-    """The plan of a charter, or its cohorts."""
-    if "cohorts" in charter:
-        return CohortPlan.decode(value(charter, "cohorts", bytes, sender="server"))
-    return Plan.decode(value(charter, "plan", bytes, sender="server"))
 
 
 def _parts_of(record: ConfigRecord) -> list[tuple[int, str, bytes]]:

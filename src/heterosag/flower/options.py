@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
+from flwr.common.logger import log
 
 from heterosag.errors import PlanError, UsageError
 from heterosag.flower.messages import COMMIT, HELLO, REVEAL
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol.transitions import Phase
 
-__all__ = ["check_options"]
+__all__ = ["check_options", "check_private"]
 
 _STAGES = {HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase)}
 _KEY_BYTES = 32
@@ -61,6 +63,15 @@ def check_options(
     if unknown:
         raise PlanError("options", f"goes to Plan.build, which does not know {sorted(unknown)}")
     _check_timeouts(timeouts)
+
+
+def check_private(plan: Plan | CohortPlan | None, value_range: Any, metrics: Sequence[str], max_weight: int) -> None:
+    """Refuse what contradicts noise, and say what is off."""
+    if plan is not None or value_range is not None or metrics:
+        raise PlanError("privacy", "the grid plans noise itself, without a plan, value_range or metrics of your own")
+    if max_weight > 1:
+        log(WARNING, "weights are off under privacy: every node counts alike")
+    log(INFO, "under privacy nodes count alike, and no metrics or secure evaluations: their sums would be exact")
 
 
 def _check_timeouts(timeouts: Any) -> None:

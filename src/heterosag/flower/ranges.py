@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from flwr.common.logger import log
 
-from heterosag.aggregation.clipping import MOST_CLIPPED, AdaptiveRange, Clipping, follow_norm
+from heterosag.aggregation.clip_counts import MOST_CLIPPED, Clipping
+from heterosag.aggregation.clipping import AdaptiveRange, follow_norm
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import PlanError, UsageError

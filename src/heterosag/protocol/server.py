@@ -1,9 +1,9 @@
 """The server of a round: collects, closes phases, unmasks. Without I/O, clock or threads.
 
 `receive` takes one user's message, `close` ends a phase and returns what to send to whom; when to close (everybody has
-answered, a timeout) is the caller's business. Each phase has a state type of its own. The server keeps one accumulator
-per segment and subgroup and no user's vector: a vector is validated fully, then added; after that a user leaves the sum
-only with its whole subgroup.
+answered, a timeout) is the caller's business. What each phase checks and keeps is in `server_phases`. The server keeps
+one accumulator per segment and subgroup and no user's vector: a vector is validated fully, then added; after that a
+user leaves the sum only with its whole subgroup.
 
 Guarantees: the decoded sums are exactly those of the survivors' encoded vectors if these followed the protocol;
 otherwise an error names the user or the pair, or the decoded block says what is wrong with it: never a silent wrong
@@ -13,19 +13,13 @@ number that a check could have caught.
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import token_bytes
-from typing import Any, ClassVar
+from typing import Any
 
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from heterosag.crypto import hashing
-from heterosag.crypto.field import ELEMENT_SIZE
-from heterosag.crypto.identity import verify
-from heterosag.crypto.keys import check_public_key
-from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import (
     AbandonedRoundError,
     FaultyUserError,
@@ -36,15 +30,13 @@ from heterosag.errors import (
 )
 from heterosag.plan import Plan, User
 from heterosag.protocol import messages as wire
-from heterosag.protocol import unmasking
-from heterosag.protocol.blocks import DecodedBlock, join_blocks
-from heterosag.protocol.cells import ParallelMap, add_cells, check_packed_cells, empty_cells
-from heterosag.protocol.context import RoundId, check_indices, roster_context, sharers_context, survivors_bytes
+from heterosag.protocol.blocks import DecodedBlock
+from heterosag.protocol.cells import ParallelMap
+from heterosag.protocol.context import RoundId
 from heterosag.protocol.guard import Guard
-from heterosag.protocol.messages import cut_rows
+from heterosag.protocol.server_phases import Advertising, Decoded, PhaseState, ServerRound, Sharing
 from heterosag.protocol.survivors import make_admissible
 from heterosag.protocol.transitions import SERVER_TRANSITIONS, ServerPhase, next_phase
-from heterosag.protocol.unmasking import Commitments
 
 __all__ = ["Decoded", "DecodedBlock", "Refusal", "Server"]
 
@@ -67,268 +59,6 @@ class Refusal:
     phase: ServerPhase
     kind: str
     problem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """What the server learns: who survived, and the sums of every segment's blocks.
-
-    Args:
-        survivors: Whose vectors are in the sums.
-        segments: The decoded blocks of each segment.
-        metrics: The block of everybody: the sums of the metrics, or of the clip bits; None where the plan has neither.
-        faulty: Users who dealt false shares: leave them out of the next rounds. Their subgroups' blocks say so where
-            their secrets could not be rebuilt.
-    """
-
-    survivors: tuple[User, ...]
-    segments: tuple[tuple[DecodedBlock, ...], ...]
-    metrics: DecodedBlock | None
-    faulty: tuple[User, ...] = ()
-
-
-# --- one state a phase --------------------------------------------------------------------------------------------
-
-_Closed = tuple[str, "_State | Decoded", dict[int, wire.Message]]
-"""What closing a phase gives: the event of the transition table, the next state or the result, messages by index."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Round:
-    """What all phases know. `context` is c0; `model` is the digest of what the round trains from."""
-
-    plan: Plan
-    context: bytes
-    model: bytes
-    directory: Mapping[User, bytes] | None
-    guard: Guard | None = None
-    parallel_map: ParallelMap = map
-
-    def verify(self, user: User, signature: bytes, label: str, *parts: bytes) -> None:
-        try:
-            verify((self.directory or {})[user], signature, label, *parts)
-        except KeyError:
-            raise FaultyUserError(user, "has no key in the directory") from None
-        except WireError as error:
-            raise FaultyUserError(user, error.problem) from None
-
-
-class _State(ABC):
-    """A phase that collects one kind of message from its members, under its context."""
-
-    kind: ClassVar[type[wire.Message]]
-
-    def __init__(self, base: _Round, members: frozenset[int], context: bytes) -> None:
-        self.base = base
-        self.plan = base.plan
-        self.members = members
-        self.context = context
-
-    @abstractmethod
-    def take(self, user: User, index: int, message: Any) -> None:
-        """Check a member's message fully, then keep what is needed of it."""
-
-    @abstractmethod
-    def close(self) -> _Closed:
-        """End the phase with what has arrived."""
-
-
-class _Advertising(_State):
-    kind = wire.Advertisement
-
-    def __init__(self, base: _Round) -> None:
-        super().__init__(base, frozenset(range(len(base.plan.users))), base.context)
-        self.advertised: dict[int, wire.Advertised] = {}
-        self.keys: set[bytes] = set()
-
-    def take(self, user: User, index: int, message: wire.Advertisement) -> None:
-        advertised = message.advertised
-        keys = {advertised.seal_key, advertised.mask_key}
-        if self.base.directory is not None:
-            parts = (self.context, hashing.index_bytes(index), advertised.seal_key, advertised.mask_key)
-            self.base.verify(user, advertised.signature, "advertise", *parts)
-        elif advertised.signature:
-            raise FaultyUserError(user, "signed its keys, but this server knows no identities")
-        for key in keys:
-            try:
-                check_public_key(key)
-            except WireError as error:
-                raise FaultyUserError(user, error.problem) from None
-        if len(keys) < 2 or keys & self.keys:
-            raise FaultyUserError(user, "advertised a key that is advertised already")
-        self.keys |= keys
-        self.advertised[index] = advertised
-
-    def close(self) -> _Closed:
-        present = sorted(make_admissible(self.plan, self.advertised))
-        roster = {index: self.advertised[index] for index in present}
-        message = wire.Roster(wire.WIRE_VERSION, self.context, list(roster.values()))
-        return "close", _Sharing(self.base, roster), dict.fromkeys(roster, message)
-
-
-class _Sharing(_State):
-    kind = wire.Shares
-
-    def __init__(self, base: _Round, roster: dict[int, wire.Advertised]) -> None:
-        super().__init__(base, frozenset(roster), roster_context(base.context, list(roster.values())))
-        self.mask_keys = {index: entry.mask_key for index, entry in roster.items()}
-        self.shares: dict[int, wire.Shares] = {}
-
-    def take(self, user: User, index: int, message: wire.Shares) -> None:
-        count = len(self._holders(index))
-        if len(message.sealed) != SEALED_SIZE * count or len(message.commitments) != wire.PAIR_SIZE * (count + 1):
-            raise FaultyUserError(user, "did not share with exactly its holders")
-        self.shares[index] = message
-
-    def _holders(self, dealer: int) -> list[int]:
-        """Who in the roster holds a dealer's shares: a place in its message each."""
-        return [holder for holder in self.plan.sharing.holders(dealer) if holder in self.members]
-
-    def close(self) -> _Closed:
-        sharers = sorted(make_admissible(self.plan, self.shares))
-        sealed: dict[int, list[bytes]] = {index: [] for index in sharers}
-        pairs: dict[int, list[bytes]] = {index: [] for index in sharers}
-        commitments: dict[int, Commitments] = {}
-        for dealer in sharers:
-            message, holders = self.shares[dealer], self._holders(dealer)
-            commitments[dealer] = Commitments.of(message, holders)
-            boxes, committed = cut_rows(message.sealed, SEALED_SIZE), cut_rows(message.commitments, wire.PAIR_SIZE)
-            for holder, box, pair in zip(holders, boxes, committed[1:], strict=True):
-                if holder in sealed:
-                    sealed[holder].append(box)
-                    pairs[holder].append(pair)
-        messages: dict[int, wire.Message] = {
-            index: wire.Inbox(wire.WIRE_VERSION, self.context, sharers, b"".join(pairs[index]), b"".join(boxes))
-            for index, boxes in sealed.items()
-        }
-        return "close", _Masking(self.base, self.context, self.mask_keys, commitments), messages
-
-
-class _Masking(_State):
-    kind = wire.MaskedVector
-
-    def __init__(
-        self, base: _Round, seal_context: bytes, mask_keys: dict[int, bytes], commitments: dict[int, Commitments]
-    ) -> None:
-        context = sharers_context(seal_context, base.plan, base.model, sorted(commitments))
-        super().__init__(base, frozenset(commitments), context)
-        self.seal_context = seal_context
-        self.mask_keys = mask_keys
-        self.commitments = commitments
-        self.arrived: set[int] = set()
-        self.signatures: dict[int, bytes] = {}
-        self.disputes: set[tuple[int, int]] = set()
-        occupied = {self.plan.assignment[index] for index in self.members}
-        self.sums = {subgroup: empty_cells(self.plan.cells(subgroup)) for subgroup in occupied}
-
-    def take(self, user: User, index: int, message: wire.MaskedVector) -> None:
-        if self.base.directory is not None:
-            self.base.verify(user, message.signature, "masked", self.context, hashing.index_bytes(index))
-        elif message.signature:
-            raise FaultyUserError(user, "signed its vector, but this server knows no identities")
-        check_indices(message.complaints, len(self.plan.users), "complaints", sender=user)
-        if not self.members.intersection(self.plan.sharing.holders(index)).issuperset(message.complaints):
-            raise FaultyUserError(user, "complained about users who are no dealers of it")
-        subgroup = self.plan.assignment[index]
-        size = wire.vector_size(self.plan, subgroup)
-        if len(message.vector) != size:
-            raise WireError(f"a masked vector of {len(message.vector)} bytes, not {size}", sender=user)
-        try:
-            check_packed_cells(message.vector, self.plan.cells(subgroup))
-        except WireError as error:
-            raise WireError(error.problem, sender=user) from None
-        add_cells(message.vector, self.plan.cells(subgroup), self.sums[subgroup])
-        self.arrived.add(index)
-        self.signatures[index] = message.signature
-        self.disputes.update((dealer, index) for dealer in message.complaints)
-
-    def close(self) -> _Closed:
-        alive = make_admissible(self.plan, self.arrived, dealers=self.members)
-        survivors = sorted(alive)
-        if self.base.guard is not None:
-            self.base.guard.check(alive)
-        kept = {self.plan.assignment[index] for index in survivors}
-        self.sums = {subgroup: sums for subgroup, sums in self.sums.items() if subgroup in kept}
-        if self.base.directory is None:
-            request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, survivors, [])
-            return "close, without identities", _Unmasking(self, survivors), dict.fromkeys(survivors, request)
-        asked: dict[int, wire.Message] = {}
-        for index in survivors:
-            dealers = [dealer for dealer in self.plan.sharing.holders(index) if dealer in alive]
-            signatures = [self.signatures[dealer] for dealer in dealers]
-            asked[index] = wire.SurvivorSet(wire.WIRE_VERSION, self.context, survivors, signatures)
-        return "close", _Agreeing(self, survivors), asked
-
-
-class _Agreeing(_State):
-    kind = wire.Agreement
-
-    def __init__(self, masked: _Masking, survivors: list[int]) -> None:
-        super().__init__(masked.base, frozenset(survivors), masked.context)
-        self.masked = masked
-        self.survivors = survivors
-        self.signatures: dict[int, bytes] = {}
-
-    def take(self, user: User, index: int, message: wire.Agreement) -> None:
-        survivors = survivors_bytes(self.survivors)
-        self.base.verify(user, message.signature, "survivors", self.context, survivors)
-        self.signatures[index] = message.signature
-
-    def close(self) -> _Closed:
-        if len(self.signatures) < self.plan.agree_quorum:
-            problem = f"{len(self.signatures)} users signed the survivor set, {self.plan.agree_quorum} are needed"
-            raise TooFewSurvivorsError("thresholds", problem)
-        signed = sorted(self.signatures.items())[: self.plan.agree_quorum]
-        request = wire.UnmaskRequest(wire.WIRE_VERSION, self.context, self.survivors, signed)
-        return "close", _Unmasking(self.masked, self.survivors), dict.fromkeys(self.survivors, request)
-
-
-class _Unmasking(_State):
-    kind = wire.Released
-
-    def __init__(self, masked: _Masking, survivors: list[int]) -> None:
-        super().__init__(masked.base, frozenset(survivors), masked.context)
-        self.masked = masked
-        self.survivors = survivors
-        if self.base.guard is not None:
-            self.base.guard.note(self.members)  # whoever gets the answers may decode, whatever becomes of the round
-        self.released: dict[int, dict[int, bytes]] = {}
-
-    def take(self, user: User, index: int, message: wire.Released) -> None:
-        masked = self.masked
-        dealers = sorted(masked.members & {*self.plan.sharing.holders(index), index})
-        held = [dealer for dealer in dealers if (dealer, index) not in masked.disputes]
-        if len(message.shares) != ELEMENT_SIZE * len(held):
-            raise FaultyUserError(user, "did not release one share of each user whose shares it holds")
-        self.released[index] = dict(zip(held, cut_rows(message.shares, ELEMENT_SIZE), strict=True))
-
-    def close(self) -> _Closed:
-        masked = self.masked
-        rebuilt = unmasking.rebuild(
-            self.plan,
-            context=masked.seal_context,
-            survivors=self.members,
-            commitments=masked.commitments,
-            mask_keys=masked.mask_keys,
-            released=self.released,
-            disputes=masked.disputes,
-        )
-        unmasking.remove_masks(
-            self.plan,
-            context=self.context,
-            survivors=self.survivors,
-            secrets=rebuilt.secrets,
-            mask_keys=masked.mask_keys,
-            sums=masked.sums,
-            parallel_map=self.base.parallel_map,
-        )
-        segments, metrics = join_blocks(self.plan, self.survivors, masked.sums, rebuilt.missing)
-        names = tuple(self.plan.users[index] for index in self.survivors)
-        faulty = tuple(self.plan.users[index] for index in sorted(rebuilt.faulty))
-        return "close", Decoded(survivors=names, segments=segments, metrics=metrics, faulty=faulty), {}
-
-
-# --- the machine --------------------------------------------------------------------------------------------------
 
 
 class Server:
@@ -361,7 +91,7 @@ class Server:
         self.phase = ServerPhase.ADVERTISE
         self.refusals: list[Refusal] = []
         self._guard = guard
-        base = _Round(
+        base = ServerRound(
             plan=content,
             context=round_id.context(plan),
             model=model,
@@ -369,7 +99,7 @@ class Server:
             guard=None if round_id.metrics_only else guard,
             parallel_map=parallel_map,
         )
-        self._state: _State | Decoded | None = _Advertising(base)
+        self._state: PhaseState | Decoded | None = Advertising(base)
         self._seen: dict[int, bytes] = {}
         self._seal = token_bytes(32)  # known to nobody, so nobody makes two messages look alike
         self._closed: list[type[wire.Message]] = []
@@ -384,7 +114,7 @@ class Server:
     @property
     def waiting_for(self) -> frozenset[User]:
         """Who may still answer in this phase."""
-        members = self._state.members if isinstance(self._state, _State) else frozenset()
+        members = self._state.members if isinstance(self._state, PhaseState) else frozenset()
         return frozenset(self.plan.users[index] for index in members - self._seen.keys())
 
     def settle(self, plan: Plan, round_id: RoundId) -> None:
@@ -398,7 +128,7 @@ class Server:
             UsageError: The share phase is closed, or this is another round or another plan.
         """
         state = self._state
-        if not isinstance(state, _Advertising | _Sharing):
+        if not isinstance(state, Advertising | Sharing):
             raise UsageError("a round is settled before its share phase closes")
         if round_id.context(plan) != state.base.context:
             raise UsageError("this is another round or plan: only the value range and the model may change")
@@ -447,11 +177,10 @@ class Server:
         """
         index = self.plan.index(user)
         state = self._state
-        if not isinstance(state, _State) or self._is_late(data):
+        if not isinstance(state, PhaseState) or self._is_late(data):
             return False
-        received = Poly1305.generate_tag(
-            self._seal, data
-        )  # tells a repetition from another message, quicker than a hash
+        # A tag tells a repetition from another message, and is quicker than a hash.
+        received = Poly1305.generate_tag(self._seal, data)
         try:
             if index in self._seen:
                 if self._seen[index] == received:
@@ -483,7 +212,7 @@ class Server:
             UsageError: The round is over.
         """
         state = self._state
-        if not isinstance(state, _State):
+        if not isinstance(state, PhaseState):
             raise UsageError(f"the round is over: {self.phase.value}")
         try:
             event, after, messages = state.close()
@@ -504,7 +233,7 @@ class Server:
         Returns:
             What to raise.
         """
-        if isinstance(self._state, _State):
+        if isinstance(self._state, PhaseState):
             self._fail()
         return AbandonedRoundError(why)
 
@@ -524,7 +253,7 @@ class Server:
         """Whether this is a message of a phase that is closed; its kind is the second byte."""
         return len(data) > 1 and data[1] in {kind.__struct_config__.tag for kind in self._closed}
 
-    def _check_origin(self, state: _State, user: User, index: int, message: Any) -> None:
+    def _check_origin(self, state: PhaseState, user: User, index: int, message: Any) -> None:
         claimed = message.advertised.user if isinstance(message, wire.Advertisement) else message.user
         if claimed != index:
             raise FaultyUserError(user, f"sent a message in the name of roster index {claimed}")

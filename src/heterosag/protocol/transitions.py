@@ -1,7 +1,8 @@
 """The phases of a round, and every admissible transition of client and server in one table each.
 
 The table is what the machines follow and what ARCHITECTURE.md's diagram is drawn from. A state is a type of its own in
-steps.py and server.py, so that a step taken in the wrong order is a type error there and a named error at run time.
+steps.py and server_phases.py, so that a step taken in the wrong order is a type error there and a named error at run
+time.
 """
 
 from __future__ import annotations

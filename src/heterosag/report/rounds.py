@@ -273,23 +273,9 @@ def show(summary: dict[str, Any]) -> RenderableType:
         return Group(*lines, Text(f"{summary['error']['kind']}: {summary['error']['message']}", style="red"))
     parts: list[RenderableType] = [*lines]
     if summary["phases"]:
-        table = Table("phase", "users", "sent, kB", "received, kB", "a user, ms", "server, ms")
-        for row in summary["phases"]:
-            table.add_row(
-                row["phase"],
-                str(row["users"]),
-                f"{row['sent_bytes']['mean'] / 1000:,.1f}",
-                f"{row['received_bytes']['max'] / 1000:,.1f}",
-                f"{row['user_seconds'] * 1000:,.1f}",
-                f"{row['server_seconds'] * 1000:,.1f}",
-            )
-        parts.append(table)
+        parts.append(_phases_table(summary["phases"]))
     if summary["classes"]:
-        table = Table("class", "levels", "who sent a vector", "a user sent, kB", "of which vector, kB")
-        for row in summary["classes"]:
-            sizes = (f"{row[name] / 1000:,.1f}" for name in ("sent_bytes", "vector_bytes"))
-            table.add_row(str(row["class"]), f"{row['level']:,}", f"{row['users']} users", *sizes)
-        parts.append(table)
+        parts.append(_classes_table(summary["classes"]))
     parts.append(
         Text(
             f"{summary['survivors']} survivors; inference robustness {summary['inference_robustness']:.4f}, the median "
@@ -315,6 +301,30 @@ def show(summary: dict[str, Any]) -> RenderableType:
         )
     )
     return Group(*parts)
+
+
+def _phases_table(rows: list[dict[str, Any]]) -> Table:
+    """What each phase took: bytes and times."""
+    table = Table("phase", "users", "sent, kB", "received, kB", "a user, ms", "server, ms")
+    for row in rows:
+        table.add_row(
+            row["phase"],
+            str(row["users"]),
+            f"{row['sent_bytes']['mean'] / 1000:,.1f}",
+            f"{row['received_bytes']['max'] / 1000:,.1f}",
+            f"{row['user_seconds'] * 1000:,.1f}",
+            f"{row['server_seconds'] * 1000:,.1f}",
+        )
+    return table
+
+
+def _classes_table(rows: list[dict[str, Any]]) -> Table:
+    """What a user of each class sent."""
+    table = Table("class", "levels", "who sent a vector", "a user sent, kB", "of which vector, kB")
+    for row in rows:
+        sizes = (f"{row[name] / 1000:,.1f}" for name in ("sent_bytes", "vector_bytes"))
+        table.add_row(str(row["class"]), f"{row['level']:,}", f"{row['users']} users", *sizes)
+    return table
 
 
 def _first(summary: dict[str, Any]) -> str:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from heterosag.aggregation.clipping import Clipping, ClippingWarning, with_deviations
+from heterosag.aggregation.clip_counts import Clipping, ClippingWarning
+from heterosag.aggregation.clipping import with_deviations
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import BlockSum, Combined, check_rule, combine
 from heterosag.aggregation.rules import Rule, find_rule

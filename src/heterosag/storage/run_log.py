@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from heterosag.aggregation.clipping import measure_clipping
+from heterosag.aggregation.clip_counts import measure_clipping
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import FailedCohortsError, HeteroSagError, UsageError

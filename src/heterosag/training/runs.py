@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
 
-from heterosag.aggregation.clipping import AdaptiveRange, Clipping, ClippingWarning, follow, follow_norm
+from heterosag.aggregation.clip_counts import Clipping, ClippingWarning
+from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm
 from heterosag.aggregation.cohorts import users_at_fault
 from heterosag.aggregation.combine import check_rule
 from heterosag.aggregation.rules import Rule, find_rule
@@ -30,6 +31,7 @@ from heterosag.errors import (
     ExposedUsersError,
     FailedCohortsError,
     FaultyBlockError,
+    HeteroSagError,
     TooFewSurvivorsError,
     UsageError,
 )
@@ -281,29 +283,27 @@ class Run:
                 Gathered(number=number, epoch=epoch, plan=plan, updates=sent, dropped=dropped, malicious=malicious)
             )
         except (TooFewSurvivorsError, FaultyBlockError, ExposedUsersError, FailedCohortsError) as error:
-            why = f"; training of {len(diverged)} users diverged: lower learning_rate" if diverged else ""
-            line |= FAILED | describe_error(error)
-            line["error"]["message"] += why
-            line["faulty_users"] = users_at_fault(error.errors if isinstance(error, FailedCohortsError) else {0: error})
+            line |= _describe_failure(error, len(diverged))
             after = replace(self._state, round=number)
         else:
             line |= summed.line
             kept = set(summed.survivors) - set(malicious)
             honest = [place for place in finite if members[place] in kept]
-            truth = updates[honest].mean(axis=0)
-            line["aggregate_error"] = float(np.sqrt(np.mean((summed.vector - truth) ** 2)))
-            line["aggregate_rms"] = float(np.sqrt(np.mean(truth**2)))
+            line |= _compare_with_mean(summed.vector, updates[honest])
             if self.config.range_rule == "fixed" and summed.result is not None:
                 line["clipping_warning"] = Clipping.of(plan, summed.result.combined).warning
             after = self._learn(number, plan, summed, line)
             users.load_vector(self.model, after.vector)
         after = replace(after, faulty=(*self._state.faulty, *line["faulty_users"]))
         line["ledger"] = epoch.summary()
-        judged = users.evaluate(self.model, self.data)
-        sane = math.isfinite(judged.loss)
-        line |= {"accuracy": judged.accuracy, "loss": judged.loss if sane else None, "model": after.fingerprint().hex()}
+        line |= self._judge_model() | {"model": after.fingerprint().hex()}
         line |= {"seconds": {"training": trained - began, "aggregation": time.perf_counter() - trained}}
         return line, after
+
+    def _judge_model(self) -> dict[str, float | None]:
+        """The model on the test data; a loss that is no number is None, which JSON can hold."""
+        judged = users.evaluate(self.model, self.data)
+        return {"accuracy": judged.accuracy, "loss": judged.loss if math.isfinite(judged.loss) else None}
 
     @property
     def _rounding_seed(self) -> int | None:
@@ -404,3 +404,21 @@ def _summary(plan: Plan | CohortPlan, *, identities: bool) -> dict[str, Any]:
     if isinstance(plan, CohortPlan):
         return summarise_cohorts(plan, identities=identities)
     return summarise(plan, identities=identities)
+
+
+def _describe_failure(error: HeteroSagError, diverged: int) -> dict[str, Any]:
+    """What a round's line says where there is no aggregate."""
+    found = FAILED | describe_error(error)
+    if diverged:
+        found["error"]["message"] += f"; training of {diverged} users diverged: lower learning_rate"
+    found["faulty_users"] = users_at_fault(error.errors if isinstance(error, FailedCohortsError) else {0: error})
+    return found
+
+
+def _compare_with_mean(vector: npt.NDArray[Any], honest: npt.NDArray[np.float32]) -> dict[str, float]:
+    """How far an aggregate is from the mean of the honest survivors' updates, and how large that is."""
+    truth = honest.mean(axis=0)
+    return {
+        "aggregate_error": float(np.sqrt(np.mean((vector - truth) ** 2))),
+        "aggregate_rms": float(np.sqrt(np.mean(truth**2))),
+    }

@@ -1,0 +1,115 @@
+"""A node's part in an enrolment: it draws the assignment to subgroups together with the other nodes of an epoch.
+
+What it must remember of the enrolment is in the run's Context from one message to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import ConfigRecord, Context
+
+from heterosag.crypto.identity import Identity
+from heterosag.errors import FaultyServerError, UsageError
+from heterosag.flower.kept import Kept
+from heterosag.flower.messages import value
+from heterosag.plan import CohortPlan, Plan, User
+from heterosag.protocol.enrolment import Charter, Enrolling
+from heterosag.protocol.policy import Policy
+
+__all__ = ["NodeEnrolment", "erase_enrolment"]
+
+_RECORD = "heterosag.enrolment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnrolment:
+    """The steps of an enrolment on a node.
+
+    Args:
+        context: The run's Context.
+        identify: Who the node is and whom it knows, by the Context.
+        policy: What the node asks of a plan, and how often in a run it enrols.
+        kept: Where the node keeps its release log and its memory of the run.
+    """
+
+    context: Context
+    identify: Callable[[Context], tuple[Identity | None, dict[User, bytes] | None]]
+    policy: Policy
+    kept: Kept
+
+    def commit(self, record: Mapping[str, Any], check: Callable[[Plan], None]) -> bytes:
+        """Commit to a nonce for the assignment of a charter's users.
+
+        Args:
+            record: The server's record, with the charter.
+            check: Refuses a plan that the node does not take part under.
+
+        Returns:
+            The commitment.
+        """
+        charter = {name: record[name] for name in ("plan", "cohorts", "epoch") if name in record}
+        enrolling = self._enrolling(charter)
+        plan = _chartered(charter)
+        check(plan.plan_of(str(self.context.node_id)) if isinstance(plan, CohortPlan) else plan)
+        message = enrolling.commit()
+        self._save(charter, enrolling)
+        return message
+
+    def reveal(self, message: bytes) -> bytes:
+        """Reveal the nonce to everybody's commitments: so often in a run, and once for a charter."""
+        charter, enrolling = self._resume()
+        self.kept.memory(self.context).note_enrolment(self.policy)
+        reply = enrolling.reveal(message)
+        self._save(charter, enrolling)
+        return reply
+
+    def finish(self, plan: Plan, message: bytes) -> None:
+        """Work out the plan that everybody's nonces make; it must be the one that the server opens a round with."""
+        if self.kept.memory(self.context).has_enrolled(plan):
+            return
+        _, enrolling = self._resume()
+        drawn = enrolling.finish(message)
+        if drawn.frame != plan.frame:
+            raise FaultyServerError("the plan is another one than the nodes drew together")
+        self.kept.memory(self.context).note_enrolled(drawn)
+        erase_enrolment(self.context)
+
+    def _save(self, charter: Mapping[str, Any], enrolling: Enrolling) -> None:
+        self.context.state[_RECORD] = ConfigRecord({**charter, "saved": enrolling.save()})
+
+    def _resume(self) -> tuple[dict[str, Any], Enrolling]:
+        kept = dict(self.context.state.config_records.get(_RECORD) or {})
+        if not kept:
+            raise FaultyServerError("asked to go on with an enrolment that this node has not begun")
+        saved = value(kept, "saved", bytes, sender="context")
+        return kept, self._enrolling(kept, saved)
+
+    def _enrolling(self, charter: Mapping[str, Any], saved: bytes | None = None) -> Enrolling:
+        identity, directory = self.identify(self.context)
+        if identity is None or directory is None:
+            raise UsageError("nodes draw their assignment together with identities only")
+        chartered = Charter(epoch=value(charter, "epoch", bytes, sender="server"), plan=_chartered(charter))
+        options: dict[str, Any] = {
+            "identity": identity,
+            "directory": directory,
+            "policy": self.policy,
+            "release_log": self.kept.release_log(self.context),
+        }
+        if saved is not None:
+            return Enrolling.restore(saved, chartered, str(self.context.node_id), **options)
+        return Enrolling(chartered, str(self.context.node_id), **options)
+
+
+def erase_enrolment(context: Context) -> None:
+    """Erase what a Context keeps of an enrolment."""
+    context.state.pop(_RECORD, None)
+
+
+def _chartered(charter: Mapping[str, Any]) -> Plan | CohortPlan:
+    """The plan of a charter, or its cohorts."""
+    if "cohorts" in charter:
+        return CohortPlan.decode(value(charter, "cohorts", bytes, sender="server"))
+    return Plan.decode(value(charter, "plan", bytes, sender="server"))

@@ -1,0 +1,140 @@
+"""The mask phase on a node: the app's function is run on what everybody sees, and what it returns is masked.
+
+Guarantees: the app's function is run only if the node has worked out itself that it sees what the server says everybody
+sees, and only on ranges and models that its policy allows. What the function returns leaves the node masked, but for
+the names of metrics; the words of its errors do not leave the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp.typing import ClientAppCallable
+
+from heterosag.choices import EvaluationName
+from heterosag.errors import FaultyServerError, WireError
+from heterosag.flower.kept import Kept
+from heterosag.flower.messages import (
+    RECORD,
+    arrays_of,
+    is_evaluate,
+    model_digest,
+    round_digest,
+    run_digest,
+    value,
+    values,
+)
+from heterosag.flower.reports import TrainingError, fill_slots, find_weight, numbers_of
+from heterosag.flower.selection import Selection, pairs_of
+from heterosag.plan import Plan
+from heterosag.protocol import Client, RoundId
+from heterosag.protocol.pipeline import Part
+from heterosag.protocol.policy import Policy
+from heterosag.protocol.transitions import ClientPhase
+from heterosag.simulation.workers import all_cores
+
+__all__ = ["Masking"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Masking:
+    """The part of a trip that runs the app's function, and masks what it returns.
+
+    Args:
+        message: The trip's message.
+        context: The run's Context.
+        call_next: The app's function.
+        opening: What the server opened the round with: session, plan and terms.
+        plan: The plan among that.
+        evaluate: What becomes of evaluate messages on this node.
+        policy: What this node asks of ranges and models.
+        kept: What this node keeps.
+
+    `names` are those of the metrics that the function returned.
+    """
+
+    message: Message
+    context: Context
+    call_next: ClientAppCallable
+    opening: Mapping[str, Any]
+    plan: Plan
+    evaluate: EvaluationName
+    policy: Policy
+    kept: Kept
+    names: list[str] = field(default_factory=list)
+
+    def mask(self, client: Client, part: Part) -> bytes:
+        """Phase 2: settle the round with what the app's function will see, run it, and mask what it returns.
+
+        The node looks at that by itself: one that sees anything else than the others masks under another context, and
+        cannot be combined with them.
+        """
+        record = self.message.content.config_records[RECORD]
+        del self.message.content[RECORD]
+        evaluating = is_evaluate(self.message)
+        if evaluating and self.evaluate != "secure":
+            raise FaultyServerError(f"asked to evaluate, which is {self.evaluate!r} on this node")
+        model = round_digest(self.message, self.opening, run_digest(self.context.run_id, self.context.run_config))
+        if model != value(record, "model", bytes, sender="server"):
+            raise FaultyServerError(
+                "the model, its configuration, the run's configuration, the message's type or its group is not what "
+                "the server says everybody sees"
+            )
+        plan = self._settle(client, part.number, record, model, evaluating)
+        if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
+            return client.mask(part.message, np.zeros(client.plan.dimension))
+        memory = self.kept.memory(self.context)
+        trained = model_digest(self.message.content)  # before the app's function may change it
+        if evaluating:
+            memory.check_evaluation()
+        else:
+            memory.check_range(self.policy, plan)
+            memory.check_model(self.policy, trained)
+        masked = self._call_and_mask(client, part.message, evaluating)
+        if evaluating:  # noted when there is a vector, before it is given out: one that is refused moves no range
+            memory.note_evaluation()
+        else:
+            memory.note_round(self.policy, plan, trained)
+        return masked
+
+    def _settle(self, client: Client, number: int, record: Mapping[str, Any], model: bytes, evaluating: bool) -> Plan:
+        ends, scales = (values(record, name, float, sender="server", may_be_empty=True) for name in ("range", "scales"))
+        if len(ends) != 2:
+            raise WireError("a value range has two ends", sender="server")
+        plan = self.plan.with_value_range((ends[0], ends[1]), scales)
+        session = value(self.opening, "session", bytes, sender="server")
+        client.settle(plan, RoundId(session=session, number=number, model=model, metrics_only=evaluating))
+        return plan
+
+    def _selection(self) -> Selection:
+        """What goes of the model, by the round's terms."""
+        exclude, tied = (
+            values(self.opening, name, str, sender="server", may_be_empty=True) for name in ("exclude", "tied")
+        )
+        model = arrays_of(self.message.content, "a train message")[1]
+        return Selection(model=model, exclude=exclude, tied=pairs_of(tied))
+
+    def _call_and_mask(self, client: Client, inbox: bytes, evaluating: bool) -> bytes:
+        weighted_by = value(self.opening, "weighted-by", str, sender="server")
+        unit = value(self.opening, "weight-unit", int, sender="server")
+        selection = None if evaluating else self._selection()
+        try:
+            reply = self.call_next(self.message, self.context)
+        except Exception as error:  # whatever the app raised: its words are this node's own business
+            raise TrainingError(f"the app's function raised {type(error).__name__}: {error}") from None
+        if reply.has_error():
+            raise TrainingError(f"the app's function failed: {reply.error.reason}")
+        vector = np.empty(0)
+        if selection is not None:
+            vector = selection.update(arrays_of(reply.content, "a train reply")[1])
+        numbers = numbers_of(reply)
+        wanted = values(self.opening, "metrics", str, sender="server", may_be_empty=True)
+        metrics, names = fill_slots(self.plan, numbers, wanted=wanted, leave_out=weighted_by)
+        weight = find_weight(self.plan, numbers, weighted_by, unit)
+        masked = client.mask(inbox, vector, weight=weight, metrics=metrics, parallel_map=all_cores())
+        self.names += names
+        return masked
