@@ -30,7 +30,7 @@ from naive_plan import (
     shuffle,
     structure,
 )
-from naive_round import Log, Plan, Server, User, load, recorded, replay, ring_neighbours, same, sent
+from naive_round import ROUNDS, Log, Plan, Server, User, load, recorded, replay, ring_neighbours, same, sent
 from naive_trips import rehearse_all, run_recorded_in_a_row
 from naive_wire import (
     WIRE_VERSION,
@@ -485,6 +485,8 @@ CASES: dict[str, Callable[[Case], Pairs]] = {
     "enrolment_cohorts": check_enrolment,
     "round_plain": check_round,
     "round_signed": check_round,
+    "round_sparse": check_round,
+    "round_noise": check_round,
     "refusals_client mask": check_complaint,
     "refusals_server": lambda _: [],
 }
@@ -539,7 +541,7 @@ def check_file(folder: Path, name: str) -> tuple[int, int]:
 def what_is_around(folder: Path, name: str, vectors: Case) -> Any:
     """Give what all cases of a file are about: the plan of messages, the recorded enrolment, the recorded rounds."""
     if name.startswith("refusals"):
-        rounds = [load(json.loads((folder / f"round_{which}.json").read_text())) for which in ("plain", "signed")]
+        rounds = [load(json.loads((folder / f"round_{which}.json").read_text())) for which in ROUNDS]
         return {case["name"]: case for one in rounds for case in one["cases"]}
     return vectors["cases"][0] if name.startswith("enrolment") else vectors.get("plan")
 

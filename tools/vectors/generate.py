@@ -47,6 +47,8 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "messages": messages.encoded,
     "round_plain": whole_rounds.plain,
     "round_signed": whole_rounds.signed,
+    "round_sparse": whole_rounds.sparse,
+    "round_noise": whole_rounds.noisy,
     "refusals_client": client_refusals.by_client,
     "refusals_server": server_refusals.by_server,
 }
