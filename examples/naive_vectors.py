@@ -424,11 +424,9 @@ def mislead_client(c: Case) -> None:
     same(f"the state of a client after {c['name']}", client.state, c["client_is"])
 
 
-def mislead_server(c: Case) -> None:
-    """Replay a recorded round with some messages changed, and check where the server refuses."""
+def changed_steps(c: Case, server: Server) -> list[tuple[str, str, Callable[[], Any]]]:
+    """List the steps of the server in a recorded round, with some messages changed."""
     played, steps = c["under"][c["round"]], []
-    terms, directory = recorded(played)
-    server = Server(terms, directory)
     for phase in server.phases:
         changes = [change for change in c["changes"] if change["phase"] == phase]
         changed = [change["user"] for change in changes]
@@ -436,7 +434,23 @@ def mislead_server(c: Case) -> None:
         given += [(change["user"], change["bytes"]) for change in changes if change["bytes"] is not None]
         steps += [("receive", phase, lambda user=user, data=data: server.receive(user, data)) for user, data in given]
         steps.append(("close", phase, server.close))
-    steps.append(("combine", "unmask", server.combine))
+    return [*steps, ("combine", "unmask", server.combine)]
+
+
+def check_sums(c: Case) -> Pairs:
+    """Check that the server takes sums that users can have made."""
+    server = Server(*recorded(c["under"][c["round"]]))
+    *before, (_, _, combine) = changed_steps(c, server)
+    for _, _, step in before:
+        step()
+    where = ("segment", "subgroups")
+    [block] = [one for one in combine() if all(one[name] == c["block"][name] for name in where)]
+    return [(block[name], value) for name, value in c["block"].items()]
+
+
+def mislead_server(c: Case) -> None:
+    """Replay a recorded round with some messages changed, and check where the server refuses."""
+    steps = changed_steps(c, Server(*recorded(c["under"][c["round"]])))
     refused = max(i for i, step in enumerate(steps) if step[:2] == (c["at"], c["phase"]))
     for _, _, step in steps[:refused]:
         step()
@@ -489,6 +503,8 @@ CASES: dict[str, Callable[[Case], Pairs]] = {
     "round_noise": check_round,
     "refusals_client mask": check_complaint,
     "refusals_server": lambda _: [],
+    "refusals_sparse": lambda _: [],
+    "refusals_vectors": check_sums,
 }
 # For a file, and the step a must-fail case names: what must refuse it
 REFUSALS: dict[str, Callable[[Case], Any]] = {
@@ -517,6 +533,8 @@ LONG_REFUSALS: dict[str, Callable[[Case], None]] = {
     "enrolment_cohorts": enrol_wrongly,
     "refusals_client": mislead_client,
     "refusals_server": mislead_server,
+    "refusals_sparse": lambda c: mislead_server(c) if "changes" in c else mislead_client(c),
+    "refusals_vectors": mislead_server,
 }
 LEFT_OUT = "keystream simulated_rounding"
 

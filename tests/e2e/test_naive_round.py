@@ -37,6 +37,8 @@ PLACES: dict[str, list[str]] = {
     "quantize": ["cases 0 quantized 0", "cases 1 clipped", "cases 2 decoded 0", "cases 3 bits"],
     "refusals_client": ["cases 0 answer", "must_fail 0 error", "must_fail 2 client_is", "must_fail 71 client_is"],
     "refusals_server": ["must_fail 0 error", "must_fail 37 error"],
+    "refusals_sparse": ["must_fail 0 error", "must_fail 6 client_is", "must_fail 13 error"],
+    "refusals_vectors": ["cases 0 block sums 0", "cases 8 block auxiliary weight", "must_fail 0 error"],
     "rotation": ["cases 0 signs 0", "cases 2 rotated 0", "cases 3 restored 0"],
     "round_noise": ["cases 0 users 3 cells 3 elements 0", "cases 0 within_norm", "cases 0 aggregate 0"],
     "round_plain": ["cases 0 users 8 mask_public", "cases 0 server_sends 1 bytes", "cases 0 blocks 0 sums 0"],

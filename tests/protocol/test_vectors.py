@@ -595,6 +595,10 @@ def test_the_sums_are_those_of_the_survivors_cells(name: str) -> None:
 
 @must_fail("refusals_client")
 def test_what_a_client_must_refuse(bad: Case) -> None:
+    refused_by_client(bad)
+
+
+def refused_by_client(bad: Case) -> None:
     replay, log = Replay(bad["round"]), MemoryReleaseLog()
     if "first" in bad:  # another process of the same user went before, and only its log is left
         before = replay.client(bad["user"], log)
@@ -620,6 +624,39 @@ def test_what_a_client_complains_about() -> None:
 
 @must_fail("refusals_server")
 def test_what_a_server_must_refuse(bad: Case) -> None:
+    refused_by_server(bad)
+
+
+@must_fail("refusals_vectors")
+def test_vectors_that_a_server_must_refuse(bad: Case) -> None:
+    refused_by_server(bad)
+
+
+@must_fail("refusals_sparse")
+def test_what_must_be_refused_on_a_sparse_graph(bad: Case) -> None:
+    (refused_by_server if "changes" in bad else refused_by_client)(bad)
+
+
+@pytest.mark.parametrize("case", cases("refusals_vectors"), ids=lambda case: case["name"])
+def test_the_largest_and_least_sums_that_users_can_make(case: Case) -> None:
+    replay = Replay(case["round"])
+    plan = replay.plan
+    server = Server(plan, replay.round_id, directory=replay.directory)
+    changed = {(change["phase"], change["user"]): unhex(change["bytes"]) for change in case["changes"]}
+    for phase in replay.case["phases"]:
+        for (at, user), data in replay.sent.items():
+            if at == phase:
+                assert server.receive(plan.users[user], changed.get((at, user), data))
+        server.close()
+    combine(plan, server.decoded, RULES["mean"])
+    expected, decoded = case["block"], server.decoded
+    blocks = (*decoded.segments, (decoded.metrics,))[expected["segment"]]
+    [block] = [one for one in blocks if one is not None and list(one.block.subgroups) == expected["subgroups"]]
+    assert (block.survivors, block.auxiliary) == (expected["survivors"], expected["auxiliary"])
+    assert block.elements.tolist() == expected["sums"]
+
+
+def refused_by_server(bad: Case) -> None:
     replay = Replay(bad["round"])
     plan, phases = replay.plan, replay.case["phases"]
     server = Server(plan, replay.round_id, directory=replay.directory)

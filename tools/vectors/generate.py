@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import changed_vectors
 import client_refusals
 import cohorts
 import enrolments
@@ -19,6 +20,7 @@ import messages
 import plans
 import primitives
 import server_refusals
+import sparse_refusals
 import whole_rounds
 from material import render
 
@@ -51,6 +53,8 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "round_noise": whole_rounds.noisy,
     "refusals_client": client_refusals.by_client,
     "refusals_server": server_refusals.by_server,
+    "refusals_sparse": sparse_refusals.refused,
+    "refusals_vectors": changed_vectors.changed,
 }
 
 
