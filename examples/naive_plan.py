@@ -364,7 +364,7 @@ def check_arguments(plan: Arguments) -> None:
     low, high = plan.value_range if len(plan.value_range) == 2 else (0.0, 0.0)
     require_plan(low < high and all(map(math.isfinite, (low, high, high - low))), "no such range")
     require_plan(low <= 0 <= high or (plan.ranges == "single" and plan.max_weight == 1), "a range without zero")
-    require_plan(plan.subgroup_size >= 1 and plan.dimension >= 1, "no such sizes")
+    require_plan(1 <= plan.subgroup_size < 2**63 and 1 <= plan.dimension < 2**63, "no such sizes")
     require_plan(plan.min_survivors >= 2 and plan.min_block_survivors >= 2, "sums of one user")
     require_plan(1 <= plan.max_weight <= 2**32, "no such weights")
     require_plan(0 <= plan.colluders < users, "no such colluders")

@@ -765,7 +765,7 @@ def load(value: Any, key: str = "") -> Any:
         return {name: load(one, name) for name, one in value.items()}
     if isinstance(value, list):
         return [load(one, key) for one in value]
-    text = ("name", "label", "kind", "function", "phase", "users", "reason", "client_is")
+    text = ("name", "label", "kind", "function", "phase", "users", "metrics", "reason", "client_is")
     if not isinstance(value, str) or key in text or not re.fullmatch("([0-9a-f]{2})*", value):
         return value
     return bytes.fromhex(value)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from naive_plan import (
+    Arguments,
     Charter,
     Cohorts,
     Enrolling,
@@ -53,6 +54,7 @@ from naive_wire import (
     mean_of,
     noise_range,
     noisy_mean_of,
+    pack,
     pack_bits,
     pack_vector,
     pair_key,
@@ -229,6 +231,35 @@ def check_plan(c: Case) -> Pairs:
         ([vector_size(plan.cells(g)) for g in count], c["vector_sizes"]),
         (shared if c["shared_cells"] else None, c["shared_cells"]),
     ]
+
+
+def limited_arguments(c: Case) -> tuple[Arguments, Arguments]:
+    """Give the arguments that a case changes, and those of its base."""
+    base = c["under"][c["base"]]
+    changed = {
+        name: [float_of(one) for one in v] if isinstance(v, list) else float_of(v) for name, v in c["change"].items()
+    }
+    return Arguments(**base | changed), Arguments(**base)
+
+
+def float_of(value: Any) -> Any:
+    """Read the floats that JSON has no numbers for."""
+    return float(value) if value in ("inf", "nan") else value
+
+
+def check_limit(c: Case) -> Pairs:
+    """Make a plan with arguments at their limits."""
+    encoding = encode_plan(limited_arguments(c)[0])
+    return [(digest("plan", encoding), c["digest"]), (decode_plan(encoding).digest, c["digest"])]
+
+
+def exceed_limit(c: Case) -> None:
+    """Make a plan with arguments beyond their limits, or take one so encoded."""
+    changed, base = limited_arguments(c)
+    if c.get("encoding"):
+        decode_plan(pack([2, list(changed)[: 24 if base.noise_multiplier else 21], structure(base)]))
+    else:
+        encode_plan(changed)
 
 
 def check_assign(c: Case) -> Pairs:
@@ -492,6 +523,7 @@ CASES: dict[str, Callable[[Case], Pairs]] = {
     "assignment assign": check_assign,
     "sharing": check_sharing,
     "plan": check_plan,
+    "plan_limits": check_limit,
     "admissibility": check_admissible,
     "cohorts": check_cohorts,
     "messages": check_message,
@@ -523,6 +555,7 @@ REFUSALS: dict[str, Callable[[Case], Any]] = {
     "assignment": lambda c: seed_bytes(c["seed"]),
     "sharing": lambda c: ring_neighbours(c["order"], c["neighbours"], 0),
     "plan": lambda c: decode_plan(c["bytes"]),
+    "plan_limits": exceed_limit,
     "cohorts": lambda c: Cohorts(c["bytes"]),
     "messages": lambda c: decode(c["kind"], c["bytes"], Plan(c["under"]).limits),
 }
@@ -557,11 +590,11 @@ def check_file(folder: Path, name: str) -> tuple[int, int]:
 
 
 def what_is_around(folder: Path, name: str, vectors: Case) -> Any:
-    """Give what all cases of a file are about: the plan of messages, the recorded enrolment, the recorded rounds."""
+    """Give what all cases of a file are about: a plan, bases of plans, the recorded enrolment, the recorded rounds."""
     if name.startswith("refusals"):
         rounds = [load(json.loads((folder / f"round_{which}.json").read_text())) for which in ROUNDS]
         return {case["name"]: case for one in rounds for case in one["cases"]}
-    return vectors["cases"][0] if name.startswith("enrolment") else vectors.get("plan")
+    return vectors["cases"][0] if name.startswith("enrolment") else vectors.get("plan", vectors.get("bases"))
 
 
 def refuse_case(name: str, case: Case) -> None:

@@ -34,6 +34,7 @@ PLACES: dict[str, list[str]] = {
     "noise": ["cases 0 thresholds 1", "cases 1 counts 0", "cases 2 decoded 0", "cases 9 starts 3", "cases 11 trials"],
     "packing": ["cases 0 bytes", "cases 63 elements 0"],
     "plan": ["cases 0 digest", "cases 9 subgroups 0 1 0", "cases 1 metric_lanes 2", "cases 11 vector_sizes 0"],
+    "plan_limits": ["cases 0 digest", "cases 11 change users 8", "must_fail 0 error", "bases weighted assignment_seed"],
     "quantize": ["cases 0 quantized 0", "cases 1 clipped", "cases 2 decoded 0", "cases 3 bits"],
     "refusals_client": ["cases 0 answer", "must_fail 0 error", "must_fail 2 client_is", "must_fail 71 client_is"],
     "refusals_server": ["must_fail 0 error", "must_fail 37 error"],

@@ -43,6 +43,7 @@ from heterosag.crypto.seal import Seal
 from heterosag.plan import Cell, CohortPlan, Plan, PlannedBlock
 from heterosag.plan.assignment import assign
 from heterosag.plan.build import seed_bytes
+from heterosag.plan.codec import ARGUMENTS
 from heterosag.plan.noise import noise_range
 from heterosag.plan.sharing import sparse_graph
 from heterosag.privacy.mechanism import count_trials, decode_mean, thresholds, word_starts
@@ -433,6 +434,53 @@ def test_cohorts_that_must_be_refused(bad: Case) -> None:
 @must_fail("plan")
 def test_plans_that_must_be_refused(bad: Case) -> None:
     raises(bad, lambda: Plan.decode(unhex(bad["bytes"])))
+
+
+def floats_of(value: Any) -> Any:
+    """What JSON cannot write: infinite, and no number."""
+    if isinstance(value, list):
+        return [floats_of(one) for one in value]
+    return float(value) if isinstance(value, str) and value in ("inf", "nan") else value
+
+
+def changed_arguments(case: Case) -> tuple[Case, Plan]:
+    """The arguments of a case, and the plan that its base is."""
+    base = load("plan_limits")["bases"][case["base"]]
+    seed = base["assignment_seed"]
+    base = base | {"assignment_seed": unhex(seed) if isinstance(seed, str) else seed}
+    return base | {name: floats_of(value) for name, value in case["change"].items()}, planned(base)
+
+
+def in_order(arguments: Case) -> list[Any]:
+    """Arguments as they are encoded."""
+    names = (*ARGUMENTS, "noise_multiplier", "honest", "adaptive_clip")
+    return [arguments[name] for name in names if name in arguments]
+
+
+def planned(arguments: Case) -> Plan:
+    if "noise_multiplier" not in arguments:
+        return Plan.build(**arguments)
+    rest = {name: value for name, value in arguments.items() if name != "value_range"}
+    return Plan.build(**rest, clipping_norm=arguments["value_range"][1])
+
+
+@pytest.mark.parametrize("case", cases("plan_limits"), ids=lambda case: case["name"])
+def test_plans_at_their_limits(case: Case) -> None:
+    arguments, _ = changed_arguments(case)
+    plan = planned(arguments)
+    assert Plan.decode(plan.encode()).digest.hex() == plan.digest.hex() == case["digest"]
+    assert msgspec.msgpack.decode(plan.encode())[1] == in_order(arguments)
+
+
+@must_fail("plan_limits")
+def test_plans_beyond_their_limits(bad: Case) -> None:
+    arguments, base = changed_arguments(bad)
+    if "encoding" not in bad:
+        raises(bad, lambda: planned(arguments))
+    if bad["name"] != "a user of more than 64 bits":  # which MessagePack cannot write
+        version, _, structure = msgspec.msgpack.decode(base.encode())
+        encoded = msgspec.msgpack.encode([version, in_order(arguments), structure])
+        raises(bad, lambda: Plan.decode(encoded))
 
 
 def made_admissible(plan: Plan, users: list[int]) -> list[int] | None:

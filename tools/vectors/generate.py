@@ -17,6 +17,7 @@ import cohorts
 import enrolments
 import lanes
 import messages
+import plan_limits
 import plans
 import primitives
 import server_refusals
@@ -35,6 +36,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "assignment": plans.assignment,
     "sharing": plans.sharing,
     "plan": plans.encoded,
+    "plan_limits": plan_limits.limited,
     "cohorts": cohorts.encoded,
     "admissibility": plans.admissibility,
     "contexts": plans.contexts,
