@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-NAIVE = ("naive_wire", "naive_round", "naive_plan", "naive_trips", "naive_vectors")
+NAIVE = ("naive_wire", "naive_round", "naive_plan", "naive_trips", "naive_machines", "naive_vectors")
 VECTORS = ROOT / "tests" / "vectors"
 
 # In every vector file: values of which each, when it is changed alone, must be noticed
@@ -29,6 +29,7 @@ PLACES: dict[str, list[str]] = {
     "keys": ["cases 0 public", "cases 1 key", "cases 4 shared", "cases 5 adds", "must_fail 0 error"],
     "keystream": ["cases 0 bytes", "cases 4 words 0", "must_fail 0 error"],
     "labels": ["cases 0 result", "cases 8 result", "cases 11 result", "cases 18 result"],
+    "machines": ["cases 0 client_is", "cases 0 steps 1 gives", "cases 7 steps 4 gives", "must_fail 0 steps 2 gives"],
     "masks": ["cases 0 masked 2 auxiliary 0", "cases 1 masks 0 offsets 1", "cases 5 packed"],
     "messages": ["cases 0 bytes", "cases 22 size_limit", "cases 22 fields nonces 0", "must_fail 238 error"],
     "noise": ["cases 0 thresholds 1", "cases 1 counts 0", "cases 2 decoded 0", "cases 9 starts 3", "cases 11 trials"],
@@ -46,6 +47,7 @@ PLACES: dict[str, list[str]] = {
     "round_signed": ["cases 0 users 4 cells 0 elements 0", "cases 0 users_send 9 bytes", "cases 0 metrics loss"],
     "round_sparse": ["cases 0 users_send 30 bytes", "cases 0 server_sends 12 bytes", "cases 0 blocks 5 sums 0"],
     "seal": ["cases 0 key", "cases 0 nonce", "cases 1 associated", "cases 1 sealed"],
+    "settling": ["cases 0 steps 2 gives", "cases 5 steps 3 gives", "plans frame", "must_fail 0 client_is"],
     "shamir": ["cases 0 shares 0", "cases 3 coefficients 0", "cases 4 secret", "cases 2 threshold"],
     "sharing": ["cases 0 holders 0 0", "cases 1 order 0", "cases 2 share_threshold"],
     "signatures": ["cases 0 signature", "cases 1 signed", "cases 2 public"],

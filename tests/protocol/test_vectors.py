@@ -16,6 +16,7 @@ from vectors.replays import (
     Case,
     Enrolled,
     Replay,
+    Script,
     cases,
     load,
     plan_of,
@@ -731,6 +732,48 @@ def refused_by_server(bad: Case) -> None:
             return
         server.close()
     raises(bad, lambda: combine(plan, server.decoded, RULES["mean"]))
+
+
+# --- machines, step after step ------------------------------------------------------------------------------------
+
+
+def scripts(name: str) -> Any:
+    """Every case of a file, those that end in an error too."""
+    found = [*load(name)["cases"], *load(name)["must_fail"]]
+    return pytest.mark.parametrize("case", found, ids=[f"{one['party']} {one['name']}" for one in found])
+
+
+def follow(name: str, case: Case) -> None:
+    """Take every step, and compare what each gives."""
+    script = Script(name, case)
+    for step in case["steps"]:
+        gives = step.get("gives", "")
+        if gives.endswith("Error"):
+            raises({"error": gives}, lambda: script.take(step))  # noqa: B023
+        elif gives:
+            assert script.take(step) == script.expected(step)
+        else:
+            script.take(step)
+    assert case.get("error", "") in ("", case["steps"][-1]["gives"])
+    if "client_is" in case:
+        assert script.client.phase.value == case["client_is"]
+
+
+@scripts("machines")
+def test_machines(case: Case) -> None:
+    follow("machines", case)
+
+
+@scripts("settling")
+def test_settling(case: Case) -> None:
+    follow("settling", case)
+
+
+def test_settling_changes_c2_and_nothing_before() -> None:
+    plans = {name: Plan.decode(unhex(data)) for name, data in load("settling")["plans"].items()}
+    recorded = Replay("signed").plan
+    assert [name for name, plan in plans.items() if plan.frame != recorded.frame] == ["another frame"]
+    assert len({recorded.digest, *(plan.digest for plan in plans.values())}) == len(plans) + 1
 
 
 # --- enrolment ----------------------------------------------------------------------------------------------------

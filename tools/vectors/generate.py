@@ -20,6 +20,7 @@ import messages
 import plan_limits
 import plans
 import primitives
+import scripts
 import server_refusals
 import sparse_refusals
 import whole_rounds
@@ -57,6 +58,8 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "refusals_server": server_refusals.by_server,
     "refusals_sparse": sparse_refusals.refused,
     "refusals_vectors": changed_vectors.changed,
+    "machines": scripts.machines,
+    "settling": scripts.settling,
 }
 
 
