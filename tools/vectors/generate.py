@@ -22,6 +22,7 @@ import plans
 import primitives
 import scripts
 import server_refusals
+import settling
 import sparse_refusals
 import whole_rounds
 from material import render
@@ -59,7 +60,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "refusals_sparse": sparse_refusals.refused,
     "refusals_vectors": changed_vectors.changed,
     "machines": scripts.machines,
-    "settling": scripts.settling,
+    "settling": settling.settled,
 }
 
 
