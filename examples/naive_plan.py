@@ -364,7 +364,7 @@ def check_arguments(plan: Arguments) -> None:
     low, high = plan.value_range if len(plan.value_range) == 2 else (0.0, 0.0)
     require_plan(low < high and all(map(math.isfinite, (low, high, high - low))), "no such range")
     require_plan(low <= 0 <= high or (plan.ranges == "single" and plan.max_weight == 1), "a range without zero")
-    require_plan(plan.subgroup_size >= 1 and plan.dimension >= 1, "no such sizes")
+    require_plan(1 <= plan.subgroup_size < 2**63 and 1 <= plan.dimension < 2**63, "no such sizes")
     require_plan(plan.min_survivors >= 2 and plan.min_block_survivors >= 2, "sums of one user")
     require_plan(1 <= plan.max_weight <= 2**32, "no such weights")
     require_plan(0 <= plan.colluders < users, "no such colluders")
@@ -585,6 +585,22 @@ class Enrolling:
         self.me, self.nonce, self.identity = given["index"], given["nonce"], given["identity_private"]
         self.own = charter.commitment(self.me, self.nonce)
         self.log: Log = {}
+        self.next = "commit"
+        self.answers: dict[str, tuple[bytes, Any]] = {}  # for each step the message that was taken, and the answer
+
+    def answer(self, step: str, after: str, message: bytes) -> Any:
+        """Take a step in its order; the same message gets the same answer, and what blames the server ends it all."""
+        taken, answer = self.answers.get(step, (b"", None))
+        if answer is not None and message == taken:
+            return answer
+        require(step == self.next, "a step out of order, or a second, different message", FaultyServerError)
+        try:
+            answer = getattr(self, "take_" + step)(message)
+        except FaultyServerError:
+            self.nonce, self.next, self.answers = b"", "", {}
+            raise
+        self.answers[step], self.next = (message, answer), after
+        return answer
 
     def claim(self, kind: str, value: bytes) -> None:
         """Claim a value for this charter; another one than the first is refused."""
@@ -594,10 +610,19 @@ class Enrolling:
     def commit(self) -> bytes:
         """Send the signed commitment to one's own nonce."""
         self.claim("commit", self.own)
+        self.next = "reveal"
         signature = sign(self.identity, "commit", self.charter.context, u64(self.me), self.own)
         return encode("NonceCommitment", self.charter.context, self.me, self.own, signature)
 
     def reveal(self, message: bytes) -> bytes:
+        """Answer everybody's commitments."""
+        return self.answer("reveal", "finish", message)
+
+    def finish(self, message: bytes) -> Plan:
+        """Answer everybody's nonces."""
+        return self.answer("finish", "", message)
+
+    def take_reveal(self, message: bytes) -> bytes:
         """Take everybody's commitments, signed unless there are cohorts, and send the nonce."""
         context, shown = decode(self.charter.shown, message, self.charter.limits)
         with blame(FaultyServerError):
@@ -612,7 +637,7 @@ class Enrolling:
         self.commitments, self.context = commitments, agreed
         return encode("NonceReveal", agreed, self.me, self.nonce)
 
-    def finish(self, message: bytes) -> Plan:
+    def take_finish(self, message: bytes) -> Plan:
         """Take everybody's nonces, and give the plan that they draw, that of the own cohort if there are cohorts."""
         context, nonces, *signatures = decode(self.charter.revealed, message, self.charter.limits)
         with blame(FaultyServerError):
@@ -638,9 +663,11 @@ class Enrolment:
         self.signed: dict[int, tuple[bytes, bytes]] = {}
         self.nonces: dict[int, bytes] = {}
         self.context = b""
+        self.over = False
 
     def receive(self, user: int, data: bytes) -> None:
         """Take a commitment, or a nonce once the commitments are closed."""
+        require(not self.over, "the enrolment is over", UsageError)
         name, expected = ("NonceReveal", self.context) if self.context else ("NonceCommitment", self.charter.context)
         context, index, value, *signature = decode(name, data, self.charter.limits)
         with blame(FaultyUserError):
@@ -656,8 +683,10 @@ class Enrolment:
 
     def close(self) -> list[bytes]:
         """End a step: show all commitments, or all nonces; to each cohort with the signatures of its own users."""
+        require(not self.over, "the enrolment is over", UsageError)
         everybody = range(self.charter.count)
         answered = self.nonces if self.context else self.signed
+        self.over = bool(self.context) or set(answered) != set(everybody)
         require(set(answered) == set(everybody), "somebody did not answer", WithheldError)
         if not self.context:
             commitments = [self.signed[user][0] for user in everybody]

@@ -5,8 +5,8 @@ this one. The bytes of each message stay what they are in a round by itself, whi
 round is run in the middle of three in a row, and every message of it must come out as it is recorded. How a transport
 writes the parts of a trip into one message is not on the pages.
 
-Of sparse graphs, of noise and of metrics alone there is no recorded round. `rehearse` runs one with secrets made up
-here; its sums must be those of the plain cells.
+Of metrics alone there is no recorded round. `rehearse` runs one with secrets made up here, and others on a larger
+sparse graph and with noise; the sums must be those of the plain cells.
 """
 
 from collections.abc import Callable
@@ -200,7 +200,7 @@ def rehearse(plan: Plan, missed: dict[int, str], *, identities: bool, metrics_on
 
 
 def rehearse_all(plans: dict[str, bytes]) -> list[str]:
-    """Run the rounds of which none is recorded, on plans of plan.json and on a small one with noise."""
+    """Run rounds that are not recorded, on plans of plan.json and on a small one with noise."""
     small = {"classes": [8], "levels": [4], "dimension": 50, "subgroup_size": 4, "min_block_survivors": 5}
     small |= {"clipping_norm": 1.0, "noise_multiplier": 3.0, "adaptive_clip": True}
     noisy = Plan(encode_plan(build_arguments(small)))

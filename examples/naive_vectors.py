@@ -14,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from naive_machines import follow
 from naive_plan import (
+    Arguments,
     Charter,
     Cohorts,
     Enrolling,
@@ -30,7 +32,20 @@ from naive_plan import (
     shuffle,
     structure,
 )
-from naive_round import Log, Plan, Server, User, load, recorded, replay, ring_neighbours, same, sent
+from naive_round import (
+    ROUNDS,
+    Log,
+    Plan,
+    Server,
+    User,
+    expect_refusal,
+    load,
+    recorded,
+    replay,
+    ring_neighbours,
+    same,
+    sent,
+)
 from naive_trips import rehearse_all, run_recorded_in_a_row
 from naive_wire import (
     WIRE_VERSION,
@@ -53,6 +68,7 @@ from naive_wire import (
     mean_of,
     noise_range,
     noisy_mean_of,
+    pack,
     pack_bits,
     pack_vector,
     pair_key,
@@ -229,6 +245,35 @@ def check_plan(c: Case) -> Pairs:
         ([vector_size(plan.cells(g)) for g in count], c["vector_sizes"]),
         (shared if c["shared_cells"] else None, c["shared_cells"]),
     ]
+
+
+def limited_arguments(c: Case) -> tuple[Arguments, Arguments]:
+    """Give the arguments that a case changes, and those of its base."""
+    base = c["under"][c["base"]]
+    changed = {
+        name: [float_of(one) for one in v] if isinstance(v, list) else float_of(v) for name, v in c["change"].items()
+    }
+    return Arguments(**base | changed), Arguments(**base)
+
+
+def float_of(value: Any) -> Any:
+    """Read the floats that JSON has no numbers for."""
+    return float(value) if value in ("inf", "nan") else value
+
+
+def check_limit(c: Case) -> Pairs:
+    """Make a plan with arguments at their limits."""
+    encoding = encode_plan(limited_arguments(c)[0])
+    return [(digest("plan", encoding), c["digest"]), (decode_plan(encoding).digest, c["digest"])]
+
+
+def exceed_limit(c: Case) -> None:
+    """Make a plan with arguments beyond their limits, or take one so encoded."""
+    changed, base = limited_arguments(c)
+    if c.get("encoding"):
+        decode_plan(pack([2, list(changed)[: 24 if base.noise_multiplier else 21], structure(base)]))
+    else:
+        encode_plan(changed)
 
 
 def check_assign(c: Case) -> Pairs:
@@ -424,11 +469,9 @@ def mislead_client(c: Case) -> None:
     same(f"the state of a client after {c['name']}", client.state, c["client_is"])
 
 
-def mislead_server(c: Case) -> None:
-    """Replay a recorded round with some messages changed, and check where the server refuses."""
+def changed_steps(c: Case, server: Server) -> list[tuple[str, str, Callable[[], Any]]]:
+    """List the steps of the server in a recorded round, with some messages changed."""
     played, steps = c["under"][c["round"]], []
-    terms, directory = recorded(played)
-    server = Server(terms, directory)
     for phase in server.phases:
         changes = [change for change in c["changes"] if change["phase"] == phase]
         changed = [change["user"] for change in changes]
@@ -436,20 +479,33 @@ def mislead_server(c: Case) -> None:
         given += [(change["user"], change["bytes"]) for change in changes if change["bytes"] is not None]
         steps += [("receive", phase, lambda user=user, data=data: server.receive(user, data)) for user, data in given]
         steps.append(("close", phase, server.close))
-    steps.append(("combine", "unmask", server.combine))
+    return [*steps, ("combine", "unmask", server.combine)]
+
+
+def check_sums(c: Case) -> Pairs:
+    """Check that the server takes sums that users can have made."""
+    server = Server(*recorded(c["under"][c["round"]]))
+    *before, (_, _, combine) = changed_steps(c, server)
+    for _, _, step in before:
+        step()
+    where = ("segment", "subgroups")
+    [block] = [one for one in combine() if all(one[name] == c["block"][name] for name in where)]
+    return [(block[name], value) for name, value in c["block"].items()]
+
+
+def mislead_server(c: Case) -> None:
+    """Replay a recorded round with some messages changed, and check where the server refuses."""
+    steps = changed_steps(c, Server(*recorded(c["under"][c["round"]])))
     refused = max(i for i, step in enumerate(steps) if step[:2] == (c["at"], c["phase"]))
     for _, _, step in steps[:refused]:
         step()
     expect_refusal(c, steps[refused][2])
 
 
-def expect_refusal(c: Case, step: Callable[[], Any]) -> None:
-    """Take a step that must be refused, with the error that the case names."""
-    try:
-        step()
-    except RefusedError as error:
-        return same(f"the error of {c['name']}", type(error).__name__, c["error"])
-    raise SystemExit(f"not refused: {c['name']}")
+def follow_script(c: Case) -> Pairs:
+    """Take the steps of a case, which compares what each gives."""
+    follow(c)
+    return []
 
 
 # For a file, and the function a case names: what is computed for a case, and what the case says
@@ -478,6 +534,7 @@ CASES: dict[str, Callable[[Case], Pairs]] = {
     "assignment assign": check_assign,
     "sharing": check_sharing,
     "plan": check_plan,
+    "plan_limits": check_limit,
     "admissibility": check_admissible,
     "cohorts": check_cohorts,
     "messages": check_message,
@@ -485,8 +542,14 @@ CASES: dict[str, Callable[[Case], Pairs]] = {
     "enrolment_cohorts": check_enrolment,
     "round_plain": check_round,
     "round_signed": check_round,
+    "round_sparse": check_round,
+    "round_noise": check_round,
     "refusals_client mask": check_complaint,
     "refusals_server": lambda _: [],
+    "refusals_sparse": lambda _: [],
+    "refusals_vectors": check_sums,
+    "machines": follow_script,
+    "settling": follow_script,
 }
 # For a file, and the step a must-fail case names: what must refuse it
 REFUSALS: dict[str, Callable[[Case], Any]] = {
@@ -505,6 +568,7 @@ REFUSALS: dict[str, Callable[[Case], Any]] = {
     "assignment": lambda c: seed_bytes(c["seed"]),
     "sharing": lambda c: ring_neighbours(c["order"], c["neighbours"], 0),
     "plan": lambda c: decode_plan(c["bytes"]),
+    "plan_limits": exceed_limit,
     "cohorts": lambda c: Cohorts(c["bytes"]),
     "messages": lambda c: decode(c["kind"], c["bytes"], Plan(c["under"]).limits),
 }
@@ -515,6 +579,10 @@ LONG_REFUSALS: dict[str, Callable[[Case], None]] = {
     "enrolment_cohorts": enrol_wrongly,
     "refusals_client": mislead_client,
     "refusals_server": mislead_server,
+    "refusals_sparse": lambda c: mislead_server(c) if "changes" in c else mislead_client(c),
+    "refusals_vectors": mislead_server,
+    "machines": follow,
+    "settling": follow,
 }
 LEFT_OUT = "keystream simulated_rounding"
 
@@ -537,11 +605,13 @@ def check_file(folder: Path, name: str) -> tuple[int, int]:
 
 
 def what_is_around(folder: Path, name: str, vectors: Case) -> Any:
-    """Give what all cases of a file are about: the plan of messages, the recorded enrolment, the recorded rounds."""
-    if name.startswith("refusals"):
-        rounds = [load(json.loads((folder / f"round_{which}.json").read_text())) for which in ("plain", "signed")]
-        return {case["name"]: case for one in rounds for case in one["cases"]}
-    return vectors["cases"][0] if name.startswith("enrolment") else vectors.get("plan")
+    """Give what all cases of a file are about: a plan, bases of plans, the recorded enrolment, the recorded rounds."""
+    if name.startswith("refusals") or name in ("machines", "settling"):
+        rounds = [load(json.loads((folder / f"round_{which}.json").read_text())) for which in ROUNDS]
+        enrolled = load(json.loads((folder / "enrolment.json").read_text()))["cases"][0]
+        around = {case["name"]: case for one in rounds for case in one["cases"]}
+        return around | {"enrolment": enrolled, "plans": vectors.get("plans")}
+    return vectors["cases"][0] if name.startswith("enrolment") else vectors.get("plan", vectors.get("bases"))
 
 
 def refuse_case(name: str, case: Case) -> None:

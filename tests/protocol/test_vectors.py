@@ -16,6 +16,7 @@ from vectors.replays import (
     Case,
     Enrolled,
     Replay,
+    Script,
     cases,
     load,
     plan_of,
@@ -43,6 +44,7 @@ from heterosag.crypto.seal import Seal
 from heterosag.plan import Cell, CohortPlan, Plan, PlannedBlock
 from heterosag.plan.assignment import assign
 from heterosag.plan.build import seed_bytes
+from heterosag.plan.codec import ARGUMENTS
 from heterosag.plan.noise import noise_range
 from heterosag.plan.sharing import sparse_graph
 from heterosag.privacy.mechanism import count_trials, decode_mean, thresholds, word_starts
@@ -98,7 +100,7 @@ def test_every_file_says_what_it_is() -> None:
         assert list(found) == sorted(found)
         assert all(bad["name"] and hasattr(errors, bad["error"]) for bad in found["must_fail"])
         assert f"`{name}.json`" in page
-    assert sum((FOLDER / f"{name}.json").stat().st_size for name in names) < 600_000
+    assert sum((FOLDER / f"{name}.json").stat().st_size for name in names) < 900_000
 
 
 def test_every_kind_of_message_and_every_step_is_covered() -> None:
@@ -435,6 +437,53 @@ def test_plans_that_must_be_refused(bad: Case) -> None:
     raises(bad, lambda: Plan.decode(unhex(bad["bytes"])))
 
 
+def floats_of(value: Any) -> Any:
+    """What JSON cannot write: infinite, and no number."""
+    if isinstance(value, list):
+        return [floats_of(one) for one in value]
+    return float(value) if isinstance(value, str) and value in ("inf", "nan") else value
+
+
+def changed_arguments(case: Case) -> tuple[Case, Plan]:
+    """The arguments of a case, and the plan that its base is."""
+    base = load("plan_limits")["bases"][case["base"]]
+    seed = base["assignment_seed"]
+    base = base | {"assignment_seed": unhex(seed) if isinstance(seed, str) else seed}
+    return base | {name: floats_of(value) for name, value in case["change"].items()}, planned(base)
+
+
+def in_order(arguments: Case) -> list[Any]:
+    """Arguments as they are encoded."""
+    names = (*ARGUMENTS, "noise_multiplier", "honest", "adaptive_clip")
+    return [arguments[name] for name in names if name in arguments]
+
+
+def planned(arguments: Case) -> Plan:
+    if "noise_multiplier" not in arguments:
+        return Plan.build(**arguments)
+    rest = {name: value for name, value in arguments.items() if name != "value_range"}
+    return Plan.build(**rest, clipping_norm=arguments["value_range"][1])
+
+
+@pytest.mark.parametrize("case", cases("plan_limits"), ids=lambda case: case["name"])
+def test_plans_at_their_limits(case: Case) -> None:
+    arguments, _ = changed_arguments(case)
+    plan = planned(arguments)
+    assert Plan.decode(plan.encode()).digest.hex() == plan.digest.hex() == case["digest"]
+    assert msgspec.msgpack.decode(plan.encode())[1] == in_order(arguments)
+
+
+@must_fail("plan_limits")
+def test_plans_beyond_their_limits(bad: Case) -> None:
+    arguments, base = changed_arguments(bad)
+    if "encoding" not in bad:
+        raises(bad, lambda: planned(arguments))
+    if bad["name"] != "a user of more than 64 bits":  # which MessagePack cannot write
+        version, _, structure = msgspec.msgpack.decode(base.encode())
+        encoded = msgspec.msgpack.encode([version, in_order(arguments), structure])
+        raises(bad, lambda: Plan.decode(encoded))
+
+
 def made_admissible(plan: Plan, users: list[int]) -> list[int] | None:
     try:
         return sorted(make_admissible(plan, users))
@@ -512,7 +561,7 @@ def test_messages_that_must_be_refused(bad: Case) -> None:
 # --- whole rounds -------------------------------------------------------------------------------------------------
 
 
-ROUNDS = pytest.mark.parametrize("name", ["plain", "signed"])
+ROUNDS = pytest.mark.parametrize("name", ["plain", "signed", "sparse", "noise"])
 
 
 @ROUNDS
@@ -573,6 +622,8 @@ def test_the_server_sends_exactly_these_bytes_and_ends_with_these_sums(name: str
     combined = combine(plan, decoded, RULES["mean"])
     assert combined.vector.tolist() == case["aggregate"]
     assert combined.metrics == case["metrics"]
+    if "within_norm" in case:
+        assert combined.within_norm == pytest.approx(case["within_norm"], rel=1e-14)
 
 
 @ROUNDS
@@ -593,6 +644,10 @@ def test_the_sums_are_those_of_the_survivors_cells(name: str) -> None:
 
 @must_fail("refusals_client")
 def test_what_a_client_must_refuse(bad: Case) -> None:
+    refused_by_client(bad)
+
+
+def refused_by_client(bad: Case) -> None:
     replay, log = Replay(bad["round"]), MemoryReleaseLog()
     if "first" in bad:  # another process of the same user went before, and only its log is left
         before = replay.client(bad["user"], log)
@@ -618,6 +673,39 @@ def test_what_a_client_complains_about() -> None:
 
 @must_fail("refusals_server")
 def test_what_a_server_must_refuse(bad: Case) -> None:
+    refused_by_server(bad)
+
+
+@must_fail("refusals_vectors")
+def test_vectors_that_a_server_must_refuse(bad: Case) -> None:
+    refused_by_server(bad)
+
+
+@must_fail("refusals_sparse")
+def test_what_must_be_refused_on_a_sparse_graph(bad: Case) -> None:
+    (refused_by_server if "changes" in bad else refused_by_client)(bad)
+
+
+@pytest.mark.parametrize("case", cases("refusals_vectors"), ids=lambda case: case["name"])
+def test_the_largest_and_least_sums_that_users_can_make(case: Case) -> None:
+    replay = Replay(case["round"])
+    plan = replay.plan
+    server = Server(plan, replay.round_id, directory=replay.directory)
+    changed = {(change["phase"], change["user"]): unhex(change["bytes"]) for change in case["changes"]}
+    for phase in replay.case["phases"]:
+        for (at, user), data in replay.sent.items():
+            if at == phase:
+                assert server.receive(plan.users[user], changed.get((at, user), data))
+        server.close()
+    combine(plan, server.decoded, RULES["mean"])
+    expected, decoded = case["block"], server.decoded
+    blocks = (*decoded.segments, (decoded.metrics,))[expected["segment"]]
+    [block] = [one for one in blocks if one is not None and list(one.block.subgroups) == expected["subgroups"]]
+    assert (block.survivors, block.auxiliary) == (expected["survivors"], expected["auxiliary"])
+    assert block.elements.tolist() == expected["sums"]
+
+
+def refused_by_server(bad: Case) -> None:
     replay = Replay(bad["round"])
     plan, phases = replay.plan, replay.case["phases"]
     server = Server(plan, replay.round_id, directory=replay.directory)
@@ -644,6 +732,48 @@ def test_what_a_server_must_refuse(bad: Case) -> None:
             return
         server.close()
     raises(bad, lambda: combine(plan, server.decoded, RULES["mean"]))
+
+
+# --- machines, step after step ------------------------------------------------------------------------------------
+
+
+def scripts(name: str) -> Any:
+    """Every case of a file, those that end in an error too."""
+    found = [*load(name)["cases"], *load(name)["must_fail"]]
+    return pytest.mark.parametrize("case", found, ids=[f"{one['party']} {one['name']}" for one in found])
+
+
+def follow(name: str, case: Case) -> None:
+    """Take every step, and compare what each gives."""
+    script = Script(name, case)
+    for step in case["steps"]:
+        gives = step.get("gives", "")
+        if gives.endswith("Error"):
+            raises({"error": gives}, lambda: script.take(step))  # noqa: B023
+        elif gives:
+            assert script.take(step) == script.expected(step)
+        else:
+            script.take(step)
+    assert case.get("error", "") in ("", case["steps"][-1]["gives"])
+    if "client_is" in case:
+        assert script.client.phase.value == case["client_is"]
+
+
+@scripts("machines")
+def test_machines(case: Case) -> None:
+    follow("machines", case)
+
+
+@scripts("settling")
+def test_settling(case: Case) -> None:
+    follow("settling", case)
+
+
+def test_settling_changes_c2_and_nothing_before() -> None:
+    plans = {name: Plan.decode(unhex(data)) for name, data in load("settling")["plans"].items()}
+    recorded = Replay("signed").plan
+    assert [name for name, plan in plans.items() if plan.frame != recorded.frame] == ["another frame"]
+    assert len({recorded.digest, *(plan.digest for plan in plans.values())}) == len(plans) + 1
 
 
 # --- enrolment ----------------------------------------------------------------------------------------------------

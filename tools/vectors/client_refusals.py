@@ -134,7 +134,7 @@ def _inboxes(case: Case) -> list[Document]:
     sharers, sealed, commitments = list(case.message.sharers), case.message.sealed, case.message.commitments
 
     def only(chosen: list[int]) -> bytes:
-        return _only(case, chosen)
+        return only_of(case, chosen)
 
     return [
         case.refuses("inbox of another context", case.changed(context=hashed("another context"))),
@@ -159,7 +159,8 @@ def _rows(case: Case) -> dict[int, tuple[bytes, bytes]]:
     """What each dealer sent the user of an inbox: commitments and a sealed pair."""
     pairs = wire.cut_rows(case.message.commitments, wire.PAIR_SIZE)
     boxes = wire.cut_rows(case.message.sealed, SEALED_SIZE)
-    dealers = [user for user in case.message.sharers if user != case.user]
+    held = case.plan.sharing.holders(case.user)  # whoever holds one's shares is one's dealer
+    dealers = [user for user in case.message.sharers if user in held]
     return dict(zip(dealers, zip(pairs, boxes, strict=True), strict=True))
 
 
@@ -168,7 +169,7 @@ def _with_rows(case: Case, rows: dict[int, tuple[bytes, bytes]], **more: Any) ->
     return case.changed(commitments=b"".join(pairs), sealed=b"".join(boxes), **more)
 
 
-def _only(case: Case, chosen: list[int]) -> bytes:
+def only_of(case: Case, chosen: list[int]) -> bytes:
     """An inbox of these sharers, with the rows of those among them who dealt."""
     return _with_rows(case, {dealer: row for dealer, row in _rows(case).items() if dealer in chosen}, sharers=chosen)
 
@@ -279,7 +280,7 @@ def _second_messages() -> list[Document]:
     plain, signed = play("plain"), play("signed")
     roster, inbox = Case("plain", "share", 0), Case("plain", "mask", 0)
     agree, unmask = Case("signed", "agree", 0), Case("plain", "unmask", 2)
-    smaller = _only(inbox, [0, 2, 3, 5, 6, 7])
+    smaller = only_of(inbox, [0, 2, 3, 5, 6, 7])
     less = agree.changed(survivors=[0, 1, 2, 3], signatures=agree.message.signatures[:3])
     fewer = unmask.changed(survivors=[*unmask.message.survivors, 8])
     shorter = roster.changed(advertised=roster.message.advertised[:-1])

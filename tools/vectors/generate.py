@@ -11,14 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import changed_vectors
 import client_refusals
 import cohorts
 import enrolments
 import lanes
 import messages
+import plan_limits
 import plans
 import primitives
+import scripts
 import server_refusals
+import settling
+import sparse_refusals
 import whole_rounds
 from material import render
 
@@ -33,6 +38,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "assignment": plans.assignment,
     "sharing": plans.sharing,
     "plan": plans.encoded,
+    "plan_limits": plan_limits.limited,
     "cohorts": cohorts.encoded,
     "admissibility": plans.admissibility,
     "contexts": plans.contexts,
@@ -47,8 +53,14 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "messages": messages.encoded,
     "round_plain": whole_rounds.plain,
     "round_signed": whole_rounds.signed,
+    "round_sparse": whole_rounds.sparse,
+    "round_noise": whole_rounds.noisy,
     "refusals_client": client_refusals.by_client,
     "refusals_server": server_refusals.by_server,
+    "refusals_sparse": sparse_refusals.refused,
+    "refusals_vectors": changed_vectors.changed,
+    "machines": scripts.machines,
+    "settling": settling.settled,
 }
 
 

@@ -147,10 +147,48 @@ RECIPES: dict[str, Document] = {
     },
 }
 
+ROUND_RECIPES: dict[str, Document] = {
+    "sparse": {
+        "classes": [6, 6],
+        "levels": [4, 16],
+        "dimension": 15,
+        "value_range": [-1.0, 1.5],
+        "subgroup_size": 3,
+        "min_survivors": 2,
+        "colluders": 2,
+        "dropout": 0.05,
+        "sharing": "sparse",
+        "assignment_seed": 5,
+    },
+    "noise": {
+        "classes": [4, 4],
+        "levels": [5, 17],
+        "dimension": 15,
+        "clipping_norm": 0.5,
+        "noise_multiplier": 2.0,
+        "subgroup_size": 2,
+        "min_survivors": 2,
+        "min_block_survivors": 2,
+        "honest": 1,
+        "adaptive_clip": True,
+    },
+}
+"""Plans of whole rounds that are not in plan.json."""
+
+
+def recipe_of_round(name: str) -> Document:
+    """What the plan of a whole round is built from."""
+    return ROUND_RECIPES[name] if name in ROUND_RECIPES else RECIPES[name]
+
 
 def plan_of(name: str) -> Plan:
     """The plan that several files use."""
     return Plan.build(**RECIPES[name])
+
+
+def plan_of_round(name: str) -> Plan:
+    """The plan of a whole round."""
+    return Plan.build(**recipe_of_round(name))
 
 
 def written(recipe: Document) -> Document:

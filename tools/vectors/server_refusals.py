@@ -35,11 +35,12 @@ def by_server() -> Document:
     return document(about, [], must_fail)
 
 
-def _sent(name: str, phase: str, user: int) -> Any:
+def sent(name: str, phase: str, user: int) -> Any:
+    """What a user sent in a phase of a whole round, decoded."""
     return wire.decode(_SENT[phase], play(name).sent[phase][user], plan=play(name).setting.plan)
 
 
-def _fails(
+def fails(
     name: str,
     round_name: str,
     at: str,
@@ -47,6 +48,7 @@ def _fails(
     error: str,
     changes: Sequence[tuple[str, int, wire.Message | bytes | None]],
 ) -> Document:
+    """A whole round with some messages changed, and where the server refuses it."""
     written = []
     for changed_phase, user, message in changes:
         data = wire.encode(message) if isinstance(message, wire.Message) else message
@@ -54,15 +56,16 @@ def _fails(
     return {"name": name, "round": round_name, "at": at, "phase": phase, "error": error, "changes": written}
 
 
-def _received(
+def received(
     name: str, round_name: str, phase: str, user: int, message: Any, error: str = "FaultyUserError"
 ) -> Document:
-    return _fails(name, round_name, "receive", phase, error, [(phase, user, message)])
+    """One message that the server refuses when it comes."""
+    return fails(name, round_name, "receive", phase, error, [(phase, user, message)])
 
 
 def _bad_keys() -> list[Document]:
-    message = _sent("plain", "advertise", 2)
-    mine, other = message.advertised, _sent("plain", "advertise", 0).advertised
+    message = sent("plain", "advertise", 2)
+    mine, other = message.advertised, sent("plain", "advertise", 0).advertised
     changes: dict[str, Document] = {
         "a low-order seal key": {"seal_key": _LOW},
         "a low-order mask key": {"mask_key": _LOW},
@@ -73,32 +76,32 @@ def _bad_keys() -> list[Document]:
     }
     return [
         *(
-            _received(name, "plain", "advertise", 2, replace(message, advertised=replace(mine, **change)))
+            received(name, "plain", "advertise", 2, replace(message, advertised=replace(mine, **change)))
             for name, change in changes.items()
         ),
-        _received("of another round", "plain", "advertise", 2, replace(message, context=hashed("another context"))),
-        _received("cut", "plain", "advertise", 2, play("plain").sent["advertise"][2][:-1], "WireError"),
-        _received("a later phase's message", "plain", "advertise", 2, play("plain").sent["mask"][2], "WireError"),
+        received("of another round", "plain", "advertise", 2, replace(message, context=hashed("another context"))),
+        received("cut", "plain", "advertise", 2, play("plain").sent["advertise"][2][:-1], "WireError"),
+        received("a later phase's message", "plain", "advertise", 2, play("plain").sent["mask"][2], "WireError"),
     ]
 
 
 def _bad_members() -> list[Document]:
-    message = _sent("plain", "share", 2)
+    message = sent("plain", "share", 2)
     sealed, commitments = message.sealed, message.commitments
     few, many = replace(message, sealed=sealed[80:]), replace(message, sealed=sealed + sealed[:80])
     fewer = replace(message, sealed=sealed[80:], commitments=commitments[32:])
     return [
-        _received("a sealed pair too few", "plain", "share", 2, few),
-        _received("a sealed pair too many", "plain", "share", 2, many),
-        _received("a holder left out", "plain", "share", 2, fewer),
-        _received("commitments cut", "plain", "share", 2, replace(message, commitments=commitments[:-1])),
-        _received("shares by one who did not advertise", "plain", "share", 1, replace(message, user=1)),
-        _received("a vector by one who did not share", "plain", "mask", 4, replace(_sent("plain", "mask", 3), user=4)),
+        received("a sealed pair too few", "plain", "share", 2, few),
+        received("a sealed pair too many", "plain", "share", 2, many),
+        received("a holder left out", "plain", "share", 2, fewer),
+        received("commitments cut", "plain", "share", 2, replace(message, commitments=commitments[:-1])),
+        received("shares by one who did not advertise", "plain", "share", 1, replace(message, user=1)),
+        received("a vector by one who did not share", "plain", "mask", 4, replace(sent("plain", "mask", 3), user=4)),
     ]
 
 
 def _bad_vectors() -> list[Document]:
-    message = _sent("plain", "mask", 2)
+    message = sent("plain", "mask", 2)
     vector = bytes(message.vector)
     trailing = vector[: 2 + 16 + 1] + bytes([vector[19] | 0x80]) + vector[20:]
     second = replace(message, vector=memoryview(vector[:-1] + bytes([vector[-1] ^ 1])))
@@ -106,32 +109,32 @@ def _bad_vectors() -> list[Document]:
     twice = [("mask", 2, message), ("mask", 2, second)]
     lie = replace(message, vector=memoryview(vector[:2] + bytes([vector[2] ^ 1]) + vector[3:]))
     return [
-        _received("a byte too few", "plain", "mask", 2, replace(message, vector=memoryview(vector[:-1])), "WireError"),
-        _received("nonzero trailing bits", "plain", "mask", 2, padded, "WireError"),
-        _received("complaints out of order", "plain", "mask", 2, replace(message, complaints=[5, 3]), "WireError"),
-        _received("a complaint about itself", "plain", "mask", 2, replace(message, complaints=[2])),
-        _received("a complaint about one who did not share", "plain", "mask", 2, replace(message, complaints=[4])),
-        _fails("two different vectors", "plain", "receive", "mask", "FaultyUserError", twice),
-        _fails("a false constant lane", "plain", "combine", "unmask", "FaultyBlockError", [("mask", 2, lie)]),
+        received("a byte too few", "plain", "mask", 2, replace(message, vector=memoryview(vector[:-1])), "WireError"),
+        received("nonzero trailing bits", "plain", "mask", 2, padded, "WireError"),
+        received("complaints out of order", "plain", "mask", 2, replace(message, complaints=[5, 3]), "WireError"),
+        received("a complaint about itself", "plain", "mask", 2, replace(message, complaints=[2])),
+        received("a complaint about one who did not share", "plain", "mask", 2, replace(message, complaints=[4])),
+        fails("two different vectors", "plain", "receive", "mask", "FaultyUserError", twice),
+        fails("a false constant lane", "plain", "combine", "unmask", "FaultyBlockError", [("mask", 2, lie)]),
     ]
 
 
 def _bad_signatures() -> list[Document]:
-    keys, vector, vote = (_sent("signed", phase, 3) for phase in ("advertise", "mask", "agree"))
+    keys, vector, vote = (sent("signed", phase, 3) for phase in ("advertise", "mask", "agree"))
     fewer = identity("signed", 3).sign("survivors", vote.context, hashing.index_bytes(0, 1, 2, 3, 5))
     unsigned = replace(keys.advertised, signature=b"")
-    other = _sent("signed", "mask", 0).signature
+    other = sent("signed", "mask", 0).signature
     return [
-        _received("keys without a signature", "signed", "advertise", 3, replace(keys, advertised=unsigned)),
-        _received("a vector without a signature", "signed", "mask", 3, replace(vector, signature=b"")),
-        _received("a vector signed by another user", "signed", "mask", 3, replace(vector, signature=other)),
-        _received("a signature on another survivor set", "signed", "agree", 3, replace(vote, signature=fewer)),
-        _received("agreement by one left out", "signed", "agree", 7, replace(vote, user=7)),
+        received("keys without a signature", "signed", "advertise", 3, replace(keys, advertised=unsigned)),
+        received("a vector without a signature", "signed", "mask", 3, replace(vector, signature=b"")),
+        received("a vector signed by another user", "signed", "mask", 3, replace(vector, signature=other)),
+        received("a signature on another survivor set", "signed", "agree", 3, replace(vote, signature=fewer)),
+        received("agreement by one left out", "signed", "agree", 7, replace(vote, user=7)),
     ]
 
 
 def _bad_releases() -> list[Document]:
-    message, dealt = _sent("plain", "unmask", 2), _sent("plain", "share", 3)
+    message, dealt = sent("plain", "unmask", 2), sent("plain", "share", 3)
     shares, place = message.shares, 32 * [0, 2, 3, 5, 6, 7, 8].index(3)
     false = shares[:place] + bytes(32) + shares[place + 32 :]
     no_element = shares[:place] + b"\xff" * 32 + shares[place + 32 :]
@@ -140,15 +143,15 @@ def _bad_releases() -> list[Document]:
 
     def release(name: str, shares: Any, error: str) -> Document:
         at = "combine" if error == "FaultyBlockError" else "close"
-        return _fails(name, "plain", at, "unmask", error, [("unmask", 2, replace(message, shares=shares))])
+        return fails(name, "plain", at, "unmask", error, [("unmask", 2, replace(message, shares=shares))])
 
     return [
-        _received("a share too few", "plain", "unmask", 2, replace(message, shares=missing)),
-        _received("a share too many", "plain", "unmask", 2, replace(message, shares=more)),
-        _received("a share cut", "plain", "unmask", 2, replace(message, shares=cut)),
+        received("a share too few", "plain", "unmask", 2, replace(message, shares=missing)),
+        received("a share too many", "plain", "unmask", 2, replace(message, shares=more)),
+        received("a share cut", "plain", "unmask", 2, replace(message, shares=cut)),
         release("a share that does not match its commitment", false, "FaultyBlockError"),
         release("a share that is no field element counts as missing", no_element, "TooFewSurvivorsError"),
-        _fails(
+        fails(
             "a secret that is not the one committed",
             "plain",
             "combine",
@@ -161,7 +164,7 @@ def _bad_releases() -> list[Document]:
 
 def _silence() -> list[Document]:
     def silent(name: str, round_name: str, phase: str, *users: int) -> Document:
-        return _fails(name, round_name, "close", phase, "TooFewSurvivorsError", [(phase, user, None) for user in users])
+        return fails(name, round_name, "close", phase, "TooFewSurvivorsError", [(phase, user, None) for user in users])
 
     return [
         silent("too few advertise", "plain", "advertise", 0, 2, 3, 4, 5),

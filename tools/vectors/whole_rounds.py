@@ -37,7 +37,7 @@ class Setting:
 
     @property
     def plan(self) -> Plan:
-        return plans.plan_of(self.name)
+        return plans.plan_of_round(self.name)
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -49,7 +49,15 @@ class Setting:
         return {user: identity(self.name, index).public for index, user in enumerate(self.plan.users)}
 
     def update(self, index: int) -> list[float]:
+        if self.plan.noise_multiplier:
+            return self._sixteenths(index)
         return [fraction(-1.2, 1.4, self.name, index, "update", i) for i in range(self.plan.dimension)]
+
+    def _sixteenths(self, index: int) -> list[float]:
+        """An update whose squares add up exactly in any order, so that its norm is the same on every machine."""
+        most = 2 * (index % 4)  # a user of zeros, and others within the clipping norm and beyond it
+        places = range(self.plan.dimension)
+        return [(whole(2 * most + 1, self.name, index, "update", i) - most) / 16 for i in places]
 
     def weight(self, index: int) -> int:
         return 1 + whole(self.plan.max_weight, self.name, index, "weight")
@@ -106,6 +114,18 @@ SETTINGS = {
         identities=True,
         dropped={4: "mask", 2: "agree"},
     ),
+    "sparse": Setting(
+        name="sparse",
+        round_id=RoundId(session=b"sparse", number=1, model=hashed("sparse model")),
+        identities=True,
+        dropped={9: "share", 1: "mask", 10: "agree", 0: "unmask"},
+    ),
+    "noise": Setting(
+        name="noise",
+        round_id=RoundId(session=b"noise", number=9),
+        identities=False,
+        dropped={7: "mask", 1: "unmask"},
+    ),
 }
 
 
@@ -160,6 +180,25 @@ def signed() -> Document:
     return document(about, [_case(play("signed"))])
 
 
+def sparse() -> Document:
+    """round_sparse.json."""
+    about = (
+        "A whole round on a sparse sharing graph, with identities: twelve users of four holders each, of whom three "
+        "rebuild a secret. One drops out before each phase but the first, two of them holders of one dealer."
+    )
+    return document(about, [_case(play("sparse"))])
+
+
+def noisy() -> Document:
+    """round_noise.json."""
+    about = (
+        "A whole round with noise and an adaptive clip: the trials take their words from each user's rounding key, "
+        "which a client draws from the system's entropy. Ranges, squares and survivors of a block are such that all "
+        "float operations on the page are exact or rounded once. within_norm is the decoded clip bit."
+    )
+    return document(about, [_case(play("noise"))])
+
+
 def _case(played: Played) -> Document:
     setting = played.setting
     plan, round_id = setting.plan, setting.round_id
@@ -167,7 +206,7 @@ def _case(played: Played) -> Document:
     combined = combine(plan, played.decoded, RULES["mean"])
     return {
         "name": setting.name,
-        "recipe": plans.written(plans.RECIPES[setting.name]),
+        "recipe": plans.written(plans.recipe_of_round(setting.name)),
         "plan": plan.encode().hex(),
         "session": round_id.session.hex(),
         "number": round_id.number,
@@ -189,6 +228,7 @@ def _case(played: Played) -> Document:
         "blocks": _blocks(plan, played.decoded),
         "metrics": combined.metrics,
         "aggregate": combined.vector.tolist(),
+        **({} if combined.within_norm is None else {"within_norm": combined.within_norm}),
     }
 
 
@@ -253,7 +293,7 @@ def _blocks(plan: Plan, decoded: Decoded) -> list[Document]:
                 "segment": len(plan.segments),
                 "subgroups": list(block.block.subgroups),
                 "survivors": block.survivors,
-                "sums": [],
+                "sums": block.elements.tolist(),
                 "auxiliary": block.auxiliary,
                 "mean": [],
             }
