@@ -64,6 +64,16 @@ def _plot(name: str, title: str, series: tuple[Series, ...]) -> Plot:
 # --- experiment 1 -------------------------------------------------------------------------------------------------
 
 
+def _on_the_way(runs: Mapping[str, Finished]) -> str:
+    """Accuracy a quarter of the way, where runs that end alike may differ."""
+    early = max(1, len(next(iter(runs.values())).record.rounds) // 4)
+    reached = (
+        f"{run.setting.label} {sum(one.rounds[early - 1]['accuracy'] for one in run.records) / len(run.records):.1%}"
+        for run in runs.values()
+    )
+    return f"In round {early}, a quarter of the way: {'; '.join(reached)}."
+
+
 def mnist_1(job: Job) -> Outcome:
     """Experiment 1 with 25 users."""
     return _links(job, "experiment-1", 25, "figure 5a")
@@ -94,6 +104,7 @@ def _links(job: Job, item: str, users: int, figure: str) -> Outcome:
             "securely; quantile is one range for all that follows the 99.9% quantile of |update|. "
             + (same if "perfect" not in found else "")
             + about_engine(found.values()),
+            _on_the_way({name: found[name] for name in ("none", "heterogeneous", "heterogeneous-adaptive")}),
         ),
         verdicts=(
             Verdict(
