@@ -122,7 +122,7 @@ def test_there_is_one_version(metadata: Message) -> None:
     assert metadata["Version"] == heterosag.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+", heterosag.__version__)
     assert f"\nversion: {heterosag.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert project()["dynamic"] == ["version"]
+    assert project()["dynamic"] == ["readme", "version"]
 
 
 def test_the_metadata_say_what_it_is(metadata: Message) -> None:
@@ -133,12 +133,29 @@ def test_the_metadata_say_what_it_is(metadata: Message) -> None:
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
     classifiers = metadata.get_all("Classifier") or []
     assert "Development Status :: 4 - Beta" in classifiers
     assert "Typing :: Typed" in classifiers
     assert "Programming Language :: Python :: 3.11" in classifiers
     assert not [one for one in classifiers if one.startswith("License ::")], "the expression says it"
+
+
+def test_a_package_index_shows_the_readme_without_what_leads_nowhere_there(metadata: Message) -> None:
+    shown, written = metadata.get_payload(), (ROOT / "README.md").read_text(encoding="utf-8")
+    assert isinstance(shown, str)
+    assert re.findall(r"^#.*$", shown, re.MULTILINE) == re.findall(r"^#.*$", written, re.MULTILINE)
+    assert re.findall(r"```python\n.*?```", shown, re.DOTALL) == re.findall(r"```python\n.*?```", written, re.DOTALL)
+    links = re.findall(r"\]\(([^)]+)\)", shown)
+    assert links
+    assert all(link.startswith("https://") for link in links), "relative links and pictures break on an index"
+    named = set(re.findall(r"\]\((?!https?:)([^)#]+)", written))
+    figures = {path for path in named if path.endswith(".svg")}
+    assert all(f"(`{path}`)" in shown for path in named - figures)
+    assert all((ROOT / path).is_file() for path in named)
+    assert "Bits a user sends for a parameter" in shown, "words in the picture's place"
+    assert "pip install heterosag " in shown
+    assert "pip install ." not in shown
+    assert "In a clone of this repository" not in shown
 
 
 def test_the_command_is_there(wheel: dict[str, str]) -> None:
