@@ -102,7 +102,7 @@ mutants: $(VENV)/everything
 	$(BIN)/python tools/mutants.py --summary docs/summaries/mutants.json
 
 installs: $(VENV)/everything
-	$(BIN)/python tools/clean_installs.py
+	$(BIN)/python tools/clean_installs.py --summary docs/summaries/installs.json
 
 # Warnings are errors: a broken link or anchor, a name in a signature that no page explains.
 docs: $(VENV)/everything

@@ -1,24 +1,30 @@
 """Build the wheel, install it into fresh environments with every extra alone, and run something small in each.
 
-    python tools/clean_installs.py [--torch REQUIREMENT] [ENVIRONMENT ...]
+    python tools/clean_installs.py [--torch REQUIREMENT] [--summary FILE] [ENVIRONMENT ...]
 
 `make installs` runs all of them, which takes minutes and needs a place to install packages from. An environment has the
-versions of constraints.txt, but for `newest`, which has what `pip install heterosag` finds today. Each must have what
-its extra promises, must not have what others bring, and says which extra is missing where one is.
+versions of constraints.txt, but for `newest`, which has what pip finds today, and `least`, which has the least versions
+that pyproject.toml allows; both have the extras that ask neither for gigabytes (torch) nor for certain versions of our
+own dependencies (Flower). Each must have what its extra promises, must not have what others bring, and says which extra
+is missing where one is. What each weighs goes into the summary that docs/supply-chain.md quotes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -46,10 +52,10 @@ async def get(app, path):
     scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
              "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
              "headers": [(b"host", b"127.0.0.1:8642")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8642)}
-    sent = []
+    sent, asked = [], iter([{"type": "http.request", "body": b"", "more_body": False}])
 
     async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return next(asked, None) or await asyncio.Event().wait()
 
     async def send(message):
         sent.append(message)
@@ -102,7 +108,7 @@ CORE = (
     Step(words="python -m heterosag --version", prints=r"heterosag \d+\.\d+\.\d+\n"),
     Step(words="heterosag plan --json", prints=r'"design": "perfect"'),
     Step(words=f"heterosag round --json {SMALL} --dimension 40", prints=r'"exact": true'),
-    Step(words="heterosag report --help", prints=r"RUNS\S*  Folders of runs\.|runs\.\.\. .*Folders of runs\."),
+    Step(words="heterosag report --help", prints=r"(?i)runs\.\.\. .*Folders of runs"),
     Step(code=LIGHT, prints="light"),
 )
 LEARN = (Step(words=f"heterosag train {SMALL} --rounds 1 --quiet --out trained --json", prints=r'"finished": true'),)
@@ -121,7 +127,7 @@ def refusal(words: str, extra: str) -> Step:
 
 
 WITHOUT = {
-    "training": (refusal("heterosag train --rounds 1", "training")),
+    "training": (refusal("heterosag train --rounds 1", "training"),),
     "report": (refusal(f"heterosag report {RUN}", "report"),),
     "flower": (Step(code="from heterosag.flower import mod", prints=r"pip install 'heterosag\[flower\]'", ends=1),),
     "studio": (refusal("heterosag studio", "studio"),),
@@ -133,7 +139,7 @@ class Environment:
     """What is installed, what is run, and which packages must not have come along."""
 
     extra: str = ""
-    constrained: bool = True
+    versions: Literal["constraints", "newest", "least"] = "constraints"
     steps: tuple[Step, ...]
     absent: tuple[str, ...] = ()
 
@@ -145,7 +151,8 @@ class Environment:
 NONE = (*WITHOUT["training"], *WITHOUT["report"], *WITHOUT["flower"], *WITHOUT["studio"])
 ENVIRONMENTS = {
     "core": Environment(steps=(*CORE, *NONE), absent=("torch", "flwr", "matplotlib", "starlette", "numba", "ray")),
-    "newest": Environment(constrained=False, steps=(*CORE, *NONE)),
+    "newest": Environment(extra="report,studio,fast", versions="newest", steps=(*CORE, *REPORT, *STUDIO, *FAST)),
+    "least": Environment(extra="report,studio,fast", versions="least", steps=(*CORE, *REPORT, *STUDIO, *FAST)),
     "training": Environment(
         extra="training", steps=(*CORE, *LEARN), absent=("flwr", "matplotlib", "starlette", "numba", "ray")
     ),
@@ -157,7 +164,7 @@ ENVIRONMENTS = {
     "flower": Environment(
         extra="flower",
         steps=(*CORE, *FLOWER, *WITHOUT["training"], *WITHOUT["report"]),
-        absent=("torch", "matplotlib", "numba", "scikit-learn"),
+        absent=("torch", "matplotlib", "numba", "ray", "scikit-learn"),
     ),
     "studio": Environment(
         extra="studio",
@@ -169,7 +176,7 @@ ENVIRONMENTS = {
         steps=(*CORE, *FAST, *WITHOUT["training"]),
         absent=("torch", "flwr", "matplotlib", "starlette", "ray"),
     ),
-    "all": Environment(extra="all", steps=(*CORE, *LEARN, *REPORT, *FLOWER, *STUDIO, *FAST)),
+    "all": Environment(extra="all", steps=(*CORE, *LEARN, *REPORT, *FLOWER, *STUDIO, *FAST), absent=("ray",)),
 }
 
 # --- running it ---------------------------------------------------------------------------------------------------
@@ -206,12 +213,20 @@ def install(environment: Environment, folder: Path, wheel: Path, torch: str) -> 
     call([sys.executable, "-m", "venv", str(folder)], cwd=folder.parent)
     programs = folder / "bin"
     pip = [str(programs / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    if environment.constrained:
+    if environment.versions == "constraints":
         pip += ["--constraint", str(CONSTRAINTS)]
     if environment.needs_torch:  # first and alone, so that nothing asks for a newer one
         call([*pip, torch], cwd=folder)
-    call([*pip, f"{wheel}[{environment.extra}]" if environment.extra else str(wheel)], cwd=folder)
+    pins = least_versions(environment.extra) if environment.versions == "least" else []
+    call([*pip, f"{wheel}[{environment.extra}]" if environment.extra else str(wheel), *pins], cwd=folder)
     return programs
+
+
+def least_versions(extras: str) -> list[str]:
+    """The core's dependencies and those of some extras, each at the least version that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    chosen = [one for extra in extras.split(",") if extra for one in project["optional-dependencies"][extra]]
+    return [one.replace(">=", "==") for one in (*project["dependencies"], *chosen)]
 
 
 def packages(programs: Path) -> dict[str, str]:
@@ -231,24 +246,68 @@ def perform(step: Step, programs: Path, folder: Path) -> None:
         raise StepError(f"{step.words or step.code} does not print {step.prints!r} but\n{printed[-4000:]}")
 
 
-def attempt(name: str, folder: Path, wheel: Path, torch: str) -> str:
-    """Install and try one environment; what it took."""
+SIZES = """
+import json
+from importlib.metadata import distributions
+sizes = {}
+for one in distributions():
+    paths = [one.locate_file(path) for path in one.files or ()]
+    sizes[one.metadata["Name"].lower()] = sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
+print(json.dumps(sizes))
+"""
+OUR_OWN = {"heterosag", "pip"}
+
+
+def weigh(programs: Path) -> dict[str, float]:
+    """Megabytes on disk, with compiled code, of every package that came along."""
+    sizes = json.loads(call([str(programs / "python"), "-c", SIZES], cwd=programs))
+    return {name: round(sizes[name], 1) for name in sorted(sizes.keys() - OUR_OWN)}
+
+
+def attempt(name: str, folder: Path, wheel: Path, torch: str) -> dict[str, float]:
+    """Install and try one environment; the megabytes of each package."""
     environment = ENVIRONMENTS[name]
     began = time.perf_counter()
     programs = install(environment, folder / name, wheel, torch)
     installed = time.perf_counter()
-    found = packages(programs)
-    unwanted = sorted(found.keys() & set(environment.absent))
+    unwanted = sorted(packages(programs).keys() & set(environment.absent))
     if unwanted:
         raise StepError(f"{name} has got {', '.join(unwanted)}")
+    sizes = weigh(programs)
     work = folder / f"{name}-work"
     work.mkdir()
     for step in environment.steps:
         perform(step, programs, work)
     call([str(programs / "python"), "-m", "pip", "check"], cwd=work)
-    size = sum(path.stat().st_size for path in (folder / name).rglob("*") if path.is_file()) / 1e6
     took = f"{installed - began:.0f} s to install, {time.perf_counter() - installed:.0f} s to run"
-    return f"{len(found) - 1} packages, {size:.0f} MB, {took}"
+    print(f"{name}: {len(sizes)} packages, {sum(sizes.values()):.0f} MB, {took}", flush=True)
+    return sizes
+
+
+class Summary:
+    """A file of what environments weigh; one that was tried again replaces what it had before."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        known = json.loads(path.read_text(encoding="utf-8")) if path and path.exists() else {}
+        self.seconds: dict[str, int] = known.get("seconds", {})
+        self.megabytes: dict[str, dict[str, float]] = known.get("megabytes", {})
+
+    def keep(self, name: str, sizes: dict[str, float], seconds: float) -> None:
+        """Write the file with one more environment."""
+        if self.path is None:
+            return
+        self.seconds[name], self.megabytes[name] = round(seconds), sizes
+        text = {
+            "command": "make installs",
+            "seed": None,
+            "duration_seconds": sum(self.seconds.values()),
+            "python": platform.python_version(),
+            "platform": f"{platform.system()} {platform.machine()}",
+            "seconds": self.seconds,
+            "megabytes": self.megabytes,
+        }
+        self.path.write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -256,12 +315,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Install the wheel with every extra alone and run it.")
     parser.add_argument("names", nargs="*", metavar="ENVIRONMENT", help=", ".join(ENVIRONMENTS))
     parser.add_argument("--torch", default="torch==2.13.0", help="the torch that is installed first")
+    parser.add_argument("--summary", type=Path, help="where to keep what the environments weigh")
     chosen = parser.parse_args()
     unknown = set(chosen.names) - ENVIRONMENTS.keys()
     if unknown:
         parser.error(f"no environment is called {', '.join(sorted(unknown))}: choose from {', '.join(ENVIRONMENTS)}")
     names = chosen.names or list(ENVIRONMENTS)
     failed = []
+    summary = Summary(chosen.summary)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="heterosag-installs-") as made:
         folder = Path(made)
@@ -269,8 +330,10 @@ def main() -> None:
         wheel = build(folder / "dist")
         print(f"{wheel.name}", flush=True)
         for name in names:
+            start = time.perf_counter()
             try:
-                print(f"{name}: {attempt(name, folder, wheel, chosen.torch)}", flush=True)
+                sizes = attempt(name, folder, wheel, chosen.torch)
+                summary.keep(name, sizes, time.perf_counter() - start)
             except StepError as error:
                 failed.append(name)
                 print(f"{name}: FAILED\n{error}", flush=True)

@@ -41,7 +41,7 @@ def test_every_summary_says_where_it_comes_from(data: types.ModuleType) -> None:
     names = sorted(path.stem for path in data.SUMMARIES.glob("*.json"))
     made_by_heterosag = ["demo", "designs", "plan", "rotation", "round"]
     made_by_tests = [
-        *("cohorts", "deployed", "deployment"),
+        *("cohorts", "deployed", "deployment", "installs"),
         *("apps", "benchmarks", "bytes", "coverage", "few_levels", "fuzz", "mutants", "privacy", "soak", "subgroups"),
     ]
     assert names == sorted(made_by_heterosag + made_by_tests)

@@ -14,6 +14,7 @@ from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
+import clean_installs as tool
 import pytest
 
 import heterosag
@@ -122,7 +123,7 @@ def test_there_is_one_version(metadata: Message) -> None:
     assert metadata["Version"] == heterosag.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+", heterosag.__version__)
     assert f"\nversion: {heterosag.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert project()["dynamic"] == ["version"]
+    assert project()["dynamic"] == ["readme", "version"]
 
 
 def test_the_metadata_say_what_it_is(metadata: Message) -> None:
@@ -133,12 +134,32 @@ def test_the_metadata_say_what_it_is(metadata: Message) -> None:
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
     classifiers = metadata.get_all("Classifier") or []
     assert "Development Status :: 4 - Beta" in classifiers
     assert "Typing :: Typed" in classifiers
-    assert "Programming Language :: Python :: 3.11" in classifiers
+    tested = [one.rpartition(" ")[2] for one in classifiers if one.startswith("Programming Language :: Python :: 3.")]
+    assert tested == ["3.11", "3.12", "3.13"]
+    page = (ROOT / "docs" / "reference" / "installation.md").read_text(encoding="utf-8")
+    assert f"{', '.join(tested[:-1])} and {tested[-1]}" in page
     assert not [one for one in classifiers if one.startswith("License ::")], "the expression says it"
+
+
+def test_a_package_index_shows_the_readme_without_what_leads_nowhere_there(metadata: Message) -> None:
+    shown, written = metadata.get_payload(), (ROOT / "README.md").read_text(encoding="utf-8")
+    assert isinstance(shown, str)
+    assert re.findall(r"^#.*$", shown, re.MULTILINE) == re.findall(r"^#.*$", written, re.MULTILINE)
+    assert re.findall(r"```python\n.*?```", shown, re.DOTALL) == re.findall(r"```python\n.*?```", written, re.DOTALL)
+    links = re.findall(r"\]\(([^)]+)\)", shown)
+    assert links
+    assert all(link.startswith("https://") for link in links), "relative links and pictures break on an index"
+    named = set(re.findall(r"\]\((?!https?:)([^)#]+)", written))
+    figures = {path for path in named if path.endswith(".svg")}
+    assert all(f"(`{path}`)" in shown for path in named - figures)
+    assert all((ROOT / path).is_file() for path in named)
+    assert "Bits a user sends for a parameter" in shown, "words in the picture's place"
+    assert "pip install heterosag " in shown
+    assert "pip install ." not in shown
+    assert "In a clone of this repository" not in shown
 
 
 def test_the_command_is_there(wheel: dict[str, str]) -> None:
@@ -176,6 +197,14 @@ def test_every_extra_is_on_the_page_with_what_it_brings(metadata: Message) -> No
 
 
 # --- that they install --------------------------------------------------------------------------------------------
+
+
+def test_every_extra_is_tried_alone_and_every_least_version_too() -> None:
+    assert EXTRAS - {"dev"} <= {one.extra for one in tool.ENVIRONMENTS.values() if one.versions == "constraints"}
+    assert all(isinstance(step, tool.Step) for one in tool.ENVIRONMENTS.values() for step in one.steps)
+    least = tool.least_versions(tool.ENVIRONMENTS["least"].extra)
+    assert len(least) == len(project()["dependencies"]) + 5  # type: ignore[arg-type]
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", one) for one in least)
 
 
 @pytest.mark.slow

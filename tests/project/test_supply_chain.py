@@ -15,7 +15,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, metadata, requires
 from pathlib import Path
 
 import pytest
@@ -359,7 +359,45 @@ def test_what_torch_needs_is_locked() -> None:
     assert own - accelerator <= locked().keys()
 
 
-def test_the_page_lists_every_direct_dependency() -> None:
+def rows() -> dict[str, str]:
+    """The licence of every dependency in the page's table."""
     page = (ROOT / "docs" / "supply-chain.md").read_text(encoding="utf-8")
-    listed = {normal(name) for name in re.findall(r"^\| ([\w.-]+) \|", page, flags=re.MULTILINE)}
-    assert direct() <= listed
+    table = page.partition("\n## Direct dependencies\n")[2].partition("\n## ")[0]
+    return {normal(name): said for name, said in re.findall(r"^\| ([\w.-]+) \|.*\| ([^|]+) \|$", table, re.MULTILINE)}
+
+
+def test_the_page_lists_every_direct_dependency_and_no_other() -> None:
+    assert direct() | build_backend() == rows().keys() - {"name", "editables"}
+
+
+def build_backend() -> set[str]:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    return {normal(re.split(r"[><=]", one)[0]) for one in wanted}
+
+
+def test_what_builds_the_package_is_locked() -> None:
+    """`make` builds without isolation, so that nothing comes from outside the lock."""
+    assert build_backend() <= locked().keys() & direct()
+
+
+def test_licences_on_the_page_are_those_of_the_metadata() -> None:
+    """The expression; where a package has none, the classifier's first word (BSD, Apache, MIT, Python)."""
+    for name, said in rows().items():
+        try:
+            found = metadata(name)
+        except PackageNotFoundError:
+            continue
+        classified = [one.split(" :: ")[-1] for one in found.get_all("Classifier") or [] if one.startswith("License")]
+        stated = found.get("License-Expression") or (classified[0].split()[0] if classified else "")
+        assert said.startswith(stated), f"{name}: {stated!r} in its metadata, {said!r} on the page"
+        assert stated or "metadata name none" in said, name
+
+
+def test_requirements_have_a_least_version_and_no_upper_bound() -> None:
+    """An upper bound holds others back; where something breaks, the exception is here with its reason."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    for one in wanted:
+        requirement = one.partition(";")[0]
+        if not requirement.startswith("heterosag["):
+            assert re.fullmatch(r"[\w.-]+(\[\w+\])?>=[\d.]+", requirement), one

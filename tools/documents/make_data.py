@@ -47,6 +47,7 @@ PAGES = (
     ROOT / "docs" / "benchmarks.md",
     ROOT / "docs" / "performance.md",
     ROOT / "docs" / "beyond-one-machine.md",
+    ROOT / "docs" / "supply-chain.md",
 )
 # The modules beside this one and the reproduction, also when a test loads it by its path.
 sys.path += [str(ROOT / "tools" / "documents"), str(ROOT)]
@@ -201,6 +202,14 @@ def load(name: str) -> dict[str, Any]:
     """A committed summary."""
     summary: dict[str, Any] = json.loads((SUMMARIES / f"{name}.json").read_text(encoding="utf-8"))
     return summary
+
+
+def installs() -> str:
+    """What an installation with each extra brings."""
+    import installs_table
+
+    made: str = installs_table.render(load("installs"))
+    return made
 
 
 def fill(page: str) -> str:
@@ -607,6 +616,7 @@ REGIONS = {
     "apps": apps,
     "deployed": deployed,
     "deployment": deployment,
+    "installs": installs,
     "reproduction": reproduction,
     "train_reference": reference("train_reference"),
     "plan_reference": reference("plan_reference"),
