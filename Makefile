@@ -52,8 +52,8 @@ WORKERS := 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 test: installed
-	$(PYTEST) -m "not slow" --cov --cov-report= $(COVERING)
-	$(PYTEST) -m "not slow" $(COVERING:%=--ignore=%)
+	$(PYTEST) -m "not slow and not long" --cov --cov-report= $(COVERING)
+	$(PYTEST) -m "not slow and not long" $(COVERING:%=--ignore=%)
 
 # All tests, those that take minutes too, and random examples in double number. Deployments of Flower and installations
 # wait more than they work, so there is one worker more than cores.

@@ -5,6 +5,7 @@
 run, so that a change passes or fails for what it is; `HYPOTHESIS_PROFILE=random` looks for new ones.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,12 @@ settings.load_profile("ours")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first, in whatever order the others come: it runs beside them, not after them."""
     items.sort(key=lambda item: item.get_closest_marker("longest") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported so far stays: looking through it for garbage takes a tenth of the tests' time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -124,6 +124,7 @@ def test_no_belief_moves_by_more_than_half_in_its_logarithm() -> None:
         assert np.abs(np.diff(found, axis=0)).max() <= 0.5 + 1e-9
 
 
+@pytest.mark.long
 @examples(4)
 @given(
     factors=st.lists(st.sampled_from([0.0, -1.0, 1e3, -1e9, 1e30]), min_size=1, max_size=2),
@@ -233,6 +234,7 @@ def test_the_rule_of_a_quantile_has_a_largest_width() -> None:
 # --- the clipping norm --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_clipping_norm_finds_the_median_of_the_norms_and_moves_by_a_tenth_at_most() -> None:
     noise: dict[str, Any] = {"clipping_norm": 5.0, "noise_multiplier": 3.0, "min_block_survivors": 50}
     plan = Plan.build([64], [64], 40, subgroup_size=64, design="secagg", adaptive_clip=True, **noise)

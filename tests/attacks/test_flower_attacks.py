@@ -135,7 +135,7 @@ def test_7_any_metric_was_the_weight(tmp_path: Path) -> None:
 # --- 11: one dealer of false shares ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["median", "mean"])
+@pytest.mark.parametrize("rule", ["median", pytest.param("mean", marks=pytest.mark.long)])
 def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
     rule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def parameters(command: str) -> list[Any]:
 # --- help ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @uses_typer
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_reads_as_it_was_written(command: str) -> None:

@@ -100,6 +100,7 @@ def test_it_makes_every_message_of_all_rounds() -> None:
     assert done.stdout.splitlines()[-1] == "195 messages reproduced"
 
 
+@pytest.mark.long
 def test_it_makes_every_case_and_refuses_every_must_fail_case() -> None:
     files = [read(VECTORS, path.stem) for path in VECTORS.glob("*.json")]
     cases = [case for vectors in files for case in vectors["cases"] if case.get("function") != "simulated_rounding"]
@@ -133,6 +134,7 @@ def test_values_to_change_are_listed_for_every_file() -> None:
     assert sorted(PLACES) == sorted(path.stem for path in VECTORS.glob("*.json"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "place"), [(name, place) for name in PLACES for place in PLACES[name]])
 def test_it_notices_a_changed_value(naive: ModuleType, folder: Path, name: str, place: str) -> None:
     vectors = read(folder, name)

@@ -55,6 +55,7 @@ def test_accuracy_rises(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run").end is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("attack", "attackers", "strength"),
     [

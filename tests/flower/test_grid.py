@@ -203,6 +203,7 @@ def test_flower_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
         heterosag.flower.__getattr__("dance")
 
 
+@pytest.mark.long
 def test_whole_runs_agree_with_the_embedded_engine_within_two_points(tmp_path: Path) -> None:
     """The same local training on both engines; only the quantizer's coins differ."""
     sklearn = pytest.importorskip("sklearn.datasets")

@@ -195,6 +195,7 @@ def careful_nodes(folder: Path) -> list[Node]:
 NARROW: dict[str, Any] = {"levels": [16], "value_range": 1e-3, "adapt_range": True, "options": OPTIONS}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("missed", [{2}, {2, 3}])
 def test_the_range_waits_for_a_node_that_missed_rounds(missed: set[int], tmp_path: Path) -> None:
     nodes = careful_nodes(tmp_path)
@@ -206,6 +207,7 @@ def test_the_range_waits_for_a_node_that_missed_rounds(missed: set[int], tmp_pat
     assert all(1 / 2.0001 < after / before < 2.0001 for before, after in pairwise(halves))
 
 
+@pytest.mark.long
 def test_the_range_does_not_wait_for_a_silent_node_for_ever(tmp_path: Path) -> None:
     nodes = careful_nodes(tmp_path)
     silent = away(nodes, {5: set(range(2, 20))})

@@ -26,7 +26,12 @@ from heterosag.flower import mod
 
 
 @pytest.mark.parametrize(
-    "what", ["silent", "crash", *(pytest.param(one, marks=pytest.mark.slow) for one in ("error", "reborn"))]
+    "what",
+    [
+        "silent",
+        pytest.param("crash", marks=pytest.mark.long),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("error", "reborn")),
+    ],
 )
 @pytest.mark.parametrize("stage", ["advertise", "share", "mask", "unmask"])
 def test_a_node_lost_at_any_stage(stage: str, what: str, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def check_clash(error: InfeasibleError) -> None:
     assert error.nearest is None or isinstance(error.nearest, Proposal)
 
 
+@pytest.mark.long
 @examples(10)
 @given(st.lists(st.floats(0.2, 10.0), min_size=12, max_size=40), st.floats(0.8, 5.0), st.floats(1.0, 3.0))
 def test_more_time_never_gives_more_error(rates: list[float], deadline: float, more: float) -> None:

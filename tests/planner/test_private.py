@@ -61,6 +61,7 @@ def test_more_levels_only_where_the_noise_needs_them() -> None:
     assert epsilon(found.plan, rounds=1, delta=1e-5) <= 9.0
 
 
+@pytest.mark.long
 def test_what_is_useless_is_refused_with_the_nearest_that_is_not() -> None:
     with pytest.raises(InfeasibleError, match="clipping norms") as refusal:
         best_private(asking(attackers=1))

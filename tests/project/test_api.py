@@ -261,6 +261,7 @@ print(failed)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names",
     [

@@ -236,7 +236,9 @@ def compare(printed: str, shown: str, place: str) -> None:
 
 def _parameter(page: Path) -> Any:
     name = page.relative_to(ROOT).as_posix()
-    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in TRAINING else [])
+    first = name in ("README.md", "docs/index.md", "docs/plans.md")
+    marks = [pytest.mark.slow] if name in TRAINING else [] if first else [pytest.mark.long]
+    return pytest.param(page, id=name, marks=marks)
 
 
 @pytest.mark.parametrize("page", [_parameter(page) for page in PAGES])

@@ -33,6 +33,7 @@ def figures() -> Iterator[types.ModuleType]:
     del sys.modules["make_figures"]
 
 
+@pytest.mark.long
 def test_the_committed_figures_are_those_that_the_code_draws(figures: types.ModuleType) -> None:
     assert {path.stem for path in figures.FIGURES.glob("*")} == figures.DRAWINGS.keys()
     for name in figures.DRAWINGS:

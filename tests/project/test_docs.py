@@ -26,6 +26,7 @@ def test_pages_and_summaries_agree(data: types.ModuleType) -> None:
         assert set(re.findall(r"fill: (\w+)", text)) <= data.REGIONS.keys()
 
 
+@pytest.mark.long
 def test_summaries_hold_command_seed_and_duration_and_can_be_made_again(data: types.ModuleType) -> None:
     for name in data.COMMANDS:
         summary = data.load(name)
@@ -85,6 +86,7 @@ def test_every_test_that_the_threat_model_names_is_there() -> None:
         assert not test or f"def {test}(" in source, f"{path} has no {test}"
 
 
+@pytest.mark.long
 def test_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import runpy
 

@@ -23,6 +23,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return importlib.import_module("federation")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["perceptron", pytest.param("perceptron x10", marks=pytest.mark.slow)])
 def test_four_levels_train_as_no_quantization_does_and_one_range_for_all_does_not(
     name: str, tool: types.ModuleType

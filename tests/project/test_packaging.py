@@ -86,6 +86,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: dict[str, str]) -> 
     assert set(wheel) == inside | about
 
 
+@pytest.mark.long
 def test_the_sdist_holds_what_it_takes_to_build_test_and_read(dist: Path) -> None:
     (path,) = dist.glob("*.tar.gz")
     with tarfile.open(path) as archive:

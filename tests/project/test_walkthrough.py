@@ -17,6 +17,7 @@ def walkthrough() -> types.ModuleType:
     return load_script(DOCUMENTS / "make_walkthrough.py")
 
 
+@pytest.mark.long
 def test_the_page_is_what_the_script_prints(walkthrough: types.ModuleType) -> None:
     page, figures = walkthrough.make(walkthrough.SCRIPT.read_text(encoding="utf-8"))
     hint = "run `python tools/documents/make_walkthrough.py`"

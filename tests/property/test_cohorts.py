@@ -146,6 +146,7 @@ def test_the_result_is_the_rule_over_plain_sums_or_the_named_error(whole: Cohort
     assert result.combined.byzantine_tolerance == whole.byzantine_tolerance(result.survivors)
 
 
+@pytest.mark.long
 @examples(15)
 @given(whole=cohorts(), data=st.data())
 def test_one_cohort_gives_the_bits_of_the_plan_alone(whole: CohortPlan, data: st.DataObject) -> None:

@@ -34,7 +34,14 @@ of_both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 @of_both_kinds
 @pytest.mark.parametrize(
-    "chunk", [pytest.param(chunk, marks=[pytest.mark.slow] if chunk >= QUICK else []) for chunk in range(CHUNKS)]
+    "chunk",
+    [
+        0,
+        *(
+            pytest.param(chunk, marks=pytest.mark.slow if chunk >= QUICK else pytest.mark.long)
+            for chunk in range(1, CHUNKS)
+        ),
+    ],
 )
 def test_schedules(chunk: int, kind: type[World]) -> None:
     name, schedules = KINDS[kind]
@@ -45,6 +52,7 @@ def test_schedules(chunk: int, kind: type[World]) -> None:
         )
 
 
+@pytest.mark.long
 @of_both_kinds
 def test_a_replay_repeats_every_event_and_every_byte(kind: type[World]) -> None:
     for seed in range(0, 200, 10 if kind is World else 40):

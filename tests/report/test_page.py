@@ -52,6 +52,7 @@ def test_what_a_record_says_is_text_and_never_markup(tmp_path: Path) -> None:
     assert "<script" not in page
 
 
+@pytest.mark.long
 def test_a_page_lists_cohorts_and_says_which_failed(tmp_path: Path) -> None:
     page = make_page([write_cohorts(tmp_path / "one")])
     rows = re.findall(r'<tr><th scope="row">(\d)</th>(.*?)</tr>', page[page.index("<h3>Cohorts</h3>") :])
@@ -116,8 +117,10 @@ def test_notes_and_guarantees_of_a_plain_run_are_under_titles_that_say_would(tmp
         assert title not in of_secure
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [(1280, False), (390, True), *(pytest.param(*one, marks=pytest.mark.long) for one in ((1280, True), (390, False)))],
+)
 def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
     """Wide and narrow, light and dark: its figures are drawn, it fits, and its console is silent."""
     page = tmp_path / "page.html"

@@ -90,10 +90,15 @@ def test_an_item_on_other_data_than_the_papers_says_so_in_its_title(tmp_path: Pa
 LONG = {"brea", "comparison", "computation", "inversion", "lemmas", "remark-6", "theorem-2"} | {
     *("experiment-1-n100", "experiment-2", "experiment-2-cifar")
 }
+FIRST = {"matrices", "theorem-1", "experiment-1"}  # the others are in `make test-all`
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in items.ITEMS]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in LONG else () if name in FIRST else pytest.mark.long)
+        for name in items.ITEMS
+    ],
 )
 def test_every_item_runs_and_judges(name: str, tmp_path: Path) -> None:
     summary = run(name, tmp_path)
@@ -211,6 +216,7 @@ def tiny_settings() -> list[Setting]:
     ]
 
 
+@pytest.mark.long
 def test_runs_have_seeds_of_their_own_and_go_on_to_their_budget(tmp_path: Path) -> None:
     job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, say=quiet)
     settings = tiny_settings()

@@ -31,6 +31,7 @@ def told(found: list[Finished]) -> tuple[object, ...]:
     return accuracies("a", "A", found), values(found), curves, [(run.secure_rounds, run.same_bits) for run in found]
 
 
+@pytest.mark.long
 def test_runs_of_several_folders_are_judged_from_their_records_as_from_themselves(tmp_path: Path) -> None:
     job = Job(scale=Scale.TINY, seed=0, folder=tmp_path / "one", records=tmp_path / "records", say=quiet)
     train(replace(job, only=("none/",)), "item", settings())

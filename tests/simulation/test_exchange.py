@@ -38,7 +38,9 @@ def test_traffic_counts_real_bytes_and_time() -> None:
     assert all(size > 0 for size in traffic.received["unmask"].values())
 
 
-@pytest.mark.parametrize("design", ["perfect", "paper", "secagg", "multigroup"])
+@pytest.mark.parametrize(
+    "design", ["perfect", *(pytest.param(one, marks=pytest.mark.long) for one in ("paper", "secagg", "multigroup"))]
+)
 def test_many_users_on_a_sparse_sharing_graph(design: str) -> None:
     plan = Plan.build(
         [110],

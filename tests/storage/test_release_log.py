@@ -135,6 +135,7 @@ def run_and_kill(work: Callable[[], None], stops: int) -> bool:
     return False
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs ptrace")
 @pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_program_killed_between_any_two_writes_leaves_a_claim_or_none(begun: bool, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def test_impossible_requirements_get_the_nearest_plan_and_the_contradiction(stud
     assert plan["warnings"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "form",
     [

@@ -261,7 +261,7 @@ BROUGHT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("model", "learning_rate"), [("norm", 0.05), ("dropout", 0.2)])
-@pytest.mark.parametrize("range_rule", ["adaptive", "quantile"])
+@pytest.mark.parametrize("range_rule", ["adaptive", pytest.param("quantile", marks=pytest.mark.long)])
 def test_ordinary_models_learn_and_are_evaluated(
     model: str, learning_rate: float, range_rule: Any, mynets: Path
 ) -> None:

@@ -123,6 +123,7 @@ def test_without_numba_or_with_one_that_does_not_fit_nothing_is_compiled(monkeyp
     assert _numba.find(_numba.pack_bits, _numba.WORTH) is None
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_forgotten")
 def test_with_nowhere_to_keep_it_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     numba = pytest.importorskip("numba")

@@ -54,6 +54,7 @@ def test_packing_is_in_planes_at_every_width_and_length(bits: int) -> None:
         assert np.array_equal(total, lanes[::-1] + lanes)
 
 
+@pytest.mark.long
 @each("bits", [1, 5, 12, 27, 33, 63])
 def test_packing_of_many_chunks(bits: int) -> None:
     count = ring._CHUNK * 2 + 13
