@@ -1,8 +1,8 @@
 """Machines step after step: the cases of machines.json and settling.json, with the naive user and server.
 
 A case is a client or the server of a recorded round, or a user or the server of the recorded enrolment. Each of its
-steps gives what is recorded, what the step says, or an error, and the machine goes on from there. Unlike the rest this
-file, and how machines end in naive_round.py and naive_plan.py, was added by somebody who had read the package too.
+steps gives what is recorded, what the step says, or an error, and the machine goes on from there. Unlike the rest
+this file, and how machines end in naive_round.py and naive_plan.py, follow the package as well as the pages.
 """
 
 from typing import Any
