@@ -100,12 +100,12 @@ _FINE_GOALS: dict[Graph, dict[str, float]] = {
 
 _GOALS: dict[Graph, dict[str, float]] = {
     "complete": {
-        "user's share step": 100,
+        "user's share step": 140,
         "user's mask step": 50,
-        "server's unmask step": 300,
+        "server's unmask step": 800,
         "bytes up": 6,
     },
-    "sparse": {"user's share step": 5, "user's mask step": 10, "server's unmask step": 20, "bytes up": 6},
+    "sparse": {"user's share step": 7, "user's mask step": 12, "server's unmask step": 50, "bytes up": 6},
 }
 
 

@@ -31,6 +31,7 @@ from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.masks import Mask
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.update import Update
+from heterosag.vector.rotation import rotate_rows
 
 USERS, DIMENSION, LEVEL = 100, 1_000_000, 12
 
@@ -77,6 +78,7 @@ def rows() -> Iterator[Row]:
                 "keys of seals": (others, "seal"),
                 "opening shares": (others, "open"),
                 "commitments": (2 * others, "commit"),
+                "rotating": (1, "rotate"),
                 "quantizing, words drawn": (1, "fill"),
                 "packing": (1, "pack"),
                 "checking the update": (1, "check"),
@@ -158,10 +160,19 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
         "combine": (20, lambda: shamir.combine(weights, shares)),
         "decode": (1, lambda: sums.mean(axis=0, dtype=np.float64)),
     }
+    rotated = update.astype(np.float64)
+    whole = plan.segments[0].stop - plan.segments[0].start
+
+    def rotate() -> None:
+        for segment in plan.segments:
+            rotate_rows(rotated[None, segment.start : segment.stop], [0], size=whole, dimension=DIMENSION)
+
+    many["rotate"] = (1, rotate)
     price = {
         name: median(in_turn(partial(_repeat, action, count), clock=CPU)[0]) / count
         for name, (count, action) in many.items()
     }
+    price["fill"] -= price["rotate"]  # which it includes
     applied, alone = in_turn(lambda: masks.apply(lanes, found), keystream_alone([size] * 16), clock=CPU)
     price["byte"] = median(alone) / (16 * size)
     price["add"] = max(0.0, median(applied) / (16 * size) - price["byte"])

@@ -94,5 +94,5 @@ def _many_users() -> Iterator[Row]:
         step = partial(aggregate, plan, updates, workers=2, identities=signed)
         spent = [seconds(step)] if signed else in_turn(step, repeats=2)[0]  # signatures take most of a minute
         extra = ", identities on" if signed else ""
-        name = f"a secure round of 300 users, {sharing} sharing graph{extra} / budget of 10 s"
-        yield Row.of(name, spent, 10.0, goal=goal)
+        name = f"a secure round of 300 users, {sharing} sharing graph{extra} / budget of 6 s"
+        yield Row.of(name, spent, 6.0, goal=goal)
