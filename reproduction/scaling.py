@@ -38,24 +38,25 @@ class _Sizes:
     repeats: int
 
 
-# 248 users of two levels still fit into a byte; with more SecAg's masks are twice as wide.
+# 248 users of two levels still fit into a byte; with more SecAg's masks are twice as wide. Vectors of the quick and the
+# full scale are long enough for compiled loops (vector/_numba.py), so that an element costs the same in all of them.
 _SIZES = {
     Scale.TINY: _Sizes(
         users=(16, 24, 32, 40), short=5_000, long=40_000, elements=(20_000, 80_000, 320_000), fixed_users=16, repeats=2
     ),
     Scale.QUICK: _Sizes(
         users=(16, 24, 32, 48, 64),
-        short=125_000,
-        long=500_000,
-        elements=(250_000, 500_000, 1_000_000, 2_000_000),
+        short=300_000,
+        long=900_000,
+        elements=(300_000, 600_000, 1_200_000, 2_400_000),
         fixed_users=16,
         repeats=3,
     ),
     Scale.FULL: _Sizes(
         users=(16, 32, 64, 128, 248),
-        short=250_000,
-        long=1_000_000,
-        elements=(250_000, 500_000, 1_000_000, 2_000_000, 4_000_000),
+        short=300_000,
+        long=1_200_000,
+        elements=(300_000, 600_000, 1_200_000, 2_400_000, 4_800_000),
         fixed_users=32,
         repeats=3,
     ),
