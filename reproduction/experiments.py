@@ -1,43 +1,19 @@
-"""The paper's two experiments as training runs."""
+"""What judging the paper's two experiments has in common: their runs, the paper's sizes, groups of settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from heterosag.errors import UsageError
-from heterosag.training.attacks import STRENGTHS
 from heterosag.training.config import TrainConfig
-from reproduction.descriptions import (
-    Interval,
-    about,
-    about_engine,
-    accuracies,
-    differs,
-    percent,
-    points_below,
-    same_bits,
-    scale_note,
-    trained,
-    values,
-    with_reference,
-    worth_judging,
-)
-from reproduction.outcome import OURS, Holds, Outcome, Plot, Scale, Series, Verdict
-from reproduction.running import Finished, Job, accuracy_series, run_all
-from reproduction.settings import ATTACKS, EXPERIMENTS
+from reproduction.outcome import Plot, Scale, Series
+from reproduction.running import Finished, Job, run_all
+from reproduction.settings import EXPERIMENTS
 
-__all__ = ["cifar_1", "cifar_2", "mnist_1", "mnist_1_hundred", "mnist_2"]
+__all__ = ["plot_accuracy", "first_group", "left_out", "of_groups", "size_of", "papers_configs", "runs_of"]
 
 
-_FIXED = (
-    "rounds (as in the authors' code: 200 on MNIST, 300 on CIFAR-10), 12 levels (the authors' scripts with attacks do "
-    "not quantize), a range that follows a quantile (theirs: min-max over all users), pictures scaled to 0..1 (theirs: "
-    "MNIST to -1..1), equal weights (theirs on CIFAR-10: by samples), label-flip as 9-y"
-)
-_OURS = ("adaptive", "quantile")  # lines beyond the paper are dashed
-
-
-def _run(job: Job, item: str, *, whole: bool) -> dict[str, Finished]:
+def runs_of(job: Job, item: str, *, whole: bool) -> dict[str, Finished]:
     """An item's runs by the names of their settings, `whole` if none may be missing."""
     settings = EXPERIMENTS[item](job.scale, job.seed, job.data_dir)
     found = {run.setting.name: run for run in run_all(job, item, settings)}
@@ -47,7 +23,7 @@ def _run(job: Job, item: str, *, whole: bool) -> dict[str, Finished]:
     return found
 
 
-def _papers(job: Job, item: str, **instead: str) -> dict[str, TrainConfig]:
+def papers_configs(job: Job, item: str, **instead: str) -> dict[str, TrainConfig]:
     """The configuration with the paper's sizes by group; `instead` names the group that stands for a smaller one."""
     settings = EXPERIMENTS[item](Scale.FULL, job.seed, job.data_dir)
     own: dict[str, TrainConfig] = {}
@@ -56,415 +32,30 @@ def _papers(job: Job, item: str, **instead: str) -> dict[str, TrainConfig]:
     return own | {group: own[other] for group, other in instead.items()}
 
 
-def _plot(name: str, title: str, series: tuple[Series, ...]) -> Plot:
+def plot_accuracy(name: str, title: str, series: tuple[Series, ...]) -> Plot:
     """Accuracy over rounds."""
     return Plot(name=name, title=title, kind="lines", x_label="round", y_label="test accuracy, %", series=series)
 
 
-# --- experiment 1 -------------------------------------------------------------------------------------------------
-
-
-def _on_the_way(runs: Mapping[str, Finished]) -> str:
-    """Accuracy a quarter of the way, where runs that end alike may differ."""
-    early = max(1, len(next(iter(runs.values())).record.rounds) // 4)
-    reached = (
-        f"{run.setting.label} {sum(one.rounds[early - 1]['accuracy'] for one in run.records) / len(run.records):.1%}"
-        for run in runs.values()
-    )
-    return f"In round {early}, a quarter of the way: {'; '.join(reached)}."
-
-
-def mnist_1(job: Job) -> Outcome:
-    """Experiment 1 with 25 users."""
-    return _links(job, "experiment-1", 25, "figure 5a")
-
-
-def mnist_1_hundred(job: Job) -> Outcome:
-    """Experiment 1 with 100 users, of which the paper says that it leads to the same conclusion."""
-    return _links(job, "experiment-1-n100", 100, "the same conclusion as with 25 users, figure 9a")
-
-
-def _links(job: Job, item: str, users: int, figure: str) -> Outcome:
-    found = _run(job, item, whole=True)
-    none = found["none"]
-    near, adaptive_near = (points_below(none, found[f"heterogeneous{rule}"]) for rule in ("", "-adaptive"))
-    gap, adaptive_gap = (
-        points_below(found[f"heterogeneous{rule}"], found[f"homogeneous{rule}"]) for rule in ("", "-adaptive")
-    )
-    judged = worth_judging(none.accuracy)
-    note = scale_note(job, none.setting.config)
-    shown = [name for name in found if name not in ("filled", "perfect")]
-    beyond = ["none", "heterogeneous-adaptive", *(n for n in ("filled", "quantile", "perfect") if n in found)]
-    same = "`perfect` on 5 subgroups is the paper's design itself, so that its line is the same. "
-    return Outcome(
-        text=(
-            about(none.setting.config, len(none.record.rounds)),
-            "Range rules: min-max looks at everybody's update in plaintext, as the paper seems to; adaptive has a "
-            "range for every level and a scale for every array, and follows rotated updates by what is summed "
-            "securely; quantile is one range for all that follows the 99.9% quantile of |update|. "
-            + (same if "perfect" not in found else "")
-            + about_engine(found.values()),
-            _on_the_way({name: found[name] for name in ("none", "heterogeneous", "heterogeneous-adaptive")}),
-        ),
-        verdicts=(
-            Verdict(
-                claim="Heterogeneous quantization is close to none",
-                paper=f"close ({figure})",
-                found=f"{near} points below under min-max, {adaptive_near} under the adaptive range",
-                holds=Holds.of(near.mean <= 3, adaptive_near.mean <= 3, judged=judged),
-                note="close read as within 3 points" + note,
-            ),
-            Verdict(
-                claim="Heterogeneous is more than 15 points above homogeneous K=2",
-                paper=f"> 15 points ({figure})",
-                found=f"{gap} points under min-max, {adaptive_gap} under the adaptive range",
-                holds=Holds.of(gap.mean > 1, gap.mean > 15, judged=judged),
-                note="judged under min-max"
-                + (
-                    "; most of the gap is the range rule's, as it closes under the other"
-                    if adaptive_gap.mean < gap.mean / 2
-                    else ""
-                )
-                + note,
-            ),
-            same_bits(found.values()),
-        ),
-        tables=(accuracies("accuracy", "Test accuracy at the end", found.values()),),
-        plots=(
-            _plot(
-                "accuracy",
-                f"Experiment 1, {users} users: test accuracy",
-                tuple(accuracy_series(found[name], dashed=name.endswith(_OURS)) for name in shown),
-            ),
-            _plot(
-                "beyond",
-                f"Experiment 1, {users} users: beyond the paper",
-                tuple(accuracy_series(found[name], dashed=name == "none") for name in beyond),
-            ),
-        ),
-        values=values(found.values()),
-        runs=trained(found.values()),
-        differs=differs(found.values(), _papers(job, item), "the rule for the value range"),
-    )
-
-
-def cifar_1(job: Job) -> Outcome:
-    """Experiment 1 on CIFAR-10 under three Dirichlet partitions; at full scale also smaller, with three seeds."""
-    found = _run(job, "experiment-1-cifar", whole=False)
-    groups = {
-        run.setting.group: run
-        for name, run in found.items()
-        if name.endswith("-none")
-        and all(f"{run.setting.group}-{kind}" in found for kind in ("heterogeneous", "homogeneous"))
-    }
-    found = {name: run for name, run in found.items() if run.setting.group in groups}
-    learned = {group: run for group, run in groups.items() if worth_judging(run.accuracy)}
-    below = {group: points_below(run, found[f"{group}-heterogeneous"]) for group, run in groups.items()}
-    above = {group: points_below(found[f"{group}-heterogeneous"], found[f"{group}-homogeneous"]) for group in groups}
-    first = _first(groups)
-    note = _which(groups, learned) + scale_note(job, first.setting.config)
-    return Outcome(
-        text=(
-            about(first.setting.config, len(first.record.rounds)),
-            "Networks: the table of the paper prints one of 117,706 parameters, whose output depends on the first 23 "
-            "rows and columns of a picture only; the authors' code has one of 191,434 parameters, which sees the whole "
-            "picture. " + about_engine(found.values()),
-        ),
-        verdicts=(
-            Verdict(
-                claim="On CIFAR-10 heterogeneous is comparable to no quantization",
-                paper="comparable (figure 11)",
-                found="; ".join(f"{_size(run)}: {below[group]}" for group, run in groups.items()) + " points below",
-                holds=Holds.of(*(below[group].mean <= 3 for group in learned), judged=bool(learned)),
-                note="comparable read as at most 3 points below" + note,
-            ),
-            Verdict(
-                claim="and above homogeneous K=2",
-                paper="higher (figure 11)",
-                found="; ".join(f"{_size(run)}: {above[group]}" for group, run in groups.items()) + " points",
-                holds=Holds.of(*(above[group].mean > 1 for group in learned), judged=bool(learned)),
-                note="higher read as by more than 1 point, as on MNIST" + note,
-            ),
-            same_bits(found.values()),
-        ),
-        tables=(accuracies("accuracy", "Test accuracy at the end", found.values()),),
-        plots=tuple(
-            _plot(name, title, tuple(accuracy_series(run) for run in runs.values()))
-            for name, title, runs in (
-                ("accuracy", "Experiment 1 on CIFAR-10: test accuracy", _of_groups(found, "alpha-")),
-                ("smaller", "Experiment 1 on CIFAR-10, smaller", _of_groups(found, "small", "padded")),
-            )
-            if runs
-        ),
-        values=values(found.values()),
-        runs=trained(found.values()),
-        differs=differs(
-            found.values(),
-            _papers(job, "experiment-1-cifar", small="alpha-1", padded="alpha-1"),
-            "the value range, which is min-max as in the authors' code",
-        ),
-    )
-
-
-def _first(groups: Mapping[str, Finished]) -> Finished:
+def first_group(groups: Mapping[str, Finished]) -> Finished:
+    """The first group's run without attack or quantization; an error where there is none."""
     if not groups:
         raise UsageError("nothing can be judged as it is: no runs that belong together have the rounds wanted yet")
     return next(iter(groups.values()))
 
 
-def _parts(*kinds: Iterable[bool]) -> list[bool]:
-    """Whether all of a kind are true, kind by kind; one that has none says nothing."""
-    return [all(kind) for kind in map(list, kinds) if kind]
-
-
-def _of_groups(found: Mapping[str, Finished], *beginnings: str) -> dict[str, Finished]:
+def of_groups(found: Mapping[str, Finished], *beginnings: str) -> dict[str, Finished]:
+    """The runs of groups whose names begin so."""
     return {name: run for name, run in found.items() if run.setting.group.startswith(beginnings)}
 
 
-def _size(run: Finished) -> str:
+def size_of(run: Finished) -> str:
     """The panel of a run with its rounds and seeds."""
     seeds = f"{len(run.records)} seeds" if len(run.records) > 1 else "one seed"
     return f"{run.setting.panel.removesuffix(', no attack')} ({len(run.record.rounds)} rounds, {seeds})"
 
 
-def _which(groups: dict[str, Finished], learned: dict[str, Finished]) -> str:
+def left_out(groups: dict[str, Finished], learned: dict[str, Finished]) -> str:
     """What a verdict leaves out, because nothing was learned there."""
     left = [run.setting.panel.removesuffix(", no attack") for group, run in groups.items() if group not in learned]
     return f"; not judged, as without attack or quantization little was learned: {', '.join(left)}" if left else ""
-
-
-# --- experiment 2 -------------------------------------------------------------------------------------------------
-
-
-def mnist_2(job: Job) -> Outcome:
-    """Experiment 2: three attacks on MNIST, and the strength at which averaging breaks."""
-    found = _run(job, "experiment-2", whole=True)
-    reached = {name: run.accuracy for name, run in found.items()}
-    config = found["none-median"].setting.config
-    attackers = found["gaussian-median"].setting.config.attackers
-    honest = config.users - attackers
-    judged = worth_judging(reached["none-median"], reached["none-fedavg"])
-    lost: dict[str, Interval] = {
-        attack: points_below(found["none-median"], found[f"{attack}-median"]) for attack in ATTACKS
-    }
-    unfiltered: dict[str, Interval] = {
-        attack: points_below(found["none-median"], found[f"{attack}-median-unfiltered"])
-        for attack in ATTACKS
-        if f"{attack}-median-unfiltered" in found
-    }
-    better: dict[str, Interval] = {
-        attack: points_below(found["none-median"], found[f"{attack}-perfect"]) for attack in ATTACKS
-    }
-    low = 0.5 * reached["none-fedavg"]
-    subgroups = found["gaussian-perfect"].record.plan["subgroups"]
-    count = subgroups if isinstance(subgroups, int) else len(subgroups)
-    return Outcome(
-        text=(
-            about(config, len(found["none-median"].record.rounds)),
-            f"{config.users} users, {attackers} attackers, one a subgroup. `perfect` has {count} subgroups. FedAvg "
-            "runs through the same ring and engine, as one block of everybody with the mean.",
-            f"Where FedAvg breaks (below half of {reached['none-fedavg']:.1%}): {_breaking(found, reached)}. By "
-            f"arithmetic sign-flip turns the mean around from {honest / attackers:.1f} times on, where {attackers} "
-            f"attackers outweigh {honest} honest users. At 20 the median ends at {reached['strong-median']:.1%}. "
-            + about_engine(found.values()),
-            _what_the_ring_does(reached),
-        ),
-        verdicts=(
-            Verdict(
-                claim="HeteroSAg with the median is almost as good as without attackers",
-                paper="almost the same, three attacks (figure 6a)",
-                found=f"{_each(lost)} points lost; without the filter of impossible sums {_each(unfiltered)}",
-                holds=Holds.of(
-                    *_parts(
-                        [value.mean <= 2 for value in lost.values()], [value.mean <= 2 for value in unfiltered.values()]
-                    ),
-                    judged=judged,
-                ),
-                note="read as within 2 points, with the filter and without it, as in the paper"
-                + scale_note(job, config),
-            ),
-            Verdict(
-                claim="FedAvg over SecAg is very low under all three attacks",
-                paper="very low (figure 6a)",
-                found="; ".join(
-                    f"{where} " + ", ".join(f"{attack} {percent(found[f'{attack}-{kind}'])}" for attack in ATTACKS)
-                    for where, kind in (("in the ring", "fedavg"), ("in floats", "fedavg-float"))
-                )
-                + f" (no attack {percent(found['none-fedavg'])})",
-                holds=Holds.of(
-                    all(reached[f"{attack}-fedavg"] < low for attack in ATTACKS),
-                    all(reached[f"{attack}-fedavg-float"] < low for attack in ATTACKS),
-                    judged=judged,
-                ),
-                note="very low read as less than half of the accuracy without attack; holds if both are"
-                + scale_note(job, config),
-            ),
-            Verdict(
-                claim="`perfect` with the median tolerates the attacks too",
-                paper=OURS,
-                found=f"{_each(better)} points lost",
-                holds=Holds.of(*(value.mean <= 2 for value in better.values()), judged=judged),
-            ),
-            same_bits(found.values()),
-        ),
-        tables=(accuracies("accuracy", "Test accuracy at the end", found.values()),),
-        plots=(_plot("accuracy", "Experiment 2 on MNIST: test accuracy", with_reference(found, ["none-median"])),),
-        values=values(found.values()),
-        runs=trained(found.values()),
-        differs=differs(found.values(), _papers(job, "experiment-2"), _FIXED),
-    )
-
-
-def _each(points: Mapping[str, Interval]) -> str:
-    return ", ".join(f"{attack} {value}" for attack, value in points.items())
-
-
-def _what_the_ring_does(reached: dict[str, float]) -> str:
-    """Ring against floats, filter against none, and the two readings of sign-flip."""
-    sign, noise = (reached[f"{attack}-fedavg-float"] for attack in ("sign-flip", "gaussian"))
-    nearer = "the authors' code" if noise < sign else "the text"
-    return (
-        "Attackers skip the clip and wrap in the ring, which turns their noise into uniform noise over the whole ring: "
-        f"Gaussian noise of strength 5 takes FedAvg to {reached['gaussian-fedavg']:.1%} there, of strength 1 to "
-        f"{reached['gaussian-1-fedavg']:.1%}; in floats to {noise:.1%} and {reached['gaussian-1-fedavg-float']:.1%}. "
-        "HeteroSAg's median leaves out blocks whose sums honest users cannot have made, FedAvg does not look; without "
-        f"that filter the median ends at {reached['gaussian-median-unfiltered']:.1%} under Gaussian noise, with it at "
-        f"{reached['gaussian-median']:.1%}. Sign-flip is the update times -5, as the text has it; the authors' code "
-        "sends random noise times -5, which is the Gaussian attack. Nearer to the paper's very low accuracy of FedAvg, "
-        f"in floats, is {nearer} ({min(noise, sign):.1%} against {max(noise, sign):.1%})."
-    )
-
-
-def _breaking(found: dict[str, Finished], reached: dict[str, float]) -> str:
-    """FedAvg's accuracy by strength, attack by attack."""
-    words = []
-    for attack in ("sign-flip", "gaussian"):
-        runs = [
-            (run.setting.config.attack_strength or STRENGTHS[attack], reached[name])
-            for name, run in found.items()
-            if run.setting.config.attack == attack
-            and run.setting.config.design == "secagg"
-            and run.setting.scheme == "ring"
-        ]
-        words.append(f"{attack} " + ", ".join(f"{value:.1%} at {strength:g}" for strength, value in sorted(runs)))
-    return "; ".join(words)
-
-
-def cifar_2(job: Job) -> Outcome:
-    """Experiment 2 on CIFAR-10: IID under three attacks, Dirichlet under two; at full scale also smaller."""
-    found = _run(job, "experiment-2-cifar", whole=False)
-    groups = {
-        run.setting.group: run
-        for name, run in found.items()
-        if name.endswith("-none-median") and f"{run.setting.group}-none-fedavg" in found
-    }
-    learned = {group: run for group, run in groups.items() if worth_judging(run.accuracy)}
-    lost = {group: _lost(found, group, run) for group, run in groups.items()}
-    ring, floats = ({group: _of_kind(found, group, kind) for group in groups} for kind in ("fedavg", "fedavg-float"))
-    low = {group: 0.5 * found[f"{group}-none-fedavg"].accuracy for group in groups}
-    first = _first(groups)
-    note = _which(groups, learned) + scale_note(job, first.setting.config)
-    return Outcome(
-        text=(
-            about(first.setting.config, len(first.record.rounds)),
-            *_two_sign_flips(groups, ring, floats),
-            about_engine(found.values()),
-        ),
-        verdicts=(
-            Verdict(
-                claim="On CIFAR-10 the median tolerates the attacks, IID and not",
-                paper="almost the same as without attack (figures 6b and 13)",
-                found="; ".join(f"{_size(run)}: {_each(lost[group])}" for group, run in groups.items())
-                + " points lost",
-                holds=Holds.of(
-                    *_parts(
-                        [
-                            lost[group][name].mean <= 5
-                            for group in learned
-                            for name in lost[group]
-                            if "filter" not in name
-                        ],
-                        [lost[group][name].mean <= 5 for group in learned for name in lost[group] if "filter" in name],
-                    ),
-                    judged=any(lost[group] for group in learned),
-                ),
-                note="almost the same read as within 5 points, with the filter of impossible sums and without it"
-                + note,
-            ),
-            Verdict(
-                claim="On CIFAR-10 FedAvg over SecAg is very low under every attack",
-                paper="very low (figures 6b and 13)",
-                found="; ".join(
-                    f"{_size(run)}: {_percents(ring[group])}"
-                    + (f", in floats {_percents(floats[group])}" if floats[group] else "")
-                    + f", no attack {percent(found[f'{group}-none-fedavg'])}"
-                    for group, run in groups.items()
-                ),
-                holds=Holds.of(
-                    *_parts(
-                        [one.accuracy < low[group] for group in learned for one in ring[group].values()],
-                        [one.accuracy < low[group] for group in learned for one in floats[group].values()],
-                    ),
-                    judged=any(ring[group] for group in learned),
-                ),
-                note="very low read as less than half of the accuracy without attack; holds if it is in the ring and "
-                "in floats" + note,
-            ),
-            same_bits(found.values()),
-        ),
-        tables=(accuracies("accuracy", "Test accuracy at the end", found.values()),),
-        plots=tuple(
-            _plot(name, title, with_reference(runs, [f"{group}-none-median" for group in groups]))
-            for name, title, runs in (
-                ("accuracy", "Experiment 2 on CIFAR-10, IID: test accuracy", _of_groups(found, "iid")),
-                ("dirichlet", "Experiment 2 on CIFAR-10, Dirichlet: test accuracy", _of_groups(found, "alpha-")),
-                ("smaller", "Experiment 2 on CIFAR-10, smaller", _of_groups(found, "small", "padded")),
-            )
-            if runs
-        ),
-        values=values(found.values()),
-        runs=trained(found.values()),
-        differs=differs(found.values(), _papers(job, "experiment-2-cifar", small="iid", padded="iid"), _FIXED),
-    )
-
-
-def _of_kind(found: Mapping[str, Finished], group: str, kind: str) -> dict[str, Finished]:
-    """A group's runs of a scheme, by their attacks."""
-    ends = f"-{kind}"
-    named = {
-        name.removeprefix(f"{group}-").removesuffix(ends): run
-        for name, run in found.items()
-        if name.startswith(f"{group}-") and name.endswith(ends)
-    }
-    return {attack: run for attack, run in named.items() if attack != "none"}
-
-
-def _lost(found: Mapping[str, Finished], group: str, free: Finished) -> dict[str, Interval]:
-    """Points that the median loses under each attack, with the filter of impossible sums and without."""
-    with_filter = _of_kind(found, group, "median")
-    without = _of_kind(found, group, "median-unfiltered")
-    return {attack: points_below(free, run) for attack, run in with_filter.items()} | {
-        f"{attack} without the filter": points_below(free, run) for attack, run in without.items()
-    }
-
-
-def _percents(runs: Mapping[str, Finished]) -> str:
-    return ", ".join(f"{attack} {percent(run)}" for attack, run in runs.items())
-
-
-def _two_sign_flips(
-    groups: Mapping[str, Finished],
-    ring: Mapping[str, Mapping[str, Finished]],
-    floats: Mapping[str, Mapping[str, Finished]],
-) -> Iterator[str]:
-    """What FedAvg comes to under either reading of sign-flip, where both were run."""
-    for group, run in groups.items():
-        for where, runs in (("in the ring", ring[group]), ("in floats", floats[group])):
-            if {"sign-flip", "sign-flip-noise"} <= runs.keys():
-                text, code = runs["sign-flip"], runs["sign-flip-noise"]
-                nearer = "the authors' code" if code.accuracy < text.accuracy else "the text"
-                yield (
-                    f"Sign-flip, {_size(run)}, {where}: FedAvg ends at {percent(text)} with the update times -5, as "
-                    f"the text has it, and at {percent(code)} with noise of standard deviation 1, as the authors' code "
-                    f"has it. Nearer to the paper's very low accuracy is {nearer}."
-                )
