@@ -5,6 +5,7 @@ The numbers are the rows of docs/threat-model.md, "Attacks that worked".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from flower_nodes import FIRST_NODE, LocalGrid, make_nodes
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from heterosag import Plan
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.flower import SecureGrid, mod
 from heterosag.protocol.client import Client, Polynomials
@@ -65,6 +67,16 @@ def test_2_the_victim_alone_trained(told: bool, tmp_path: Path) -> None:
     assert not reply.has_error()
     assert "another run configuration" in grid.rounds[0].lost[FIRST_NODE]
     assert np.abs(reply.content.array_records["arrays"]["w"].numpy()).max() < 0.01
+
+
+def test_2_a_run_of_another_series_for_the_victim(tmp_path: Path) -> None:
+    """The SuperLink says which series a run is of, and with it which state of earlier runs an app finds."""
+    nodes = make_nodes(9, tmp_path, lambda node, before: before)
+    nodes[0].context.series_id = 7
+    grid = grid_of(nodes)
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert not reply.has_error()
+    assert "another run configuration" in grid.rounds[0].lost[FIRST_NODE]
 
 
 def test_2_a_server_that_knows_better_is_refused_by_the_node(tmp_path: Path) -> None:
@@ -135,6 +147,18 @@ def test_7_any_metric_was_the_weight(tmp_path: Path) -> None:
 # --- 11: one dealer of false shares ---------------------------------------------------------------------------------
 
 
+def deal_false_shares(monkeypatch: pytest.MonkeyPatch, cheats: Callable[[str], bool]) -> None:
+    """Have some users deal shares of other secrets than those whose public keys they advertised."""
+    honest = Client.share
+
+    def share(self: Client, message: bytes, **options: Any) -> bytes:
+        if cheats(str(self.user)):
+            options["polynomials"] = Polynomials.draw(self.plan, RoundSecrets.generate())
+        return honest(self, message, **options)
+
+    monkeypatch.setattr(Client, "share", share)
+
+
 @pytest.mark.parametrize("rule", ["median", pytest.param("mean", marks=pytest.mark.long)])
 def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
     rule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,14 +166,7 @@ def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
     """The median goes on without its subgroup's blocks; the mean loses one round and says whose fault it was."""
     nodes = make_nodes(24, tmp_path, lambda node, before: {"w": before["w"] + np.float32(0.25)})
     cheat = nodes[3].context.node_id
-    honest = Client.share
-
-    def share(self: Client, message: bytes, **options: Any) -> bytes:
-        if self.user != str(cheat):
-            return honest(self, message, **options)
-        return honest(self, message, polynomials=Polynomials.draw(self.plan, RoundSecrets.generate()))
-
-    monkeypatch.setattr(Client, "share", share)
+    deal_false_shares(monkeypatch, lambda user: user == str(cheat))
     grid = grid_of(nodes, rule=rule, record=tmp_path)
     (first,) = grid.send_and_receive(ask(nodes))
     assert first.has_error() == (rule == "mean")
@@ -164,19 +181,34 @@ def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
     assert np.allclose(second.content.array_records["arrays"]["w"].numpy(), 0.25, atol=0.01)
 
 
+@pytest.mark.parametrize("prepare", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_11_a_node_that_deals_false_shares_is_asked_no_more_under_a_plan_given(
+    prepare: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan has it still; rounds go on as if it had dropped out, and without what it set up ahead."""
+    nodes = make_nodes(12, tmp_path, lambda node, before: {"w": before["w"] + np.float32(0.25)})
+    cheat = nodes[3].context.node_id
+    deal_false_shares(monkeypatch, lambda user: user == str(cheat))
+    users = [str(node.context.node_id) for node in nodes]
+    plan = Plan.build([12], [4096], 30, design="secagg", users=users, value_range=0.5)
+    grid = SecureGrid(LocalGrid(nodes), plan=plan, adapt_range=False, prepare=prepare, stop_after=1)
+    (first,) = grid.send_and_receive(ask(nodes))
+    assert first.has_error()
+    assert grid.rounds[0].faulty == (cheat,)
+    for number in (1, 2):
+        (reply,) = grid.send_and_receive(ask(nodes))
+        assert np.allclose(reply.content.array_records["arrays"]["w"].numpy(), 0.25, atol=0.01)
+        assert len(grid.rounds[number].survivors) == 11
+        assert grid.rounds[number].lost == {cheat: "at advertise: dealt false shares in a round before"}
+
+
 def test_11_nodes_that_take_turns_with_false_shares_do_not_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each costs the mean one round; none of these counts as a failure that stops the run."""
     nodes = make_nodes(12, tmp_path, lambda node, before: before)
-    honest, turn = Client.share, [0]
-
-    def share(self: Client, message: bytes, **options: Any) -> bytes:
-        if self.user != str(nodes[turn[0]].context.node_id) or turn[0] == 3:
-            return honest(self, message, **options)
-        return honest(self, message, polynomials=Polynomials.draw(self.plan, RoundSecrets.generate()))
-
-    monkeypatch.setattr(Client, "share", share)
+    turn = [0]
+    deal_false_shares(monkeypatch, lambda user: turn[0] < 3 and user == str(nodes[turn[0]].context.node_id))
     grid = grid_of(nodes, stop_after=1, prepare=False)
     for turn[0] in range(4):
         (reply,) = grid.send_and_receive(ask(nodes))

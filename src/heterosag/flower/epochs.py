@@ -23,7 +23,7 @@ from heterosag.flower.plans import choose, choose_cohorts
 from heterosag.flower.privacy import Privacy
 from heterosag.flower.reports import SLOTS
 from heterosag.flower.resuming import KeptPlan
-from heterosag.flower.rounds import Work, commonest
+from heterosag.flower.rounds import FALSE_SHARES, Work, commonest
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.build import MOST_USERS_WITH_METRICS
 from heterosag.plan.cohorts import COHORT_SIZE, plans_of
@@ -70,7 +70,7 @@ class Epochs:
         cohort_size: Nodes that a cohort has at most.
         privacy: The target that plans have the noise of.
 
-    `classes` has what nodes have named, `faulty` whom no plan has any more, `withheld` whom none has because an
+    `classes` has what nodes have named, `faulty` who is not asked any more, `withheld` whom no plan has because an
     enrolment came to nothing after they had committed.
     """
 
@@ -155,7 +155,7 @@ class Epochs:
         members: list[list[str]] = [[] for _ in self._levels]
         for node in sorted(work.messages):
             if node in self.faulty:
-                work.lose(node, Phase.ADVERTISE.value, "dealt false shares in a round before")
+                work.lose(node, Phase.ADVERTISE.value, FALSE_SHARES)
             elif node in self.withheld:
                 work.lose(node, COMMIT, "did not reveal what it had committed to, in an enrolment that came to nothing")
             elif self._directory is not None and str(node) not in self._directory:
@@ -221,7 +221,7 @@ class Epochs:
         return self._reveals.get(plan.frame)
 
     def leave_out(self, work: Work, found: Iterable[Decoded | HeteroSagError]) -> None:
-        """No plan after this one has who dealt false shares, in whichever cohort."""
+        """Who dealt false shares, in whichever cohort, is neither asked nor planned for after this round."""
         work.faulty = tuple(int(user) for one in found if isinstance(one, Decoded) for user in one.faulty)
         self.faulty |= set(work.faulty)
         for node in work.faulty:

@@ -19,7 +19,7 @@ from heterosag.aggregation.rules import Rule
 from heterosag.errors import FailedCohortsError, FaultyUserError, HeteroSagError, UsageError, WireError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.messages import fields_of, parts_to_fields, record_of, round_digest, values
-from heterosag.flower.rounds import Work
+from heterosag.flower.rounds import FALSE_SHARES, Work
 from heterosag.flower.trips import Trips
 from heterosag.ledger import Ledger, epoch_of
 from heterosag.plan import CohortPlan, Plan, User
@@ -116,6 +116,7 @@ class Exchange:
         self._prepares = prepare
         self._opened: set[tuple[int, bytes]] = set()
         self._seen_logged = False
+        self._barred: set[int] = set()
         self.evaluates: dict[int, str] = {}
 
     def prepare_for(self, nodes: Iterable[int]) -> None:
@@ -138,6 +139,7 @@ class Exchange:
         about = next(iter(work.messages.values()))
         terms = {**self.terms, "classes": self._epochs.named_classes(plan)}
         cohorts = [self._cohort(index) for index in range(len(plans))]
+        self._bar(work, plans, cohorts)
         for cohort, own in zip(cohorts, plans, strict=True):
             cohort.plan, cohort.trip, cohort.error, cohort.model = own, None, None, b""
             if cohort.pipeline.begin(own, guard=self._ledgers.get(epoch_of(own))):
@@ -169,6 +171,17 @@ class Exchange:
             self._cohorts.append(_Cohort(pipeline=pipeline))
         self._cohorts[index].pipeline.prepare = self._prepares
         return self._cohorts[index]
+
+    def _bar(self, work: Work, plans: Sequence[Plan], cohorts: Sequence[_Cohort]) -> None:
+        """Do not ask nodes who dealt false shares, of a plan that has them still; nor use what they have set up."""
+        barred = self._epochs.faulty & {int(user) for plan in plans for user in plan.users}
+        for node in barred:
+            work.gone.add(node)
+            work.lose(node, Phase.ADVERTISE.value, FALSE_SHARES)
+        if not barred <= self._barred:
+            for cohort in cohorts:
+                cohort.pipeline.discard()
+        self._barred = barred
 
     def _close(self, work: Work, cohort: _Cohort) -> None:
         """Give a cohort's machine what came back, and end its phase; if it fails, the others go on."""

@@ -16,7 +16,7 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from heterosag.choices import EvaluationName
-from heterosag.errors import FaultyServerError, WireError
+from heterosag.errors import FaultyServerError, UsageError, WireError
 from heterosag.flower.kept import Kept
 from heterosag.flower.messages import (
     RECORD,
@@ -78,11 +78,11 @@ class Masking:
         evaluating = is_evaluate(self.message)
         if evaluating and self.evaluate != "secure":
             raise FaultyServerError(f"asked to evaluate, which is {self.evaluate!r} on this node")
-        model = round_digest(self.message, self.opening, run_digest(self.context.run_id, self.context.run_config))
+        model = round_digest(self.message, self.opening, run_digest(self.context))
         if model != value(record, "model", bytes, sender="server"):
             raise FaultyServerError(
-                "the model, its configuration, the run's configuration, the message's type or its group is not what "
-                "the server says everybody sees"
+                "the model, its configuration, the run's configuration, its series, the message's type or its group is "
+                "not what the server says everybody sees"
             )
         plan = self._settle(client, part.number, record, model, evaluating)
         if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
@@ -128,13 +128,18 @@ class Masking:
             raise TrainingError(f"the app's function raised {type(error).__name__}: {error}") from None
         if reply.has_error():
             raise TrainingError(f"the app's function failed: {reply.error.reason}")
-        vector = np.empty(0)
-        if selection is not None:
-            vector = selection.update(arrays_of(reply.content, "a train reply")[1])
         numbers = numbers_of(reply)
         wanted = values(self.opening, "metrics", str, sender="server", may_be_empty=True)
         metrics, names = fill_slots(self.plan, numbers, wanted=wanted, leave_out=weighted_by)
         weight = find_weight(self.plan, numbers, weighted_by, unit)
-        masked = client.mask(inbox, vector, weight=weight, metrics=metrics, parallel_map=all_cores())
+        try:
+            vector = np.empty(0)
+            if selection is not None:
+                vector = selection.update(arrays_of(reply.content, "a train reply")[1])
+            masked = client.mask(inbox, vector, weight=weight, metrics=metrics, parallel_map=all_cores())
+        except UsageError as error:
+            if type(error) is not UsageError:  # a file of this node's
+                raise
+            raise TrainingError(str(error)) from None
         self.names += names
         return masked

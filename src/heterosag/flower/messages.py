@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from heterosag.crypto.hashing import digest
 from heterosag.errors import UsageError, WireError
@@ -137,9 +137,13 @@ def run_config_digest(run_config: Mapping[str, Any]) -> bytes:
     return digest("flower-run-config", repr(sorted(run_config.items())).encode())
 
 
-def run_digest(run_id: int, run_config: Mapping[str, Any]) -> bytes:
-    """The run as a node sees it: what a node names when it advertises."""
-    return digest("flower-run", repr(run_id).encode(), run_config_digest(run_config))
+def run_digest(context: Context) -> bytes:
+    """The run as a node sees it: what a node names when it advertises.
+
+    The SuperLink says which series a run is of, and so which state of earlier runs the app's function finds.
+    """
+    run = repr((context.run_id, context.series_id)).encode()
+    return digest("flower-run", run, run_config_digest(context.run_config))
 
 
 def round_digest(message: Message, terms: Mapping[str, Any], run: bytes) -> bytes:

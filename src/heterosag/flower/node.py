@@ -101,7 +101,7 @@ def mod(
         evaluate: What becomes of evaluate messages: `secure` (metrics are summed over everybody, once between two
             rounds of training), `off`, or `plaintext` (the server sees every node's metrics).
         release_log: A folder that outlives the node (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home
-            folder; in Flower's simulation none).
+            folder; in Flower's simulation none, unless `hide_sets_below` needs one).
         class_of: The node's class from its Context; without it the class or upload rate is read from its node config,
             `heterosag-class` (0 is the slowest) or `heterosag-rate` (Mb/s).
         weighted_by: Names of the train function's metrics that the server may take as this node's weight.
@@ -265,7 +265,7 @@ class _Node:
         return {
             **parts_to_fields((one.number, one.phase.value, one.message) for one in answers),
             "errors": ["" if one.error is None else _tell(one.error) for one in answers],
-            "run": run_digest(context.run_id, context.run_config),
+            "run": run_digest(context),
             "run-config": run_config_digest(context.run_config),
             "evaluate": self.evaluate,
             "metrics": masking.names,

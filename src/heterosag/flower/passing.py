@@ -46,7 +46,7 @@ class PassingGrid(Grid):
         return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push messages that need no secure round; train messages are refused."""
+        """Push messages that need no secure round; train and evaluate messages are refused."""
         listed = list(messages)
         if any(is_train(message) or is_evaluate(message) for message in listed):
             raise UsageError("train and evaluate messages need a secure round: use send_and_receive on the SecureGrid")

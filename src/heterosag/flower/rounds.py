@@ -18,9 +18,10 @@ from heterosag.errors import HeteroSagError
 from heterosag.ledger import Ledger, summarise_ledgers
 from heterosag.plan import CohortPlan, Plan
 
-__all__ = ["TOO_LATE", "Round", "Work", "commonest", "wire_size"]
+__all__ = ["FALSE_SHARES", "TOO_LATE", "Round", "Work", "commonest", "wire_size"]
 
 TOO_LATE = "no reply in time"
+FALSE_SHARES = "dealt false shares in a round before"
 
 Sizes = dict[str, dict[int, int]]
 """Bytes by stage and node."""

@@ -14,7 +14,7 @@ from flwr.app import Message
 from flwr.common.logger import log
 
 from heterosag.errors import UsageError
-from heterosag.flower.messages import HELLO
+from heterosag.flower.messages import COMMIT, HELLO, REVEAL
 from heterosag.flower.rounds import TOO_LATE, Round
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.cohorts import plans_of
@@ -169,7 +169,7 @@ def _is_number(value: Any) -> bool:
 
 def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> dict[str, Any]:
     """What is known of a round, and, of one that ended well, what it came to."""
-    stages = [HELLO, *(phase.value for phase in Phase)]
+    stages = [HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase)]
     kind, _, message = done.error.partition(": ")
     line: dict[str, Any] = FAILED | {
         "round": done.number,
