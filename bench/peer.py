@@ -1,6 +1,6 @@
 """Flower's own SecAgg+ in this process: its real client mod and its real workflow through a Grid that only calls.
 
-Nothing of the peer is written anew here. Users drop out between share and mask, the only place where it survives them.
+Nothing of the peer is written anew here. Users drop out between share and mask, and so are left out of its sum.
 """
 
 from __future__ import annotations

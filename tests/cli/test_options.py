@@ -71,6 +71,7 @@ def test_levels_follow_rates_and_a_deadline() -> None:
         ("plan --plan /no/such/file.toml", "cannot read /no/such/file.toml"),
         ("plan --save /no/such/dir/plan.toml", "save: cannot write"),
         ("plan --compare secagg,nonsense", "design: 'nonsense' is not one of"),
+        ("plan --compare secagg,perfect --design paper", "leave --design out"),
         ("plan --levels 2,4,4,4,4 --rates 1,2,3,4,5", "rates: is what levels='auto' chooses from, and has no effect"),
         ("round --levels 2,4,4,4 --deadline 3", "deadline: is what levels='auto' chooses from, and has no effect"),
         ("round --design secagg --rule median", "the rule 'median' has no effect on one block"),

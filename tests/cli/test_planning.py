@@ -92,6 +92,8 @@ def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
         ("--rates lognormal:1 --deadline 1", "lognormal:MEDIAN"),
         ("--rates 1x9 --deadline 0.0001", "contradict each other"),
         ("--from nowhere", "holds no run"),
+        ("--from nowhere --rates 1x9", "--from takes rates"),
+        ("--from nowhere --dimension 99", "--from takes rates"),
         ("--rates 1x9 --deadline 1 --range=-1", "in rising order"),
         ("--rates lognormal:1:1000:50 --deadline 1", "beyond every link"),
         ("--rates 1x1000000000 --deadline 1", "4 to 100000 users"),
@@ -126,6 +128,7 @@ def test_optimize_finds_a_private_plan(tmp_path: Path) -> None:
     [
         pytest.param("--epsilon 8 --rounds 20 --users 96", "much of the accuracy is lost", marks=pytest.mark.slow),
         ("--epsilon 8 --deadline 3", "go with --epsilon"),
+        ("--epsilon 8 --ranges single", "go with --epsilon"),
         ("--rates 1x9 --deadline 1 --clip 3", "go with --epsilon"),
         ("--epsilon 8 --clip 0", "clip is a positive number"),
         ("--epsilon 8 --users 3", "4 users or more"),

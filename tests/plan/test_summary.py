@@ -21,5 +21,15 @@ def test_the_summary_is_json_and_complete() -> None:
     assert summary["bits"][0] == [4, 7, 6]
     without = summarise(Plan.build(**PAPER), identities=True)["notes"]
     assert [note for note in summary["notes"] if note not in without] == [WITHOUT_IDENTITIES]
+    assert (summary["clipping_norm"], summary["noise_multiplier"], summary["honest"]) == (None, 0.0, 0)
     with pytest.raises(UsageError, match="dropout rate"):
         summarise(Plan.build(**PAPER), dropout=1.5)
+
+
+def test_the_summary_of_a_plan_with_noise_says_which() -> None:
+    plan = Plan.build([24], [4096], 500, design="secagg", clipping_norm=2.0, noise_multiplier=1.5)
+    summary = summarise(plan)
+    assert (summary["clipping_norm"], summary["noise_multiplier"]) == (2.0, 1.5)
+    assert summary["honest"] == plan.honest > 0
+    ((half_width,),) = summary["half_widths"]
+    assert half_width == plan.noise_range(plan.segments[0], plan.segments[0].blocks[0].level).block_range != 2.0

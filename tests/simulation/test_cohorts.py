@@ -155,6 +155,8 @@ def test_identities_may_be_given() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError, match="value_range='auto'"):
+        aggregate(WHOLE, UPDATES, simulate=Simulation(value_range="auto"))
     with pytest.raises(UsageError, match="the plan has 41 users, but there are 7 updates"):
         aggregate(WHOLE, UPDATES[:7])
     with pytest.raises(UsageError, match="not a ndarray of the shape"):

@@ -29,6 +29,15 @@ def test_a_damaged_ledger_is_named(text: str, tmp_path: Path) -> None:
         LedgerFile(tmp_path, small_plan(), sets_below=2)
 
 
+def test_a_ledger_of_another_format_is_named(tmp_path: Path) -> None:
+    LedgerFile(tmp_path, small_plan(), sets_below=2).note(EVERYBODY)
+    text = (tmp_path / "ledger.json").read_text()
+    assert text.startswith('{"format": 1, ')
+    (tmp_path / "ledger.json").write_text(text.replace("1", "2", 1))
+    with pytest.raises(LocalFileError, match=r"ledger\.json is of another release"):
+        LedgerFile(tmp_path, small_plan(), sets_below=2)
+
+
 def test_a_ledger_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalFileError, match="cannot keep the ledger"):

@@ -86,5 +86,9 @@ def test_the_lines_for_flower_call_what_there_is(form: dict[str, Any]) -> None:
     assert (options["subgroup_size"], options["design"]) == (choice.plan.subgroup_size, choice.plan.design.name)
     if len(choice.plan.classes) > 1:
         assert ast.literal_eval(grid["rate_limits"]) == list(choice.rates[1:])
+    if not choice.plan.noise_multiplier:
+        loosened = {name: ast.literal_eval(value) for name, value in called.get("Policy", {}).items()}
+        heterosag.Policy(**loosened).check(choice.plan)
     assert ("Policy" in called) == (choice.plan.min_survivors < heterosag.Policy().min_survivors)
+    assert options["colluders"] == choice.plan.colluders
     assert ("Privacy" in called) == bool(choice.plan.noise_multiplier)

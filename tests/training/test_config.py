@@ -95,6 +95,7 @@ def test_the_command_repeats_the_run(values: dict[str, Any]) -> None:
         ({"dropout_phases": ("share",)}, "dropout_phases"),
         ({"decay_start": 5}, "decay_start"),
         ({"attackers": 2}, "attackers"),
+        ({"attack": "little", "attackers": 1}, "attack"),
         ({"attack_strength": 2.0}, "attack_strength"),
         ({"placement": "random"}, "placement"),
         ({"quantile": 0.9}, "quantile"),

@@ -67,7 +67,10 @@ def plan(
     min_block_survivors: MinBlockSurvivors = None,
     dropout: Annotated[
         float | None,
-        typer.Option(help="Fraction of users expected to drop out in a round.", rich_help_panel=GUARANTEES),
+        typer.Option(
+            help="Fraction of users expected to drop out in a round (default: 0.1, or what the plan of --plan says).",
+            rich_help_panel=GUARANTEES,
+        ),
     ] = None,
     max_weight: MaxWeight = 1,
     min_robustness: MinRobustness = None,
@@ -93,6 +96,8 @@ def plan(
             raise UsageError("--cohort goes with the plan of the flags, not with --plan, --save or --compare")
         _show_cohorts(settings | {"cohort_size": cohort}, dropout, as_json=as_json)
         return
+    if compare and "design" in given_flags(context):
+        raise UsageError("--compare names the designs: leave --design out")
     if plan_file is not None:
         plans = [load_only(plan_file, given=given_flags(context))]
     else:
@@ -179,15 +184,17 @@ def optimize(
             "--cohort goes with --rates, not with --from or --save; with --epsilon plan for the --users of one cohort"
         )
     if epsilon is not None or named & private.keys():
-        if epsilon is None or named & {"deadline", "bits", "from_run", "value_range", "max_weight"}:
+        if epsilon is None or named & {"deadline", "bits", "from_run", "value_range", "ranges", "max_weight"}:
             raise UsageError(
-                "--delta, --rounds, --clip and --users go with --epsilon; a deadline, a range, weights do not"
+                "--delta, --rounds, --clip and --users go with --epsilon; a deadline, ranges, weights do not"
             )
         if rates:
             private["users"] = len(read_rates(rates))
         asked.pop("max_weight")
         _optimize_private(private | asked | {"dimension": dimension}, save=save, as_json=as_json)
     elif from_run is not None:
+        if named & {"rates", "dimension", "value_range", "ranges"}:
+            raise UsageError("--from takes rates, dimension and ranges from the run: leave these flags out")
         changed = {name: asked[name] for name in asked if name in named}
         _optimize_links(limits | changed, from_run=from_run, save=save, as_json=as_json)
     elif not rates:

@@ -357,7 +357,7 @@ class CohortPlan:
     def arguments(self) -> dict[str, Any]:
         """The arguments of `build` that make these cohorts again; what follows from a cohort's size is left open."""
         found = [plan.arguments() for plan in self.plans]
-        left_open = {"min_robustness": None, "sharing": "auto"}
+        left_open = {"min_robustness": None, "sharing": "auto", "colluders": None}
         return found[0] | {
             **{name: value for name, value in left_open.items() if len({one[name] for one in found}) > 1},
             "classes": list(self.classes),

@@ -59,7 +59,7 @@ def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Ite
                 "(fill_levels raises each block's)"
             )
     yield WITHOUT_IDENTITIES
-    yield "hiding is computational: it rests on X25519, AES and SHA-256"
+    yield "hiding is computational: it rests on X25519, AES, ChaCha20-Poly1305 and SHA-256"
 
 
 def _size_notes(plan: Plan) -> Iterator[str]:

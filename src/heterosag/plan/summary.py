@@ -7,7 +7,7 @@ from typing import Any
 from heterosag.plan import costs
 from heterosag.plan.cohorts import CohortPlan
 from heterosag.plan.dropout import LeakProbability
-from heterosag.plan.layout import PlannedBlock
+from heterosag.plan.layout import PlannedBlock, PlannedSegment
 from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.plan.plan import Plan
 
@@ -53,7 +53,7 @@ def summarise(plan: Plan, dropout: float | None = None, *, identities: bool = Fa
         "segment_sizes": [segment.size for segment in plan.segments],
         "levels": [[block.level for block in segment.blocks] for segment in plan.segments],
         "bits": [[block.bits for block in segment.blocks] for segment in plan.segments],
-        "half_widths": [[_half_width(plan, block) for block in segment.blocks] for segment in plan.segments],
+        "half_widths": [[_half_width(plan, segment, block) for block in segment.blocks] for segment in plan.segments],
         "inference_robustness": float(robustness),
         "inference_robustness_exact": robustness.exact,
         "min_robustness": plan.min_robustness,
@@ -62,6 +62,9 @@ def summarise(plan: Plan, dropout: float | None = None, *, identities: bool = Fa
         "min_block_survivors": plan.min_block_survivors,
         "max_weight": plan.max_weight,
         "colluders": plan.colluders,
+        "clipping_norm": plan.clipping_norm,
+        "noise_multiplier": plan.noise_multiplier,
+        "honest": plan.honest,
         "share_threshold": plan.share_threshold,
         "neighbours": plan.sharing.neighbours,
         "agree_quorum": plan.agree_quorum,
@@ -132,6 +135,8 @@ def summarise_cohorts(plan: CohortPlan, dropout: float | None = None, *, identit
         "min_block_survivors": first.min_block_survivors,
         "max_weight": first.max_weight,
         "colluders": plan.colluders,
+        "clipping_norm": first.clipping_norm,
+        "noise_multiplier": first.noise_multiplier,
         "honest": plan.honest,
         "share_threshold": min(one.share_threshold for one in plan.plans),
         "agree_quorum": min(one.agree_quorum for one in plan.plans),
@@ -159,6 +164,8 @@ def _leak(leak: LeakProbability) -> dict[str, float]:
     return {name: getattr(leak, name) for name in names}
 
 
-def _half_width(plan: Plan, block: PlannedBlock) -> float:
+def _half_width(plan: Plan, segment: PlannedSegment, block: PlannedBlock) -> float:
+    if plan.noise_multiplier:
+        return plan.noise_range(segment, block.level).block_range
     low, high = plan.range_of(block)
     return (high - low) / 2

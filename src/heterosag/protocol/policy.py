@@ -34,7 +34,7 @@ class Policy:
         min_half_width: Least half width of a block's range, times the scale of any array.
         max_half_width: Greatest half width of a block's range, times the scale of any array.
         max_range_change: Greatest factor by which the range, times the scale of any array, may change from one round of
-            an epoch to the next.
+            an epoch to the next; on Flower from one round of a run to the next that a node takes part in.
         max_rounds_of_a_model: Most rounds of a run in which a node trains from the same model: a round that failed is
             tried again with it.
         max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do

@@ -134,6 +134,8 @@ def aggregate_cohorts(
         (16, [1])
     """
     chosen, simulate = find_rule(rule), simulate or Simulation()
+    if simulate.value_range == "auto":
+        raise UsageError("value_range='auto' looks at everybody's updates at once, which cohorts are not: give a range")
     round_id = round_id or RoundId(session=secrets.token_bytes(16))
     check_rule(plan, chosen)
     given, weight_of = by_user(plan, updates), weights_by_user(plan, weights)

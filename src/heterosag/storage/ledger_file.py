@@ -18,6 +18,8 @@ from heterosag.storage.locks import locked
 
 __all__ = ["LedgerFile"]
 
+_FORMAT = 1
+
 
 class LedgerFile:
     """A guard that refuses rounds which, with those before, would expose a set of fewer users than `sets_below`."""
@@ -55,7 +57,7 @@ class LedgerFile:
             fresh = self._path.with_suffix(".tmp")
             try:
                 with fresh.open("w", encoding="utf-8") as file:
-                    json.dump(ledger.to_dict(), file)
+                    json.dump({"format": _FORMAT} | ledger.to_dict(), file)
                     file.flush()
                     os.fsync(file.fileno())
                 fresh.replace(self._path)
@@ -66,6 +68,9 @@ class LedgerFile:
         try:
             if not self._path.exists():
                 return History(sets_below=self._below)
-            return History.from_dict(json.loads(self._path.read_text(encoding="utf-8")), sets_below=self._below)
+            values = json.loads(self._path.read_text(encoding="utf-8"))
+            if values["format"] != _FORMAT:
+                raise LocalFileError(f"the ledger {self._path} is of another release, which has to go on with it")
+            return History.from_dict(values, sets_below=self._below)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise LocalFileError(f"cannot read the ledger {self._path}: {error}") from None

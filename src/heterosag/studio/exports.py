@@ -122,6 +122,7 @@ def _options(plan: Plan) -> dict[str, Any]:
         "design": plan.design.name,
         "subgroup_size": plan.subgroup_size,
         "min_survivors": plan.min_survivors,
+        "colluders": plan.colluders,
         "dropout": plan.dropout,
         **({} if plan.fill_levels else {"fill_levels": False}),
     }
@@ -132,8 +133,12 @@ def _flower(plan: Plan, arguments: Mapping[str, Any], nodes: list[str], *, budge
     lines = "".join(f"    {name}={value!r},\n" for name, value in arguments.items())
     lines += f"    {budget},\n" if budget else ""
     usual = Policy()
-    weaker = plan.min_survivors < usual.min_survivors
-    policy = f", policy=Policy(min_survivors={plan.min_survivors})" if weaker else ""
+    weaker = {
+        name: own
+        for name, own in (("min_survivors", plan.min_survivors), ("min_colluders", plan.colluders))
+        if own < getattr(usual, name)
+    }
+    policy = f", policy=Policy({', '.join(f'{name}={own}' for name, own in weaker.items())})" if weaker else ""
     classes = ""
     if nodes:
         classes = f"# node config of each SuperNode: {nodes[0]},\n"

@@ -245,6 +245,7 @@ class TrainConfig:
             "dropout_phases": (not self.dropout, "without dropout"),
             "decay_start": (not self.decay, "without decay"),
             "attackers": (flips and self.attackers > 0, "without an attack: name one, such as label-flip"),
+            "attack": (self.attack == "little" and self.attackers == 1, "with one attacker: `little` needs two"),
             "attack_strength": (flips, "without an attack"),
             "placement": (flips, "without an attack"),
             "quantile": (self.range_rule != "quantile", "unless range_rule is quantile"),

@@ -1,8 +1,8 @@
 """Vectors over Z_{2^b} and their exact-width packing.
 
-A block of s users whose quantizer has K levels and whose weights are at most W sums to at most s*W*(K-1), so it
-works in Z_{2^b} with b = bit_length(s*W*(K-1)): the same bits on the wire as the paper's R = s*(K-1)+1 (eq. 4),
-and masks that are exactly uniform without rejection.
+A block of s users whose quantizer has K levels sums to at most s*(K-1), whatever their weights, so it works in Z_{2^b}
+with b = bit_length(s*(K-1)): the same bits on the wire as the paper's R = s*(K-1)+1 (eq. 4), and masks that are exactly
+uniform without rejection.
 
 In memory an element is a *lane*, an unsigned integer of 1, 2, 4 or 8 bytes, the smallest that holds b bits.
 On the wire a vector is packed in *planes*. First the whole bytes of its elements, lowest first, in pieces of 8, 4, 2
