@@ -179,7 +179,7 @@ def _rows(counts: tuple[int, ...], found: dict[tuple[int, str], Measured]) -> tu
         "faulty users tolerated": lambda one: str(one.plan.byzantine_tolerance()),
         "quantization error bound": lambda one: f"{one.plan.quantization_error():.2f}",
         "a lone survivor shows, 10% dropout": lambda one: (
-            f"{one.plan.leak_probability(0.1).block:.1g}, with the floor rule 0"
+            f"{one.plan.leak_probability(0.1).block:.1g}, with `min_survivors` 0"
         ),
     }
     rows: list[tuple[str, ...]] = [("any", "adaptive quantizers", "no", "no", "yes", "yes", "yes")]

@@ -42,7 +42,8 @@ def about(config: TrainConfig, rounds: int | None = None) -> str:
     falls = f" falling as 1/(1 + {config.decay:g} t) after round {config.decay_start}" if config.decay else ""
     samples = f"{config.train_samples:,} training samples, " if config.train_samples else ""
     return (
-        f"As run: {config.data}, {samples}{config.users} users, {how}, {config.local_epochs} local epochs, batch "
+        f"As run: {config.data}, {samples}{config.users} users, {how}, {config.local_epochs} local "
+        f"epoch{'s' if config.local_epochs > 1 else ''}, batch "
         f"{_batch(config)}, learning rate {config.learning_rate_at(0):g}{falls}, {rounds or config.rounds} rounds."
     )
 

@@ -177,20 +177,20 @@ _RATES = (0.05, 0.1, 0.2, 0.3)  # dropout
 
 
 def theorem_3(job: Job) -> Outcome:
-    """Leaks under dropout: the formula, a simulation, and the floor rule."""
+    """Leaks under dropout: the formula, a simulation, and least survivors."""
     trials = {Scale.TINY: 20_000, Scale.QUICK: 400_000, Scale.FULL: 4_000_000}[job.scale]
     rng = np.random.default_rng(job.seed)
     series, far = _draw_survivors(trials, rng)
-    floored, decoded, failed = _with_min_survivors(job, rng)
+    alone, decoded, failed = _with_min_survivors(job, rng)
     anywhere = float(np.mean((rng.binomial(4, 0.9, (max(1000, trials // 100), 75)) == 1).any(axis=1)))
     eight = leak_probability(paper(128), [8] * 128, 0.1)
     own = leak_probability(paper(75), [4] * 75, 0.1)
     return Outcome(
         text=(
-            f"One survivor in one subgroup: formula against {trials:,} draws a point. Then whole rounds with the floor "
-            f"rule (16 subgroups of 4, floor 3, 30% dropout): {decoded:,} blocks were decoded in the rounds that ended "
-            f"well, {floored} of them with a single survivor; {failed:.0%} of the rounds ended with a named error "
-            "instead of a leak.",
+            f"One survivor in one subgroup: formula against {trials:,} draws a point. Then whole rounds in which a "
+            f"subgroup needs 3 survivors (16 subgroups of 4, 30% dropout): {decoded:,} blocks were decoded in rounds "
+            f"that ended well, {alone} of them with a single survivor; {failed:.0%} of the rounds ended with a named "
+            "error instead of a leak.",
         ),
         verdicts=(
             Verdict(
@@ -223,10 +223,10 @@ def theorem_3(job: Job) -> Outcome:
                 note="at 10% dropout; read as less than once in 1,000 rounds, for the example and the paper's own plan",
             ),
             Verdict(
-                claim="With the floor rule a block with a single survivor is never unmasked",
+                claim="With `min_survivors` a block with a single survivor is never unmasked",
                 paper=OURS,
-                found=f"{floored} of {decoded:,} decoded blocks",
-                holds=Holds.of(floored == 0),
+                found=f"{alone} of {decoded:,} decoded blocks",
+                holds=Holds.of(alone == 0),
             ),
         ),
         tables=(_leaks_table(),),
@@ -241,7 +241,7 @@ def theorem_3(job: Job) -> Outcome:
                 log_y=True,
             ),
         ),
-        values={"one_of_8": eight.one, "any_of_75": own.any, "floored": float(floored)},
+        values={"one_of_8": eight.one, "any_of_75": own.any, "alone": float(alone)},
     )
 
 
@@ -278,7 +278,7 @@ def _leaks_table() -> Table:
     return Table(
         name="leaks",
         title="Probability that somebody is the only survivor",
-        head=("subgroup size", "subgroups", "dropout", "in one given subgroup", "in any", "with the floor rule"),
+        head=("subgroup size", "subgroups", "dropout", "in one given subgroup", "in any", "with `min_survivors`"),
         rows=tuple(rows),
     )
 

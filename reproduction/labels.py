@@ -75,7 +75,7 @@ def labels(job: Job) -> Outcome:
             Table(
                 name="sizes",
                 title="Samples of a user",
-                head=("figure", "users", "alpha", "fewest", "most", "share of a user's commonest label"),
+                head=("figure", "users", "alpha", "fewest", "most", "fraction of a user's commonest label"),
                 rows=tuple(rows),
             ),
         ),

@@ -225,7 +225,7 @@ def _verdicts(
             claim="Remark 6: an element of a block is faulty if at least one of its users is",
             paper="if at least one is",
             found="; ".join(
-                f"{changed} blocks change with {count} malicious users, who are in {touched}"
+                f"{changed} blocks change with {count} malicious user{'s' * (count != 1)}, in {touched} blocks"
                 for count, (changed, touched) in enumerate(counts)
             ),
             holds=Holds.of(all(changed == touched for changed, touched in counts)),

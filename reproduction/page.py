@@ -69,7 +69,8 @@ def _count(verdicts: Sequence[Verdict]) -> str:
     count = Counter(verdict.holds for verdict in verdicts)
     judged = count.total() - count[Holds.NOT_JUDGED]
     return (
-        f"{judged} were judged: {count[Holds.YES]} hold, {count[Holds.PARTLY]} hold partly, {count[Holds.NO]} fail"
+        f"{judged} were judged: {count[Holds.YES]} hold, {count[Holds.PARTLY]} hold partly, {count[Holds.NO]} "
+        + ("fails" if count[Holds.NO] == 1 else "fail")
         + (f"; {count[Holds.NOT_JUDGED]} could not be judged" if count[Holds.NOT_JUDGED] else "")
     )
 
@@ -78,8 +79,8 @@ def sizes(outcome: Outcome) -> str:
     """The runs behind an item, with their users, samples, rounds and seeds; empty where nothing was trained."""
     kinds = Counter((run.users, run.samples, run.rounds, run.seeds) for run in outcome.runs)
     words = [
-        f"{count} setting{'s' if count > 1 else ''} of {users} users, {samples:,} samples, {rounds} rounds, "
-        + (f"{seeds} seeds" if seeds > 1 else "one seed")
+        f"{count} setting{'s' if count > 1 else ''} of {users} users, {samples:,} samples, "
+        f"{rounds} round{'s' if rounds > 1 else ''}, " + (f"{seeds} seeds" if seeds > 1 else "one seed")
         for (users, samples, rounds, seeds), count in kinds.items()
     ]
     return f"{'; '.join(words)}." if words else ""

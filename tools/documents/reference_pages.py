@@ -23,7 +23,7 @@ _HEAD = """# Command line
 | exit code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | `heterosag round` ran, and the round ended with an error (which it shows) |
+| 1 | `heterosag round` ran, and the round ended with an error (which it shows); or whoever reads the output is gone |
 | 2 | wrong use, or any other error: one line on standard error, `heterosag: ...`, or, for an unknown command or flag \
 or a value that a flag does not take, the usage and `Error: ...` |
 | 130 | `heterosag train` was interrupted; its last whole round is checkpointed |

@@ -58,7 +58,7 @@ draw_design(plan.design, classes=[subgroup.user_class for subgroup in plan.subgr
 # %%
 leak = plan.leak_probability()
 print(f"inference robustness            {plan.inference_robustness():.3f}")
-print(f"malicious users that the median tolerates     {plan.byzantine_tolerance()}")
+print(f"malicious users tolerated       {plan.byzantine_tolerance()} (by the median)")
 print(f"users needed to rebuild a mask  {plan.share_threshold} of {len(plan.users)}")
 print(
     f"a block exposes one user        {leak.block:.1e} without least survivors, {leak.with_min_survivors:.0f} with them"
