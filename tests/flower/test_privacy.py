@@ -22,7 +22,8 @@ from heterosag.errors import BudgetError, PlanError, UsageError
 from heterosag.flower import Privacy, SecureGrid, mod
 from heterosag.flower.privacy import GridBudget
 from heterosag.plan import Plan
-from heterosag.privacy import epsilon
+from heterosag.privacy import Accountant, epsilon
+from heterosag.protocol.budget import event_of
 from heterosag.protocol.policy import Policy
 from heterosag.storage.budget import FileBudget
 
@@ -151,6 +152,20 @@ def test_the_models_view_is_of_the_mean_only() -> None:
     assert spent["epsilon_model"] <= spent["epsilon_server"]
     with pytest.raises(BudgetError):
         [budget.charge(noisy) for _ in range(100)]
+
+
+def test_a_grid_counts_the_failure_of_sparse_graphs_once_a_plan_as_nodes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    charged: list[Any] = []
+    monkeypatch.setattr(Accountant, "compose", lambda self, event: charged.append(event))
+    for seed in (1, 2):
+        plan = Plan.build(
+            [300], [2], 2000, design="secagg", subgroup_size=300, assignment_seed=seed, sharing="sparse", min_block_survivors=250,
+            clipping_norm=1.0, noise_multiplier=60.0,
+        )  # fmt: skip
+        GridBudget(ASKED, mean=False, identities=True).charge(plan)
+        assert charged[-1] == event_of(plan)
+        assert charged[-1].failure_probability > 0
+    assert len({event.epoch for event in charged}) == 2
 
 
 def test_with_identities_and_blocks_that_the_nodes_drew(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from heterosag.errors import BudgetError, UsageError
 from heterosag.plan import CohortPlan, Plan
-from heterosag.privacy import Accountant, NoisyRound
+from heterosag.privacy import Accountant
+from heterosag.protocol.budget import event_of
 from heterosag.storage.privacy_record import describe_privacy
 
 __all__ = ["GridBudget", "Privacy"]
@@ -97,7 +98,7 @@ class GridBudget:
         Raises:
             BudgetError: It would exceed the target; it is not charged.
         """
-        delta, event = self._asked.target_delta, NoisyRound.of(plan)
+        delta, event = self._asked.target_delta, event_of(plan)
         if self._server.would_exceed(event):
             raise BudgetError(self._server.get_epsilon(delta), self._asked.target_epsilon, delta)
         self._server.compose(event)
