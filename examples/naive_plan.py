@@ -1,4 +1,4 @@
-"""What comes before a round, written from docs/wire-format.md and the test vectors alone: plan, cohorts, enrolment.
+"""What comes before a round, from docs/wire-format.md and the test vectors alone: plan, cohorts, enrolment.
 
 A client makes the structure of a plan again from its arguments and compares the whole encoding; of cohorts it makes the
 split again; and in an enrolment the users draw the seed of both together. Like naive_round.py this is for reading.
@@ -540,6 +540,8 @@ def build_cohorts(given: dict[str, Any]) -> bytes:
 
 # Enrolment
 
+ENROLLING = ("commit", "reveal", "finish", "")  # the steps of a user, and nothing behind them
+
 
 class Charter:
     """Who enrols in which epoch: a plan without a seed, or cohorts without one."""
@@ -578,28 +580,31 @@ class Charter:
 
 
 class Enrolling:
-    """A user's steps in an enrolment."""
+    """A user's steps in an enrolment: in order, each once, and none once a refusal has ended it."""
 
     def __init__(self, charter: Charter, given: dict[str, Any], directory: dict[int, bytes]) -> None:
         self.charter, self.directory = charter, directory
         self.me, self.nonce, self.identity = given["index"], given["nonce"], given["identity_private"]
         self.own = charter.commitment(self.me, self.nonce)
         self.log: Log = {}
-        self.next = "commit"
+        self.dead = False
         self.answers: dict[str, tuple[bytes, Any]] = {}  # for each step the message that was taken, and the answer
 
-    def answer(self, step: str, after: str, message: bytes) -> Any:
-        """Take a step in its order; the same message gets the same answer, and what blames the server ends it all."""
-        taken, answer = self.answers.get(step, (b"", None))
-        if answer is not None and message == taken:
-            return answer
-        require(step == self.next, "a step out of order, or a second, different message", FaultyServerError)
+    def answer(self, step: str, message: bytes, kind: str = "") -> Any:
+        """Take one step; an identical message gets the identical answer, and one out of order changes nothing."""
+        fields = decode(kind, message, self.charter.limits) if kind else []
+        require(not self.dead, "the enrolment is over for this user", FaultyServerError)
+        if step in self.answers:
+            require(self.answers[step][0] == message, "a second, different message", FaultyServerError)
+            return self.answers[step][1]
+        require(ENROLLING[len(self.answers)] == step, "a step out of order", FaultyServerError)
         try:
-            answer = getattr(self, "take_" + step)(message)
+            with blame(FaultyServerError):
+                answer = getattr(self, "make_" + step)(*fields)
         except FaultyServerError:
-            self.nonce, self.next, self.answers = b"", "", {}
+            self.dead, self.nonce = True, b""
             raise
-        self.answers[step], self.next = (message, answer), after
+        self.answers[step] = (message, answer)
         return answer
 
     def claim(self, kind: str, value: bytes) -> None:
@@ -609,50 +614,49 @@ class Enrolling:
 
     def commit(self) -> bytes:
         """Send the signed commitment to one's own nonce."""
+        return self.answer("commit", b"")
+
+    def reveal(self, message: bytes) -> bytes:
+        """Take everybody's commitments, signed unless there are cohorts, and send the nonce."""
+        return self.answer("reveal", message, self.charter.shown)
+
+    def finish(self, message: bytes) -> Plan:
+        """Take everybody's nonces, and give the plan that they draw, that of the own cohort if there are cohorts."""
+        return self.answer("finish", message, self.charter.revealed)
+
+    def make_commit(self) -> bytes:
+        """Sign the commitment."""
         self.claim("commit", self.own)
-        self.next = "reveal"
         signature = sign(self.identity, "commit", self.charter.context, u64(self.me), self.own)
         return encode("NonceCommitment", self.charter.context, self.me, self.own, signature)
 
-    def reveal(self, message: bytes) -> bytes:
-        """Answer everybody's commitments."""
-        return self.answer("reveal", "finish", message)
-
-    def finish(self, message: bytes) -> Plan:
-        """Answer everybody's nonces."""
-        return self.answer("finish", "", message)
-
-    def take_reveal(self, message: bytes) -> bytes:
-        """Take everybody's commitments, signed unless there are cohorts, and send the nonce."""
-        context, shown = decode(self.charter.shown, message, self.charter.limits)
-        with blame(FaultyServerError):
-            require(context == self.charter.context and len(shown) == self.charter.count, "of another charter")
-            commitments = shown if self.charter.cohorts else [commitment for commitment, _ in shown]
-            require(commitments[self.me] == self.own, "another commitment than mine")
-            if not self.charter.cohorts:
-                for user, (commitment, signature) in enumerate(shown):
-                    self.charter.check_signature(self.directory, user, commitment, signature)
+    def make_reveal(self, context: bytes, shown: list[Any]) -> bytes:
+        """Check the commitments, and claim them before the nonce is sent."""
+        require(context == self.charter.context and len(shown) == self.charter.count, "of another charter")
+        commitments = shown if self.charter.cohorts else [commitment for commitment, _ in shown]
+        require(commitments[self.me] == self.own, "another commitment than mine")
+        if not self.charter.cohorts:
+            for user, (commitment, signature) in enumerate(shown):
+                self.charter.check_signature(self.directory, user, commitment, signature)
         agreed = self.charter.commitments_context(commitments)
         self.claim("reveal", agreed)
         self.commitments, self.context = commitments, agreed
         return encode("NonceReveal", agreed, self.me, self.nonce)
 
-    def take_finish(self, message: bytes) -> Plan:
-        """Take everybody's nonces, and give the plan that they draw, that of the own cohort if there are cohorts."""
-        context, nonces, *signatures = decode(self.charter.revealed, message, self.charter.limits)
-        with blame(FaultyServerError):
-            require(context == self.context and len(nonces) == self.charter.count, "of other commitments")
-            opened = [self.charter.commitment(user, nonce) for user, nonce in enumerate(nonces)]
-            require(opened == self.commitments, "a nonce that does not open its commitment")
-            encoding = self.charter.drawn(context, nonces)
-            if not self.charter.cohorts:
-                return decode_plan(encoding)
-            cohorts = Cohorts(encoding)
-            mine = next(c for c, members in enumerate(cohorts.members) if self.me in members)
-            require(len(signatures[0]) == len(cohorts.members[mine]), "not a signature for each of the cohort")
-            for user, signature in zip(cohorts.members[mine], signatures[0], strict=True):
-                self.charter.check_signature(self.directory, user, self.commitments[user], signature)
-            return cohorts.plans[mine]
+    def make_finish(self, context: bytes, nonces: list[bytes], *signatures: list[bytes]) -> Plan:
+        """Check that every nonce opens its commitment, and those of the own cohort are signed; derive the plan."""
+        require(context == self.context and len(nonces) == self.charter.count, "of other commitments")
+        opened = [self.charter.commitment(user, nonce) for user, nonce in enumerate(nonces)]
+        require(opened == self.commitments, "a nonce that does not open its commitment")
+        encoding = self.charter.drawn(context, nonces)
+        if not self.charter.cohorts:
+            return decode_plan(encoding)
+        cohorts = Cohorts(encoding)
+        mine = next(c for c, members in enumerate(cohorts.members) if self.me in members)
+        require(len(signatures[0]) == len(cohorts.members[mine]), "not a signature for each of the cohort")
+        for user, signature in zip(cohorts.members[mine], signatures[0], strict=True):
+            self.charter.check_signature(self.directory, user, self.commitments[user], signature)
+        return cohorts.plans[mine]
 
 
 class Enrolment:
@@ -664,26 +668,28 @@ class Enrolment:
         self.nonces: dict[int, bytes] = {}
         self.context = b""
         self.over = False
+        self.first: dict[tuple[str, int], bytes] = {}  # everybody's first message of each step
 
     def receive(self, user: int, data: bytes) -> None:
         """Take a commitment, or a nonce once the commitments are closed."""
-        require(not self.over, "the enrolment is over", UsageError)
+        require(not self.over, "the enrolment has ended", UsageError)
         name, expected = ("NonceReveal", self.context) if self.context else ("NonceCommitment", self.charter.context)
         context, index, value, *signature = decode(name, data, self.charter.limits)
         with blame(FaultyUserError):
             require(index == user and context == expected, "in another name, or of another context")
+            require(self.first.get((name, user), data) == data, "a second, different message")
             if self.context:
                 opened = self.charter.commitment(user, value)
                 require(opened == self.signed[user][0], "a nonce that does not open its commitment")
                 self.nonces[user] = value
             else:
                 self.charter.check_signature(self.directory, user, value, *signature)
-                self.signed.setdefault(user, (value, *signature))
-                require(self.signed[user][0] == value, "a second, different commitment")
+                self.signed[user] = (value, *signature)
+        self.first[name, user] = data
 
     def close(self) -> list[bytes]:
         """End a step: show all commitments, or all nonces; to each cohort with the signatures of its own users."""
-        require(not self.over, "the enrolment is over", UsageError)
+        require(not self.over, "the enrolment has ended", UsageError)
         everybody = range(self.charter.count)
         answered = self.nonces if self.context else self.signed
         self.over = bool(self.context) or set(answered) != set(everybody)

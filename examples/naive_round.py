@@ -1,4 +1,4 @@
-"""A whole secure-aggregation round, written from docs/wire-format.md and the test vectors alone.
+"""A whole secure-aggregation round, from docs/wire-format.md and the test vectors alone.
 
 It shares no code with the package, and it is no client to use: its release log is a dictionary, and it accepts any
 plan. Run it with
@@ -17,7 +17,7 @@ files with the five of them.
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -99,15 +99,6 @@ def same(what: str, computed: Any, expected: Any) -> None:
     if mine != theirs:
         at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), 0)
         raise SystemExit(f"{what} differs: computed ...{mine[at:][:100]}, but the vectors say ...{theirs[at:][:100]}")
-
-
-def expect_refusal(case: dict[str, Any], step: Callable[[], Any]) -> None:
-    """Take a step that must be refused, with the error that the case names."""
-    try:
-        step()
-    except RefusedError as error:
-        return same(f"the error of {case['name']}", type(error).__name__, case["error"])
-    raise SystemExit(f"not refused: {case['name']}")
 
 
 def spread(low: float, high: float, width: int) -> tuple[float, float]:
@@ -236,8 +227,18 @@ def ring_neighbours(ring: list[int], neighbours: int, user: int) -> list[int]:
 class Terms:
     """What everybody knows of a round before it begins."""
 
-    def __init__(self, plan: Plan, session: bytes, number: int, model: bytes, *, metrics_only: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        session: bytes,
+        number: int,
+        model: bytes,
+        *,
+        metrics_only: bool = False,
+        settled: bool = True,  # whether range and model are those of the round, and do not come later
+    ) -> None:
         self.plan, self.session, self.number, self.model, self.metrics_only = plan, session, number, model, metrics_only
+        self.settled = settled
         self.c0 = round_context(plan.frame, session, number)
 
     def c2(self, c1: bytes, sharers: list[int]) -> bytes:
@@ -260,15 +261,9 @@ class User:
     """One user's steps, with its secrets as the vectors give them."""
 
     def __init__(
-        self,
-        terms: Terms,
-        given: dict[str, Any],
-        directory: dict[int, bytes],
-        log: Log | None = None,
-        *,
-        settled: bool = True,
+        self, terms: Terms, given: dict[str, Any], directory: dict[int, bytes], log: Log | None = None
     ) -> None:
-        self.terms, self.plan, self.given, self.directory, self.settled = terms, terms.plan, given, directory, settled
+        self.terms, self.plan, self.given, self.directory = terms, terms.plan, given, directory
         self.log: Log = {} if log is None else log
         self.me, self.identity = given["index"], given.get("identity_private", b"")
         self.mask_private = derive("mask-private-key", given["mask_secret"])
@@ -279,16 +274,16 @@ class User:
     def answer(self, step: str, message: bytes) -> bytes:
         """Take one step: check the message, claim the answer in the log, and give it; in order, and each step once."""
         if step == "advertise":
-            require(self.state in ("new", "advertised"), "a step out of order", FaultyServerError)
-            self.state = DONE[step]
+            require(self.state != "dead", "the round is over for this client", FaultyServerError)
+            self.state = DONE[step] if self.state == "new" else self.state
             return self.advertise()
-        require(step != "mask" or self.settled, "range and model are not known yet", UsageError)
         fields = decode(ASKED[step], message, self.plan.limits)
         require(self.state != "dead", "the round is over for this client", FaultyServerError)
         if step in self.answers:
             return self.answer_again(step, message, fields)
         left = [one for one in ASKED if one not in self.answers and (self.directory or one != "agree")]
         require(self.state != "new" and left[:1] == [step], "a step out of order", FaultyServerError)
+        require(step != "mask" or self.terms.settled, "not settled yet", UsageError)
         try:
             with blame(FaultyServerError):
                 answer = getattr(self, step)(*fields)
@@ -328,10 +323,11 @@ class User:
 
     def settle(self, terms: Terms) -> None:
         """Take the value range and the model of the round, which come before mask at the latest."""
+        require(self.state != "dead", "the round is over for this client", FaultyServerError)
         require(terms.c0 == self.terms.c0, "another round or frame", FaultyServerError)
         known = [(one.plan.digest, one.model, one.metrics_only) for one in (terms, self.terms)]
         require("mask" not in self.answers or known[0] == known[1], "settled otherwise before", FaultyServerError)
-        self.terms, self.plan, self.settled = terms, terms.plan, True
+        self.terms, self.plan = terms, terms.plan
 
     def check(self, users: list[int], within: Any) -> None:
         """Check a list of users that the server sent."""
@@ -488,20 +484,23 @@ class Server:
         self.phases = [phase for phase in ANSWERED if directory or phase != "agree"]
         self.phase, self.context, self.expected = "advertise", terms.c0, list(self.plan.users)
         self.got: dict[int, tuple[bytes, list[Any]]] = {}  # the messages of the open phase and their fields, by user
-        self.over = False
+        self.secrets: dict[int, bytes] | None = None  # once the round has ended with its sums
 
     def settle(self, terms: Terms) -> None:
-        """Take the value range and the model of the round, before it is masked."""
+        """Take the value range and the model of the round, before share is closed."""
         require(terms.c0 == self.terms.c0 and self.phase in ("advertise", "share"), "too late to settle", UsageError)
         self.terms, self.plan = terms, terms.plan
 
     def receive(self, user: int, data: bytes) -> bool:
-        """Take a message of the open phase; that of a phase before, or the same again, is ignored; others are refused.
+        """Take a message of the open phase; that of a phase before is ignored, anything else is refused.
 
-        It tells whether the message counts. Once the round is over all are ignored.
+        Once the round has ended everything is ignored. Says whether the message was taken, and not ignored; one that is
+        identical to the first is ignored too.
         """
-        closed = [] if self.over else self.phases[: self.phases.index(self.phase)]
-        if self.over or kind_of(data) in [ANSWERED[phase] for phase in closed]:
+        if not self.phase:
+            return False
+        closed = self.phases[: self.phases.index(self.phase)]
+        if kind_of(data) in [ANSWERED[phase] for phase in closed]:
             return False
         context, *fields = decode(ANSWERED[self.phase], data, self.plan.limits)
         fields = fields[0] if self.phase == "advertise" else fields
@@ -564,11 +563,11 @@ class Server:
         return [dealer for dealer in dealers if dealer not in self.complaints[user]]
 
     def close(self) -> list[tuple[list[int], bytes]]:
-        """End the open phase, and say who is sent what to open the next one."""
-        require(not self.over, "the round is over", UsageError)
-        closed, self.over = self.phase, True  # if the phase cannot be closed
+        """End the open phase, and say who is sent what to open the next one; an error ends the round."""
+        require(self.phase != "", "the round has ended", UsageError)
+        require(self.phase != "share" or self.terms.settled, "not settled yet", UsageError)
+        closed, self.phase = self.phase, ""
         messages = getattr(self, "close_" + closed)()
-        self.over = closed == self.phases[-1]
         self.got, self.phase = {}, (*self.phases, "")[self.phases.index(closed) + 1]
         self.expected = [user for users, _ in messages for user in users]
         return messages
@@ -645,6 +644,7 @@ class Server:
         self.secrets = {dealer: rebuild(shares) for dealer, shares in found.items() if dealer not in lacking}
         wrong = {dealer for dealer, secret in self.secrets.items() if not self.is_secret_of(dealer, secret)}
         self.faulty = {self.plan.subgroup[dealer] for dealer in lacking | wrong}
+        self.remove_masks(self.secrets)
         return []
 
     def is_secret_of(self, user: int, secret: bytes) -> bool:
@@ -653,11 +653,11 @@ class Server:
             return commit("secret", self.c1, user, user, secret) == self.secret_digests[user]
         return public_key(derive("mask-private-key", secret)) == self.roster[user][2]
 
-    def remove_masks(self) -> None:
+    def remove_masks(self, secrets: dict[int, bytes]) -> None:
         """Take its own mask, and those it shares with users who dropped out, from every survivor's vector."""
-        gone = {user: secret for user, secret in self.secrets.items() if user not in self.survivors}
-        for user in (user for user in self.survivors if user in self.secrets):
-            key, cells = derive("self-mask", self.secrets[user], self.c2, u64(user)), self.terms.cells(user)
+        gone = {user: secret for user, secret in secrets.items() if user not in self.survivors}
+        for user in (user for user in self.survivors if user in secrets):
+            key, cells = derive("self-mask", secrets[user], self.c2, u64(user)), self.terms.cells(user)
             add_mask(self.contents[user], cells, self.terms.shared(user, user), key, -1)
             for other, secret in gone.items():
                 private = derive("mask-private-key", secret)
@@ -666,7 +666,7 @@ class Server:
 
     def combine(self) -> list[dict[str, Any]]:
         """Join every block over its survivors; the masks between survivors cancel."""
-        self.remove_masks()
+        require(self.secrets is not None, "the round has not ended with its sums", UsageError)
         blocks = []
         row_list = self.plan.rows[-1:] if self.terms.metrics_only else self.plan.rows
         for c, cell in ((c, cell) for c, row in enumerate(row_list) for cell in row):

@@ -1,4 +1,4 @@
-"""The bytes and numbers of a round, written from docs/wire-format.md and the test vectors alone.
+"""The bytes and numbers of a round, from docs/wire-format.md and the test vectors alone.
 
 Messages and their encoding, hashes and keys, shares and seals, the quantizer, noise, packing and masks: functions that
 remember nothing, in the order of the page. naive_round.py makes a round of them. Plain integers and lists, for reading
