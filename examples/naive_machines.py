@@ -134,12 +134,10 @@ def enrolment(case: Case) -> tuple[Enrolment, Taken]:
             return one.close(), [shown]
         heard = {given["index"]: given[names[step["phase"]]] for given in played["users"]}
         if step["do"] == "receive all":
-            for sender, data in heard.items():
-                if sender not in step["without"]:
-                    one.receive(sender, data)
-            return None, None
-        one.receive(step["user"], step.get("message", heard[step["user"]]))
-        return "taken", None
+            taken = [one.receive(sender, data) for sender, data in heard.items() if sender not in step["without"]]
+            return same("messages that are taken", taken, [True] * len(taken)), None
+        message = step.get("message", heard[step["user"]])
+        return "taken" if one.receive(step["user"], message) else "ignored", None
 
     return one, take
 

@@ -670,8 +670,11 @@ class Enrolment:
         self.over = False
         self.first: dict[tuple[str, int], bytes] = {}  # everybody's first message of each step
 
-    def receive(self, user: int, data: bytes) -> None:
-        """Take a commitment, or a nonce once the commitments are closed."""
+    def receive(self, user: int, data: bytes) -> bool:
+        """Take a commitment, or a nonce once the commitments are closed; one that is identical to the first is ignored.
+
+        Says whether the message was taken, and not ignored.
+        """
         require(not self.over, "the enrolment has ended", UsageError)
         name, expected = ("NonceReveal", self.context) if self.context else ("NonceCommitment", self.charter.context)
         context, index, value, *signature = decode(name, data, self.charter.limits)
@@ -685,7 +688,9 @@ class Enrolment:
             else:
                 self.charter.check_signature(self.directory, user, value, *signature)
                 self.signed[user] = (value, *signature)
+        known = (name, user) in self.first
         self.first[name, user] = data
+        return not known
 
     def close(self) -> list[bytes]:
         """End a step: show all commitments, or all nonces; to each cohort with the signatures of its own users."""

@@ -294,7 +294,7 @@ def _enrolments() -> list[Document]:
         return [
             received(phase, 1, "taken"),
             received(phase, 1, "FaultyUserError", message),
-            received(phase, 1, "taken"),
+            received(phase, 1, "ignored"),
             {"do": "receive all", "phase": phase, "without": [1]},
             {"do": "close", "gives": "recorded"},
         ]
