@@ -332,7 +332,12 @@ class Client(Secret):
 
         Returns:
             The signature.
+
+        Raises:
+            FaultyServerError: Only a malicious server sends this, or asks a client without identities for it.
         """
+        if self._base.identity is None:
+            raise FaultyServerError("asked to agree on survivors, which only users with identities do")
         guard = self._counted()
         reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log, guard))
         self._forget_vector()
