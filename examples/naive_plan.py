@@ -592,12 +592,11 @@ class Enrolling:
 
     def answer(self, step: str, message: bytes, kind: str = "") -> Any:
         """Take one step; an identical message gets the identical answer, and one out of order changes nothing."""
-        fields = decode(kind, message, self.charter.limits) if kind else []
         require(not self.dead, "the enrolment is over for this user", FaultyServerError)
-        if step in self.answers:
-            require(self.answers[step][0] == message, "a second, different message", FaultyServerError)
+        if kind and step in self.answers and self.answers[step][0] == message:
             return self.answers[step][1]
-        require(ENROLLING[len(self.answers)] == step, "a step out of order", FaultyServerError)
+        require(ENROLLING[len(self.answers)] == step, "out of order, or a second message", FaultyServerError)
+        fields = decode(kind, message, self.charter.limits) if kind else []
         try:
             with blame(FaultyServerError):
                 answer = getattr(self, "make_" + step)(*fields)

@@ -15,6 +15,7 @@ files with the five of them.
 """
 
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -149,8 +150,12 @@ class Plan:
         if self.adaptive:
             bits = (16 * len(self.users)).bit_length()
             self.rows.append([Cell(bits, 1, 1, 17, everybody, segment=self.segments, names=("count",))])
-        longest = max(vector_size(self.cells(g)) for g in everybody)
-        self.limits = message_limits(len(names), self.neighbours, self.quorum, longest, len(names))
+        self.limits = self.message_limits()
+
+    def message_limits(self, *, metrics_only: bool = False) -> dict[str, int]:
+        """Say how many bytes a message of each kind has at most in a round of this plan."""
+        longest = max(vector_size(self.cells(g, metrics_only=metrics_only)) for g in range(len(self.members)))
+        return message_limits(len(self.names), self.neighbours, self.quorum, longest, len(self.names))
 
     def cells(self, subgroup: int, *, metrics_only: bool = False) -> list[Cell]:
         """List what a user of a subgroup sends."""
@@ -237,8 +242,9 @@ class Terms:
         metrics_only: bool = False,
         settled: bool = True,  # whether range and model are those of the round, and do not come later
     ) -> None:
+        require(not metrics_only or len(plan.metrics) > 0, "a plan without metrics", UsageError)
         self.plan, self.session, self.number, self.model, self.metrics_only = plan, session, number, model, metrics_only
-        self.settled = settled
+        self.settled, self.limits = settled, plan.message_limits(metrics_only=metrics_only)
         self.c0 = round_context(plan.frame, session, number)
 
     def c2(self, c1: bytes, sharers: list[int]) -> bytes:
@@ -268,22 +274,26 @@ class User:
         self.me, self.identity = given["index"], given.get("identity_private", b"")
         self.mask_private = derive("mask-private-key", given["mask_secret"])
         self.keys = [public_key(given["seal_private"]), public_key(self.mask_private)]
-        self.state = "new"
+        self.state = "fresh"
         self.answers: dict[str, tuple[bytes, bytes]] = {}  # for each step the message that was taken, and the answer
+        self.masked = ""  # the update that was masked
 
     def answer(self, step: str, message: bytes) -> bytes:
         """Take one step: check the message, claim the answer in the log, and give it; in order, and each step once."""
-        if step == "advertise":
-            require(self.state != "dead", "the round is over for this client", FaultyServerError)
-            self.state = DONE[step] if self.state == "new" else self.state
-            return self.advertise()
-        fields = decode(ASKED[step], message, self.plan.limits)
+        if step == "mask":
+            require(self.terms.settled, "not settled yet", UsageError)
+            require(self.masked in ("", self.update()), "another update", UsageError)
         require(self.state != "dead", "the round is over for this client", FaultyServerError)
+        if step == "advertise":
+            self.state = DONE[step] if self.state == "fresh" else self.state
+            return self.advertise()
         if step in self.answers:
-            return self.answer_again(step, message, fields)
+            return self.answer_again(step, message)
         left = [one for one in ASKED if one not in self.answers and (self.directory or one != "agree")]
-        require(self.state != "new" and left[:1] == [step], "a step out of order", FaultyServerError)
-        require(step != "mask" or self.terms.settled, "not settled yet", UsageError)
+        require(self.state != "fresh" and left[:1] == [step], "a step out of order", FaultyServerError)
+        if step == "mask" and not self.plan.noise and not self.terms.metrics_only:
+            require(all(map(math.isfinite, self.given["update"])), "no finite update", UsageError)
+        fields = decode(ASKED[step], message, self.terms.limits)
         try:
             with blame(FaultyServerError):
                 answer = getattr(self, step)(*fields)
@@ -292,23 +302,26 @@ class User:
             self.forget()
             raise
         self.answers[step], self.state = (message, answer), DONE[step]
+        self.masked = self.update() if step == "mask" else self.masked
         return answer
 
-    def answer_again(self, step: str, message: bytes, fields: list[Any]) -> bytes:
+    def update(self) -> str:
+        """Write what this user puts into its vector, to compare it; a dead client has forgotten it."""
+        return repr([self.given.get(name) for name in ("update", "weight", "metrics")]) if self.given else ""
+
+    def answer_again(self, step: str, message: bytes) -> bytes:
         """Give the identical answer to an identical message; anything else ends the round, if it is not over yet."""
         taken, answer = self.answers[step]
         if message != taken:
             if self.state != "released":
                 self.forget()
             raise FaultyServerError("a second, different message")
-        if step == "mask":
-            require(self.state == "masked", "the answer to an Inbox is forgotten")
-            require(self.mask(*fields) == answer, "another update", UsageError)
+        require(step != "mask" or self.state == "masked", "the answer to an Inbox is forgotten")
         return answer
 
     def forget(self) -> None:
         """End the round for this client."""
-        self.state, self.given, self.held = "dead", {}, {}
+        self.state, self.given, self.held, self.masked = "dead", {}, {}, ""
 
     def claim(self, step: str, answer: bytes) -> None:
         """Claim an answer in the log, before it is given; another one than the first is refused."""
@@ -322,12 +335,12 @@ class User:
         require(self.log.setdefault(key, value) == value, "claimed otherwise before")
 
     def settle(self, terms: Terms) -> None:
-        """Take the value range and the model of the round, which come before mask at the latest."""
-        require(self.state != "dead", "the round is over for this client", FaultyServerError)
+        """Take the value range and the model of the round, before mask; later the same ones change nothing."""
         require(terms.c0 == self.terms.c0, "another round or frame", FaultyServerError)
         known = [(one.plan.digest, one.model, one.metrics_only) for one in (terms, self.terms)]
-        require("mask" not in self.answers or known[0] == known[1], "settled otherwise before", FaultyServerError)
-        self.terms, self.plan = terms, terms.plan
+        if not self.terms.settled or known[0] != known[1]:
+            require(self.state in ("fresh", "advertised", "shared"), "too late to settle", FaultyServerError)
+            self.terms, self.plan = terms, terms.plan
 
     def check(self, users: list[int], within: Any) -> None:
         """Check a list of users that the server sent."""
@@ -494,22 +507,22 @@ class Server:
     def receive(self, user: int, data: bytes) -> bool:
         """Take a message of the open phase; that of a phase before is ignored, anything else is refused.
 
-        Once the round has ended everything is ignored. Says whether the message was taken, and not ignored; one that is
-        identical to the first is ignored too.
+        Once the round has ended everything is ignored, and so is a message that is identical to the user's first; any
+        other one is refused before it is decoded. Says whether the message was taken, and not ignored.
         """
         if not self.phase:
             return False
         closed = self.phases[: self.phases.index(self.phase)]
         if kind_of(data) in [ANSWERED[phase] for phase in closed]:
             return False
-        context, *fields = decode(ANSWERED[self.phase], data, self.plan.limits)
+        if user in self.got:
+            require(self.got[user][0] == data, "a second, different message", FaultyUserError)
+            return False
+        context, *fields = decode(ANSWERED[self.phase], data, self.terms.limits)
         fields = fields[0] if self.phase == "advertise" else fields
         with blame(FaultyUserError):
             require(fields[0] == user and user in self.expected, "in another name, or of one who is not in this phase")
             require(context == self.context, "another context")
-            require(self.got.get(user, (data,))[0] == data, "a second, different message")
-        if user in self.got:
-            return False
         getattr(self, "check_" + self.phase)(*fields)
         self.got[user] = (data, fields)
         return True
@@ -542,11 +555,12 @@ class Server:
 
     def check_mask(self, user: int, signature: bytes, complaints: list[int], vector: bytes) -> None:
         """Check the signature, the complaints and the form of the vector."""
-        require(complaints == sorted(set(complaints)), "complaints out of order")
-        unpack_vector(vector, self.terms.cells(user))
         self.verify(user, signature, "masked", self.c2, u64(user))
+        known = complaints == sorted(set(complaints)) and set(complaints) <= set(self.plan.users)
+        require(known, "complaints out of order, or about a stranger")
         dealers = [dealer for dealer in self.plan.holders(user) if dealer in self.sharers]
         require(set(complaints) <= set(dealers), "a complaint about one who is no dealer", FaultyUserError)
+        unpack_vector(vector, self.terms.cells(user))
 
     def check_agree(self, user: int, signature: bytes) -> None:
         """Check the signature on the survivors."""
@@ -565,7 +579,6 @@ class Server:
     def close(self) -> list[tuple[list[int], bytes]]:
         """End the open phase, and say who is sent what to open the next one; an error ends the round."""
         require(self.phase != "", "the round has ended", UsageError)
-        require(self.phase != "share" or self.terms.settled, "not settled yet", UsageError)
         closed, self.phase = self.phase, ""
         messages = getattr(self, "close_" + closed)()
         self.got, self.phase = {}, (*self.phases, "")[self.phases.index(closed) + 1]

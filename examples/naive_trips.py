@@ -28,7 +28,10 @@ class RoundsOfUser:
 
     def answer(self, parts: list[Part]) -> list[Part]:
         """Answer the parts of a trip in the order of their rounds, each alone: a refused one leaves the others."""
-        lowest = min(number for number, _, _ in parts)
+        numbers = [number for number, _, _ in parts]
+        require(0 < len(parts) <= 3, "a trip of no part, or of too many", FaultyServerError)
+        require(len(set(numbers)) == len(numbers), "two parts for one round", FaultyServerError)
+        lowest = min(numbers)
         self.kept = {number: user for number, user in self.kept.items() if number >= lowest}
         answers = []
         for number, phase, message in sorted(parts):

@@ -215,3 +215,7 @@ def test_a_user_keeps_two_rounds_in_a_row(naive: ModuleType) -> None:
     assert user.answer([(7, "advertise", b"")]) == []  # below one that is kept
     assert user.answer([(8, "share", b"bad"), (9, "advertise", b"")]) == [(9, "advertise", b"advertise")]
     assert list(user.kept) == [9]
+    for parts in ([], [(9, "share", b""), (9, "share", b"")], [(number, "share", b"") for number in range(9, 13)]):
+        with pytest.raises(sys.modules["naive_wire"].FaultyServerError):
+            user.answer(parts)
+    assert list(user.kept) == [9]

@@ -63,9 +63,9 @@ class Client(Secret):
 
     Guarantees: a message that only a malicious server sends raises `FaultyServerError`, and the client is dead: it has
     forgotten its secrets. One that merely comes out of order raises it too and changes nothing; bytes that do not
-    decode raise `WireError` and change nothing. An identical message gets the identical answer. With noise, no masked
-    vector is given out before its round is charged to the budget, and `BudgetError` is raised instead of the vector
-    beyond it.
+    decode raise `WireError` and change nothing, unless the step is taken: then they are a second, different message. An
+    identical message gets the identical answer. With noise, no masked vector is given out before its round is charged
+    to the budget, and `BudgetError` is raised instead of the vector beyond it.
 
     Example:
         >>> from heterosag import Client, Plan, Server
