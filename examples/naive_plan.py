@@ -403,7 +403,7 @@ def is_name(value: Any) -> bool:
 def check_structure(plan: Arguments, made: Plan) -> None:
     """Check the limits of the arguments that depend on the structure."""
     users, segments = len(made.users), made.rows[: made.segments]
-    if len(segments[0]) > 1:
+    if made.several:
         require_plan(plan.min_survivors <= min(map(len, made.members)), "more survivors than a subgroup has users")
     sizes = [sum(len(made.members[g]) for g in cell.block) for row in segments for cell in row]
     require_plan(plan.min_block_survivors <= min(sizes), "more survivors than a block has users")
@@ -415,17 +415,17 @@ def check_structure(plan: Arguments, made: Plan) -> None:
         width = cell.span[1] - cell.span[0]
         require_plan(0 < width < math.inf and 0 < cell.level / width < math.inf, "a range that cannot be computed with")
         if plan.noise_multiplier:
-            stars = plan.design != "secagg" and len(cell.block) == 1
-            require_plan(plan.design in ("perfect", "secagg") and not stars, "noise with such a design")
+            require_plan(len(cell.block) > 1 or len(made.members) == 1, "noise with a star")
             require_plan(cell.level <= 2**16, "too many levels for noise")
-            noise_range(cell.size, cell.level - 1, made.clip_norm, plan.noise_multiplier, plan.honest)
+            block_range, *_ = noise_range(cell.size, cell.level - 1, made.clip_norm, plan.noise_multiplier, plan.honest)
+            require_plan(1e-200 <= block_range <= 1e200, "a clipping norm that cannot be computed with")
 
 
 def build_arguments(given: dict[str, Any]) -> Arguments:
     """Complete the arguments of `Plan.build` by its defaults, as docs/plans.md has them."""
     least, users = given.get("min_survivors", 3), sum(given["classes"])
-    sharing = given.get("sharing", "sparse" if users > 256 else "complete")
-    colluders = given.get("colluders", max(least - 2, int(0.05 * users) if sharing == "sparse" else 0))
+    sharing = given.get("sharing", default_sharing(users))
+    colluders = given.get("colluders", default_colluders(users, least, sharing))
     blocks = given.get("min_block_survivors", least)
     norm, noise = given.get("clipping_norm", 0.0), given.get("noise_multiplier", 0.0)
     plan = Arguments(
@@ -454,10 +454,23 @@ def build_arguments(given: dict[str, Any]) -> Arguments:
     if noise:
         honest = given.get("honest", blocks - colluders)
         plan = plan._replace(noise_multiplier=noise, honest=honest, adaptive_clip=given.get("adaptive_clip", False))
-    if "min_robustness" not in given:
-        made = Plan(encode_plan(plan))
-        plan = plan._replace(min_robustness=made.robustness(made.users))
-    return plan
+    return plan if "min_robustness" in given else with_all_robustness(plan)
+
+
+def default_sharing(users: int) -> str:
+    """Name the graph of so many users."""
+    return "sparse" if users > 256 else "complete"
+
+
+def default_colluders(users: int, min_survivors: int, sharing: str) -> int:
+    """Say how many of so many users may collude: all but two of the least survivors, on a sparse graph 5% of all."""
+    return max(min(min_survivors - 2, users - 1), users // 20 if sharing == "sparse" else 0)
+
+
+def with_all_robustness(plan: Arguments) -> Arguments:
+    """Ask for all the robustness that the design has."""
+    made = Plan(encode_plan(plan._replace(min_robustness=0.0)))
+    return plan._replace(min_robustness=made.robustness(made.users))
 
 
 # Cohorts
@@ -487,7 +500,8 @@ def cohort_arguments(plans: list[Arguments], size: int, seed: Any, names: list[A
     """Give every cohort's plan the users and the seed that follow from those of the whole."""
     classes = [sum(counts) for counts in zip(*(plan.classes for plan in plans), strict=True)]
     users, cohorts = sum(classes), len(plans)
-    require_plan(size >= 2 and cohorts == -(-users // size), "not so many cohorts")
+    require_plan(2 <= size < 2**63 and cohorts == -(-users // size), "not so many cohorts")
+    require_plan(users <= 2**20 - 2, "too many users")
     check_users(names, users)
     seeds = [seed] * cohorts
     if seed is not None and cohorts > 1:
@@ -517,7 +531,8 @@ class Cohorts:
         require_plan(type(self.size) is int and isinstance(plans, list) and len(plans) > 0, "no cohorts")
         require_plan(all(isinstance(plan, bytes) for plan in plans), "no encodings of plans")
         self.arguments = [arguments_of(plan) for plan in plans]
-        apart = {"classes": [], "min_robustness": 0.0, "users": None, "assignment_seed": None}
+        apart = {"classes": [], "users": None, "assignment_seed": None}
+        apart |= {"min_robustness": 0.0, "colluders": 0, "sharing": ""}  # each plan's own
         alike = [plan._replace(**apart) for plan in self.arguments]
         require_plan(all(plan == alike[0] for plan in alike), "plans that are not alike")
         require_plan(len({len(plan.classes) for plan in self.arguments}) == 1, "not the same classes")
@@ -526,6 +541,20 @@ class Cohorts:
         self.digest = digest("cohorts", encoding)
         self.classes = [sum(counts) for counts in zip(*(plan.classes for plan in self.arguments), strict=True)]
         self.members = deal_cohorts(self.classes, len(plans), self.seed)
+
+
+def draw_cohorts(charter: Cohorts, seed: bytes) -> bytes:
+    """Make the encoding of the cohorts that a seed draws: with what the charter's plans agree in, and else defaults."""
+    plans = [charter.arguments[0]._replace(classes=plan.classes) for plan in charter.arguments]
+    differ = {name for name in Arguments._fields if len({repr(getattr(plan, name)) for plan in charter.arguments}) > 1}
+    drawn = []
+    for plan in cohort_arguments(plans, charter.size, seed, charter.names):
+        users = sum(plan.classes)
+        sharing = default_sharing(users) if "sharing" in differ else plan.sharing
+        colluders = default_colluders(users, plan.min_survivors, sharing) if "colluders" in differ else plan.colluders
+        own = plan._replace(sharing=sharing, colluders=colluders)
+        drawn.append(with_all_robustness(own) if "min_robustness" in differ else own)
+    return encode_cohorts(drawn, charter.size, seed, charter.names)
 
 
 def build_cohorts(given: dict[str, Any]) -> bytes:
@@ -551,6 +580,9 @@ class Charter:
         self.cohorts = Cohorts(encoding) if cohorts else None
         self.plan = None if cohorts else decode_plan(encoding)
         self.arguments = None if cohorts else arguments_of(encoding)
+        seed = self.cohorts.seed if cohorts else self.arguments.assignment_seed
+        require_plan(seed is None, "a charter with a seed")
+        require_plan(not cohorts or len(self.cohorts.plans) > 1, "one cohort, which is a plan")
         whole = self.cohorts or self.plan
         self.context = digest("context/charter", u64(WIRE_VERSION), whole.digest, epoch)
         self.count = sum(self.cohorts.classes) if cohorts else len(self.plan.users)
@@ -575,7 +607,7 @@ class Charter:
         """Make the encoding of the plan, or of the cohorts, that the nonces draw."""
         seed = digest("enrol/seed", context, *nonces)
         if self.cohorts:
-            return encode_cohorts(self.cohorts.arguments, self.cohorts.size, seed, self.cohorts.names)
+            return draw_cohorts(self.cohorts, seed)
         return encode_plan(self.arguments._replace(assignment_seed=seed))
 
 

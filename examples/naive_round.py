@@ -144,6 +144,7 @@ class Plan:
             ]
             for s, (stop, blocks) in enumerate(segments)
         ]
+        self.several = any(len(row) > 1 for row in self.rows)  # blocks in some segment
         if self.metrics:
             lanes = (*self.lanes[:-1], *self.metrics)  # the count and the weight, but nothing is clipped
             self.rows.append([Cell(1, 0, len(lanes), block=everybody, segment=self.segments, names=lanes)])
@@ -175,7 +176,7 @@ class Plan:
     def too_small(self, users: list[int]) -> set[int]:
         """Collect the subgroups that have too few survivors, and those of blocks that have too few."""
         least = {cell.block: self.min_block for row in self.rows[: self.segments] for cell in row}
-        if len(self.rows[0]) > 1:
+        if self.several:
             least |= {(g,): max(self.min_survivors, least.get((g,), 0)) for g in range(len(self.members))}
         counts = {block: sum(self.subgroup[user] in block for user in users) for block in least}
         return {g for block, count in counts.items() if 0 < count < least[block] for g in block}

@@ -26,6 +26,7 @@ from naive_plan import (
     build_arguments,
     build_cohorts,
     decode_plan,
+    draw_cohorts,
     encode_plan,
     seed_bytes,
     sharing_graph,
@@ -312,6 +313,14 @@ def check_cohorts(c: Case) -> Pairs:
     ]
 
 
+def check_draw(c: Case) -> Pairs:
+    """Check the cohorts that a seed draws from those of a charter."""
+    charter = Cohorts(c["charter"])
+    drawn = Cohorts(draw_cohorts(charter, c["seed"]))
+    own = [{name: getattr(plan, name) for name in c["cohorts"][0]} for plan in drawn.arguments]
+    return [(own, c["cohorts"]), (drawn.digest, c["digest"])]
+
+
 # Messages
 
 
@@ -527,6 +536,7 @@ CASES: dict[str, Callable[[Case], Pairs]] = {
     "plan_limits": check_limit,
     "admissibility": check_admissible,
     "cohorts": check_cohorts,
+    "cohorts draw": check_draw,
     "messages": check_message,
     "enrolment": check_enrolment,
     "enrolment_cohorts": check_enrolment,

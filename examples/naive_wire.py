@@ -411,13 +411,13 @@ def mean_of(sums: list[int], users: int, level: int, span: tuple[float, float]) 
 
 
 def noise_range(size: int, trials: int, norm: float, multiplier: float, honest: int) -> tuple[float, float, float]:
-    """Compute, for a segment with noise, the range R of its blocks, the limit r of a value, and theta."""
+    """Compute, for a segment with noise, the range R of its blocks, the limit r of a value, and theta, 1/8 at most."""
     require(multiplier > 0, "no noise", UsageError)
-    block_range = multiplier * norm * math.sqrt(trials / honest)
-    limit = norm * min(1.0, 4 / math.sqrt(size))
-    least = 16 * honest * (limit / (multiplier * norm)) ** 2
-    require(trials >= least * (1 - 2.0**-40), "too few levels for so little noise", PlanError)
-    return block_range, limit, limit / (2 * block_range)
+    limit = min(1.0, 4 / math.sqrt(size))  # as a part of the norm
+    ratio = limit / multiplier
+    require(trials >= 16 * honest * (ratio * ratio) * (1 - 2.0**-40), "too few levels for so little noise", PlanError)
+    theta = limit / (2 * multiplier * math.sqrt(trials / honest))
+    return multiplier * norm * math.sqrt(trials / honest), norm * limit, min(1 / 8, theta)
 
 
 def norm_factor(values: list[float], norm: float) -> tuple[float | None, bool]:
