@@ -49,6 +49,7 @@ from naive_wire import (
     element,
     encode,
     identity_key,
+    is_small_order,
     kind_of,
     mean_of,
     message_limits,
@@ -273,6 +274,10 @@ class User:
         self.terms, self.plan, self.given, self.directory = terms, terms.plan, given, directory
         self.log: Log = {} if log is None else log
         self.me, self.identity = given["index"], given.get("identity_private", b"")
+        if directory:
+            require(set(self.plan.users) <= set(directory), "a user without a key", UsageError)
+            require(identity_key(self.identity) == directory[self.me], "another key than mine", UsageError)
+            require(not any(map(is_small_order, directory.values())), "a key that anybody signs for", UsageError)
         self.mask_private = derive("mask-private-key", given["mask_secret"])
         self.keys = [public_key(given["seal_private"]), public_key(self.mask_private)]
         self.state = "fresh"

@@ -255,6 +255,15 @@ def identity_key(private: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
+def is_small_order(public: bytes) -> bool:
+    """Tell whether anybody could sign for an Ed25519 key: of eight times the point nothing is left.
+
+    The y of such a point is 1, -1 (order 2), 0 (order 4), or doubles to y = 0, which is where x^2 = -y^2.
+    """
+    y, d = (int.from_bytes(public, "little") % 2**255) % PRIME, -121665 * pow(121666, -1, PRIME)
+    return y in (0, 1, PRIME - 1) or (d * y**4 + 2 * y**2 - 1) % PRIME == 0
+
+
 def sign(private: bytes, purpose: str, *parts: bytes) -> bytes:
     """Sign for a purpose; without an identity the signature is empty."""
     return Ed25519PrivateKey.from_private_bytes(private).sign(digest("sign/" + purpose, *parts)) if private else b""

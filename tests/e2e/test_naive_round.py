@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from heterosag.crypto.field import PRIME
+from heterosag.crypto.identity import _SMALL_ORDER
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 NAIVE = ("naive_wire", "naive_round", "naive_plan", "naive_trips", "naive_machines", "naive_vectors")
@@ -205,6 +208,18 @@ def test_a_client_that_refused_is_dead_and_a_masked_one_is_settled(naive: Module
     masked.settle(terms)
     with pytest.raises(faulty):
         masked.settle(other_model)
+
+
+def test_a_client_begins_with_a_good_directory_only(naive: ModuleType) -> None:
+    case = naive.load(read(VECTORS, "round_signed"))["cases"][0]
+    terms, directory = naive.recorded(case)
+    small = sys.modules["naive_wire"].is_small_order
+    assert {y for y in (0, 1, PRIME - 1, *_SMALL_ORDER) if small(y.to_bytes(32, "little"))} == set(_SMALL_ORDER)
+    assert not any(map(small, directory.values()))
+    lacking = {user: key for user, key in directory.items() if user != 7}
+    for bad in (lacking, directory | {0: directory[1]}, directory | {1: bytes(32)}):
+        with pytest.raises(sys.modules["naive_wire"].UsageError):
+            naive.User(terms, dict(case["users"][0]), bad)
 
 
 class Answering:
