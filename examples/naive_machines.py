@@ -1,156 +1,157 @@
-"""Machines step after step: the cases of machines.json and settling.json, with the naive user and server.
+"""Machines step after step, from docs/wire-format.md and the test vectors alone.
 
-A case is a client or the server of a recorded round, or a user or the server of the recorded enrolment. Each of its
-steps gives what is recorded, what the step says, or an error, and the machine goes on from there. Unlike the rest
-this file, and how machines end in naive_round.py and naive_plan.py, follow the package as well as the pages.
+A case of machines.json or settling.json is one machine of a recorded round or enrolment that takes steps in order,
+those after an error too. Each step must give what the case says: the recorded answer, other bytes, an error, or that a
+message is taken or ignored, or the machine settled. What machines do is in naive_round.py and naive_plan.py; here they
+are only driven.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-from naive_plan import Charter, Enrolling, Enrolment
-from naive_round import Plan, Server, Terms, User, expect_refusal, recorded, same, sent
+from naive_plan import Charter, Enrolling, Enrolment, decode_plan
+from naive_round import Plan, Server, Terms, User, recorded, same, sent
+from naive_wire import RefusedError
 
 Case = dict[str, Any]
-COMMITS = {"commit": "commitment_message", "reveal": "reveal_message"}  # what a user of an enrolment sends
-SHOWN = {"reveal": "commitments_message", "finish": "reveals_message"}  # what it is sent
+Taken = Callable[[Case], tuple[Any, Any]]  # takes a step; what that gives, and what the recorded answer is
 
 
-def follow(case: Case) -> None:
-    """Take every step of a case, and compare what it gives."""
-    machine = MACHINES[case["party"]](case)
+def play(case: Case) -> Any:
+    """Take the steps of a machine, compare what each gives and how a client ends, and say what the last one gave."""
+    machine, take = MACHINES[case["party"]](case)
+    given: Any = None
     for number, step in enumerate(case["steps"]):
-        where, gives = f"step {number} of {case['name']}", step.get("gives")
-        if isinstance(gives, str) and gives.endswith("Error"):
-            expect_refusal({"name": where, "error": gives}, lambda step=step: machine.take(step))
-        else:
-            result = machine.take(step)
-            same(where, result, machine.expected(step) if gives == "recorded" else gives)
-    if "client_is" in case:
-        same(f"the state after {case['name']}", machine.user.state, case["client_is"])
-
-
-def settled(case: Case, given: Case) -> Terms:
-    """Give the terms of a round as recorded, but for what a step says."""
-    told = case["under"][case["round"]] | given
-    plan = case["under"]["plans"][given["plan"]] if "plan" in given else told["plan"]
-    alone = given.get("metrics_only", False)
-    return Terms(Plan(plan), told["session"], told["number"], told["model"], metrics_only=alone)
-
-
-class Client:
-    """A user of a recorded round."""
-
-    def __init__(self, case: Case) -> None:
-        self.case, self.played = case, case["under"][case["round"]]
-        terms, directory = recorded(self.played)
-        begins = settled(case, case["begins"]) if "begins" in case else terms
-        self.given = dict(self.played["users"][case["user"]])
-        self.user = User(begins, self.given, directory, settled="begins" not in case)
-
-    def take(self, step: Case) -> Any:
-        """Settle the round, or give the user a message."""
-        if step["do"] == "settle":
-            self.user.settle(settled(self.case, step))
-            return "settled"
-        told = [message for users, message in sent(self.played, step["do"])[0] if self.case["user"] in users]
-        update = self.given["update"]
-        self.given["update"] = [float(step["update"])] * len(update) if "update" in step else update
         try:
-            return self.user.answer(step["do"], step.get("message", told[0] if told else b""))
-        finally:
-            self.given["update"] = update
+            given, answer = take(step)
+        except RefusedError as error:
+            given, answer = type(error).__name__, None
+        gives = step.get("gives")  # of "receive all" nothing
+        expected = answer if gives == "recorded" else gives
+        same(f"{case['name']}: {step['do']}, step {number}", given, expected)
+    if "client_is" in case:
+        same(f"the state of a client after {case['name']}", machine.state, case["client_is"])
+    return given
 
-    def expected(self, step: Case) -> bytes:
-        """Look up what the user sent."""
-        return dict(sent(self.played, step["do"])[1])[self.case["user"]]
+
+def check_machine(case: Case) -> list[Any]:
+    """Take the steps of a case."""
+    play(case)
+    return []
 
 
-class Receiver:
-    """The server of a recorded round."""
+def refuse_machine(case: Case) -> None:
+    """Take the steps of a must-fail case, of which the last is refused with the error that the case names."""
+    same(f"the error of {case['name']}", play(case), case["error"])
 
-    def __init__(self, case: Case) -> None:
-        self.case, self.played = case, case["under"][case["round"]]
-        terms, directory = recorded(self.played)
-        self.server = Server(settled(case, case["begins"]) if "begins" in case else terms, directory)
 
-    def take(self, step: Case) -> Any:
-        """Settle the round, receive messages, close a phase, or combine."""
+def settled_terms(case: Case, changes: Case, *, settled: bool = True) -> Terms:
+    """Give what is known of a recorded round, but for what a step changes."""
+    played = case["under"][case["round"]] | {name: one for name, one in changes.items() if name != "plan"}
+    plan = decode_plan(case["under"]["plans"][changes["plan"]]) if "plan" in changes else Plan(played["plan"])
+    metrics_only = changes.get("metrics_only", False)
+    return Terms(plan, played["session"], played["number"], played["model"], metrics_only=metrics_only, settled=settled)
+
+
+def first_terms(case: Case) -> tuple[Terms, dict[int, bytes]]:
+    """Give what a machine begins with, which is not settled yet if the case says what that is, and the directory."""
+    terms, directory = recorded(case["under"][case["round"]])
+    return settled_terms(case, case["begins"], settled=False) if "begins" in case else terms, directory
+
+
+def client(case: Case) -> tuple[User, Taken]:
+    """Make a user of a recorded round."""
+    played, me = case["under"][case["round"]], case["user"]
+    terms, directory = first_terms(case)
+    user = User(terms, dict(played["users"][me]), directory)
+
+    def take(step: Case) -> tuple[Any, Any]:
         if step["do"] == "settle":
-            self.server.settle(settled(self.case, step))
-            return "settled"
+            user.settle(settled_terms(case, step))
+            return "settled", None
+        told, heard = sent(played, step["do"])
+        message = step.get("message", next((data for users, data in told if me in users), b""))
+        answer = next((data for sender, data in heard if sender == me), None)
+        if user.given:  # a dead client has none
+            update = played["users"][me]["update"]
+            other = {"nan": math.nan, "zeros": 0.0}.get(step.get("update", ""))
+            user.given["update"] = update if other is None else [other] * len(update)
+        return user.answer(step["do"], message), answer
+
+    return user, take
+
+
+def server(case: Case) -> tuple[Server, Taken]:
+    """Make the server of a recorded round."""
+    played, one = case["under"][case["round"]], Server(*first_terms(case))
+
+    def take(step: Case) -> tuple[Any, Any]:
+        if step["do"] == "settle":
+            one.settle(settled_terms(case, step))
+            return "settled", None
         if step["do"] == "close":
-            return self.server.close()
+            opened = dict(zip(one.phases, [*one.phases[1:], ""], strict=True)).get(one.phase, "")
+            return one.close(), sent(played, opened)[0]
         if step["do"] == "combine":
-            return [block["sums"] for block in self.server.combine()]
-        messages = sent(self.played, step["phase"])[1]
+            blocks, expected = one.combine(), played["blocks"]
+            return [{name: block[name] for name in expected[0]} for block in blocks], expected
+        heard = sent(played, step["phase"])[1]
         if step["do"] == "receive all":
-            taken = [self.server.receive(*one) for one in messages if one[0] not in step["without"]]
-            return same("messages that are taken", taken, [True] * len(taken))
-        message = step.get("message", dict(messages).get(step["user"]))
-        return "taken" if self.server.receive(step["user"], message) else "ignored"
+            taken = [one.receive(sender, data) for sender, data in heard if sender not in step["without"]]
+            return same("messages that are taken", taken, [True] * len(taken)), None
+        message = step["message"] if "message" in step else dict(heard)[step["user"]]
+        return "taken" if one.receive(step["user"], message) else "ignored", None
 
-    def expected(self, step: Case) -> Any:
-        """Look up the sums, or what the server sent to open the phase that is open now."""
-        if step["do"] == "combine":
-            return [block["sums"] for block in self.played["blocks"]]
-        return sent(self.played, self.server.phase)[0]
+    return one, take
 
 
-class Enroller:
-    """A user of the recorded enrolment."""
+def enrolling(case: Case) -> tuple[Enrolling, Taken]:
+    """Make a user of the recorded enrolment."""
+    played = case["under"]["enrolment"]
+    given = played["users"][case["user"]]
+    charter, directory = charter_of(played)
+    user = Enrolling(charter, given, directory)
 
-    def __init__(self, case: Case) -> None:
-        self.recorded = case["under"]["enrolment"]
-        self.given = self.recorded["users"][case["user"]]
-        charter = Charter(self.recorded["charter_plan"], self.recorded["epoch"])
-        self.user = Enrolling(charter, self.given, identities(self.recorded))
-
-    def take(self, step: Case) -> bytes:
-        """Commit, or give the user a message."""
+    def take(step: Case) -> tuple[Any, Any]:
         if step["do"] == "commit":
-            return self.user.commit()
-        answer = getattr(self.user, step["do"])(step.get("message", self.recorded[SHOWN[step["do"]]]))
-        return answer.digest if step["do"] == "finish" else answer
+            return user.commit(), given["commitment_message"]
+        if step["do"] == "reveal":
+            return user.reveal(step.get("message", played["commitments_message"])), given["reveal_message"]
+        return user.finish(step.get("message", played["reveals_message"])).digest, played["plan_digest"]
 
-    def expected(self, step: Case) -> bytes:
-        """Look up what the user sent, or the plan's digest."""
-        return self.recorded["plan_digest"] if step["do"] == "finish" else self.given[COMMITS[step["do"]]]
+    return user, take
 
 
-class EnrolmentServer:
-    """The server of the recorded enrolment."""
+def enrolment(case: Case) -> tuple[Enrolment, Taken]:
+    """Make the server of the recorded enrolment."""
+    played = case["under"]["enrolment"]
+    one = Enrolment(*charter_of(played))
+    names = {"commit": "commitment_message", "reveal": "reveal_message"}
 
-    def __init__(self, case: Case) -> None:
-        self.recorded = case["under"]["enrolment"]
-        charter = Charter(self.recorded["charter_plan"], self.recorded["epoch"])
-        self.server, self.closed = Enrolment(charter, identities(self.recorded)), []
-
-    def take(self, step: Case) -> Any:
-        """Receive messages, or close a phase."""
+    def take(step: Case) -> tuple[Any, Any]:
         if step["do"] == "close":
-            self.closed.append(self.server.close())
-            return self.closed[-1]
-        messages = {given["index"]: given[COMMITS[step["phase"]]] for given in self.recorded["users"]}
+            shown = played["reveals_message" if one.context else "commitments_message"]
+            return one.close(), [shown]
+        heard = {given["index"]: given[names[step["phase"]]] for given in played["users"]}
         if step["do"] == "receive all":
-            for user in (user for user in messages if user not in step["without"]):
-                self.server.receive(user, messages[user])
-            return None
-        self.server.receive(step["user"], step.get("message", messages[step["user"]]))
-        return "taken"
+            taken = [one.receive(sender, data) for sender, data in heard.items() if sender not in step["without"]]
+            return same("messages that are taken", taken, [True] * len(taken)), None
+        message = step.get("message", heard[step["user"]])
+        return "taken" if one.receive(step["user"], message) else "ignored", None
 
-    def expected(self, _: Case) -> list[bytes]:
-        """Look up what the server showed."""
-        return [self.recorded["commitments_message" if len(self.closed) == 1 else "reveals_message"]]
+    return one, take
 
 
-def identities(enrolled: Case) -> dict[int, bytes]:
-    """Give the directory of an enrolment."""
-    return {given["index"]: given["identity_public"] for given in enrolled["users"]}
+def charter_of(played: Case) -> tuple[Charter, dict[int, bytes]]:
+    """Give the charter of the recorded enrolment, and the directory."""
+    directory = {one["index"]: one["identity_public"] for one in played["users"]}
+    return Charter(played["charter_plan"], played["epoch"]), directory
 
 
-MACHINES: dict[str, Any] = {
-    "client": Client,
-    "server": Receiver,
-    "enrolling": Enroller,
-    "enrolment": EnrolmentServer,
+MACHINES: dict[str, Callable[[Case], tuple[Any, Taken]]] = {
+    "client": client,
+    "server": server,
+    "enrolling": enrolling,
+    "enrolment": enrolment,
 }

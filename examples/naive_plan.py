@@ -1,4 +1,4 @@
-"""What comes before a round, written from docs/wire-format.md and the test vectors alone: plan, cohorts, enrolment.
+"""What comes before a round, from docs/wire-format.md and the test vectors alone: plan, cohorts, enrolment.
 
 A client makes the structure of a plan again from its arguments and compares the whole encoding; of cohorts it makes the
 split again; and in an enrolment the users draw the seed of both together. Like naive_round.py this is for reading.
@@ -403,7 +403,7 @@ def is_name(value: Any) -> bool:
 def check_structure(plan: Arguments, made: Plan) -> None:
     """Check the limits of the arguments that depend on the structure."""
     users, segments = len(made.users), made.rows[: made.segments]
-    if len(segments[0]) > 1:
+    if made.several:
         require_plan(plan.min_survivors <= min(map(len, made.members)), "more survivors than a subgroup has users")
     sizes = [sum(len(made.members[g]) for g in cell.block) for row in segments for cell in row]
     require_plan(plan.min_block_survivors <= min(sizes), "more survivors than a block has users")
@@ -415,17 +415,17 @@ def check_structure(plan: Arguments, made: Plan) -> None:
         width = cell.span[1] - cell.span[0]
         require_plan(0 < width < math.inf and 0 < cell.level / width < math.inf, "a range that cannot be computed with")
         if plan.noise_multiplier:
-            stars = plan.design != "secagg" and len(cell.block) == 1
-            require_plan(plan.design in ("perfect", "secagg") and not stars, "noise with such a design")
+            require_plan(len(cell.block) > 1 or len(made.members) == 1, "noise with a star")
             require_plan(cell.level <= 2**16, "too many levels for noise")
-            noise_range(cell.size, cell.level - 1, made.clip_norm, plan.noise_multiplier, plan.honest)
+            block_range, *_ = noise_range(cell.size, cell.level - 1, made.clip_norm, plan.noise_multiplier, plan.honest)
+            require_plan(1e-200 <= block_range <= 1e200, "a clipping norm that cannot be computed with")
 
 
 def build_arguments(given: dict[str, Any]) -> Arguments:
     """Complete the arguments of `Plan.build` by its defaults, as docs/plans.md has them."""
     least, users = given.get("min_survivors", 3), sum(given["classes"])
-    sharing = given.get("sharing", "sparse" if users > 256 else "complete")
-    colluders = given.get("colluders", max(least - 2, int(0.05 * users) if sharing == "sparse" else 0))
+    sharing = given.get("sharing", default_sharing(users))
+    colluders = given.get("colluders", default_colluders(users, least, sharing))
     blocks = given.get("min_block_survivors", least)
     norm, noise = given.get("clipping_norm", 0.0), given.get("noise_multiplier", 0.0)
     plan = Arguments(
@@ -454,10 +454,23 @@ def build_arguments(given: dict[str, Any]) -> Arguments:
     if noise:
         honest = given.get("honest", blocks - colluders)
         plan = plan._replace(noise_multiplier=noise, honest=honest, adaptive_clip=given.get("adaptive_clip", False))
-    if "min_robustness" not in given:
-        made = Plan(encode_plan(plan))
-        plan = plan._replace(min_robustness=made.robustness(made.users))
-    return plan
+    return plan if "min_robustness" in given else with_all_robustness(plan)
+
+
+def default_sharing(users: int) -> str:
+    """Name the graph of so many users."""
+    return "sparse" if users > 256 else "complete"
+
+
+def default_colluders(users: int, min_survivors: int, sharing: str) -> int:
+    """Say how many of so many users may collude: all but two of the least survivors, on a sparse graph 5% of all."""
+    return max(min(min_survivors - 2, users - 1), users // 20 if sharing == "sparse" else 0)
+
+
+def with_all_robustness(plan: Arguments) -> Arguments:
+    """Ask for all the robustness that the design has."""
+    made = Plan(encode_plan(plan._replace(min_robustness=0.0)))
+    return plan._replace(min_robustness=made.robustness(made.users))
 
 
 # Cohorts
@@ -487,7 +500,8 @@ def cohort_arguments(plans: list[Arguments], size: int, seed: Any, names: list[A
     """Give every cohort's plan the users and the seed that follow from those of the whole."""
     classes = [sum(counts) for counts in zip(*(plan.classes for plan in plans), strict=True)]
     users, cohorts = sum(classes), len(plans)
-    require_plan(size >= 2 and cohorts == -(-users // size), "not so many cohorts")
+    require_plan(2 <= size < 2**63 and cohorts == -(-users // size), "not so many cohorts")
+    require_plan(users <= 2**20 - 2, "too many users")
     check_users(names, users)
     seeds = [seed] * cohorts
     if seed is not None and cohorts > 1:
@@ -517,7 +531,8 @@ class Cohorts:
         require_plan(type(self.size) is int and isinstance(plans, list) and len(plans) > 0, "no cohorts")
         require_plan(all(isinstance(plan, bytes) for plan in plans), "no encodings of plans")
         self.arguments = [arguments_of(plan) for plan in plans]
-        apart = {"classes": [], "min_robustness": 0.0, "users": None, "assignment_seed": None}
+        apart = {"classes": [], "users": None, "assignment_seed": None}
+        apart |= {"min_robustness": 0.0, "colluders": 0, "sharing": ""}  # each plan's own
         alike = [plan._replace(**apart) for plan in self.arguments]
         require_plan(all(plan == alike[0] for plan in alike), "plans that are not alike")
         require_plan(len({len(plan.classes) for plan in self.arguments}) == 1, "not the same classes")
@@ -526,6 +541,20 @@ class Cohorts:
         self.digest = digest("cohorts", encoding)
         self.classes = [sum(counts) for counts in zip(*(plan.classes for plan in self.arguments), strict=True)]
         self.members = deal_cohorts(self.classes, len(plans), self.seed)
+
+
+def draw_cohorts(charter: Cohorts, seed: bytes) -> bytes:
+    """Make the encoding of the cohorts that a seed draws: with what the charter's plans agree in, and else defaults."""
+    plans = [charter.arguments[0]._replace(classes=plan.classes) for plan in charter.arguments]
+    differ = {name for name in Arguments._fields if len({repr(getattr(plan, name)) for plan in charter.arguments}) > 1}
+    drawn = []
+    for plan in cohort_arguments(plans, charter.size, seed, charter.names):
+        users = sum(plan.classes)
+        sharing = default_sharing(users) if "sharing" in differ else plan.sharing
+        colluders = default_colluders(users, plan.min_survivors, sharing) if "colluders" in differ else plan.colluders
+        own = plan._replace(sharing=sharing, colluders=colluders)
+        drawn.append(with_all_robustness(own) if "min_robustness" in differ else own)
+    return encode_cohorts(drawn, charter.size, seed, charter.names)
 
 
 def build_cohorts(given: dict[str, Any]) -> bytes:
@@ -540,6 +569,8 @@ def build_cohorts(given: dict[str, Any]) -> bytes:
 
 # Enrolment
 
+ENROLLING = ("commit", "reveal", "finish", "")  # the steps of a user, and nothing behind them
+
 
 class Charter:
     """Who enrols in which epoch: a plan without a seed, or cohorts without one."""
@@ -549,6 +580,9 @@ class Charter:
         self.cohorts = Cohorts(encoding) if cohorts else None
         self.plan = None if cohorts else decode_plan(encoding)
         self.arguments = None if cohorts else arguments_of(encoding)
+        seed = self.cohorts.seed if cohorts else self.arguments.assignment_seed
+        require_plan(seed is None, "a charter with a seed")
+        require_plan(not cohorts or len(self.cohorts.plans) > 1, "one cohort, which is a plan")
         whole = self.cohorts or self.plan
         self.context = digest("context/charter", u64(WIRE_VERSION), whole.digest, epoch)
         self.count = sum(self.cohorts.classes) if cohorts else len(self.plan.users)
@@ -573,33 +607,35 @@ class Charter:
         """Make the encoding of the plan, or of the cohorts, that the nonces draw."""
         seed = digest("enrol/seed", context, *nonces)
         if self.cohorts:
-            return encode_cohorts(self.cohorts.arguments, self.cohorts.size, seed, self.cohorts.names)
+            return draw_cohorts(self.cohorts, seed)
         return encode_plan(self.arguments._replace(assignment_seed=seed))
 
 
 class Enrolling:
-    """A user's steps in an enrolment."""
+    """A user's steps in an enrolment: in order, each once, and none once a refusal has ended it."""
 
     def __init__(self, charter: Charter, given: dict[str, Any], directory: dict[int, bytes]) -> None:
         self.charter, self.directory = charter, directory
         self.me, self.nonce, self.identity = given["index"], given["nonce"], given["identity_private"]
         self.own = charter.commitment(self.me, self.nonce)
         self.log: Log = {}
-        self.next = "commit"
+        self.dead = False
         self.answers: dict[str, tuple[bytes, Any]] = {}  # for each step the message that was taken, and the answer
 
-    def answer(self, step: str, after: str, message: bytes) -> Any:
-        """Take a step in its order; the same message gets the same answer, and what blames the server ends it all."""
-        taken, answer = self.answers.get(step, (b"", None))
-        if answer is not None and message == taken:
-            return answer
-        require(step == self.next, "a step out of order, or a second, different message", FaultyServerError)
+    def answer(self, step: str, message: bytes, kind: str = "") -> Any:
+        """Take one step; an identical message gets the identical answer, and one out of order changes nothing."""
+        require(not self.dead, "the enrolment is over for this user", FaultyServerError)
+        if kind and step in self.answers and self.answers[step][0] == message:
+            return self.answers[step][1]
+        require(ENROLLING[len(self.answers)] == step, "out of order, or a second message", FaultyServerError)
+        fields = decode(kind, message, self.charter.limits) if kind else []
         try:
-            answer = getattr(self, "take_" + step)(message)
+            with blame(FaultyServerError):
+                answer = getattr(self, "make_" + step)(*fields)
         except FaultyServerError:
-            self.nonce, self.next, self.answers = b"", "", {}
+            self.dead, self.nonce = True, b""
             raise
-        self.answers[step], self.next = (message, answer), after
+        self.answers[step] = (message, answer)
         return answer
 
     def claim(self, kind: str, value: bytes) -> None:
@@ -609,50 +645,49 @@ class Enrolling:
 
     def commit(self) -> bytes:
         """Send the signed commitment to one's own nonce."""
+        return self.answer("commit", b"")
+
+    def reveal(self, message: bytes) -> bytes:
+        """Take everybody's commitments, signed unless there are cohorts, and send the nonce."""
+        return self.answer("reveal", message, self.charter.shown)
+
+    def finish(self, message: bytes) -> Plan:
+        """Take everybody's nonces, and give the plan that they draw, that of the own cohort if there are cohorts."""
+        return self.answer("finish", message, self.charter.revealed)
+
+    def make_commit(self) -> bytes:
+        """Sign the commitment."""
         self.claim("commit", self.own)
-        self.next = "reveal"
         signature = sign(self.identity, "commit", self.charter.context, u64(self.me), self.own)
         return encode("NonceCommitment", self.charter.context, self.me, self.own, signature)
 
-    def reveal(self, message: bytes) -> bytes:
-        """Answer everybody's commitments."""
-        return self.answer("reveal", "finish", message)
-
-    def finish(self, message: bytes) -> Plan:
-        """Answer everybody's nonces."""
-        return self.answer("finish", "", message)
-
-    def take_reveal(self, message: bytes) -> bytes:
-        """Take everybody's commitments, signed unless there are cohorts, and send the nonce."""
-        context, shown = decode(self.charter.shown, message, self.charter.limits)
-        with blame(FaultyServerError):
-            require(context == self.charter.context and len(shown) == self.charter.count, "of another charter")
-            commitments = shown if self.charter.cohorts else [commitment for commitment, _ in shown]
-            require(commitments[self.me] == self.own, "another commitment than mine")
-            if not self.charter.cohorts:
-                for user, (commitment, signature) in enumerate(shown):
-                    self.charter.check_signature(self.directory, user, commitment, signature)
+    def make_reveal(self, context: bytes, shown: list[Any]) -> bytes:
+        """Check the commitments, and claim them before the nonce is sent."""
+        require(context == self.charter.context and len(shown) == self.charter.count, "of another charter")
+        commitments = shown if self.charter.cohorts else [commitment for commitment, _ in shown]
+        require(commitments[self.me] == self.own, "another commitment than mine")
+        if not self.charter.cohorts:
+            for user, (commitment, signature) in enumerate(shown):
+                self.charter.check_signature(self.directory, user, commitment, signature)
         agreed = self.charter.commitments_context(commitments)
         self.claim("reveal", agreed)
         self.commitments, self.context = commitments, agreed
         return encode("NonceReveal", agreed, self.me, self.nonce)
 
-    def take_finish(self, message: bytes) -> Plan:
-        """Take everybody's nonces, and give the plan that they draw, that of the own cohort if there are cohorts."""
-        context, nonces, *signatures = decode(self.charter.revealed, message, self.charter.limits)
-        with blame(FaultyServerError):
-            require(context == self.context and len(nonces) == self.charter.count, "of other commitments")
-            opened = [self.charter.commitment(user, nonce) for user, nonce in enumerate(nonces)]
-            require(opened == self.commitments, "a nonce that does not open its commitment")
-            encoding = self.charter.drawn(context, nonces)
-            if not self.charter.cohorts:
-                return decode_plan(encoding)
-            cohorts = Cohorts(encoding)
-            mine = next(c for c, members in enumerate(cohorts.members) if self.me in members)
-            require(len(signatures[0]) == len(cohorts.members[mine]), "not a signature for each of the cohort")
-            for user, signature in zip(cohorts.members[mine], signatures[0], strict=True):
-                self.charter.check_signature(self.directory, user, self.commitments[user], signature)
-            return cohorts.plans[mine]
+    def make_finish(self, context: bytes, nonces: list[bytes], *signatures: list[bytes]) -> Plan:
+        """Check that every nonce opens its commitment, and those of the own cohort are signed; derive the plan."""
+        require(context == self.context and len(nonces) == self.charter.count, "of other commitments")
+        opened = [self.charter.commitment(user, nonce) for user, nonce in enumerate(nonces)]
+        require(opened == self.commitments, "a nonce that does not open its commitment")
+        encoding = self.charter.drawn(context, nonces)
+        if not self.charter.cohorts:
+            return decode_plan(encoding)
+        cohorts = Cohorts(encoding)
+        mine = next(c for c, members in enumerate(cohorts.members) if self.me in members)
+        require(len(signatures[0]) == len(cohorts.members[mine]), "not a signature for each of the cohort")
+        for user, signature in zip(cohorts.members[mine], signatures[0], strict=True):
+            self.charter.check_signature(self.directory, user, self.commitments[user], signature)
+        return cohorts.plans[mine]
 
 
 class Enrolment:
@@ -664,26 +699,33 @@ class Enrolment:
         self.nonces: dict[int, bytes] = {}
         self.context = b""
         self.over = False
+        self.first: dict[tuple[str, int], bytes] = {}  # everybody's first message of each step
 
-    def receive(self, user: int, data: bytes) -> None:
-        """Take a commitment, or a nonce once the commitments are closed."""
-        require(not self.over, "the enrolment is over", UsageError)
+    def receive(self, user: int, data: bytes) -> bool:
+        """Take a commitment, or a nonce once the commitments are closed; one that is identical to the first is ignored.
+
+        Says whether the message was taken, and not ignored.
+        """
+        require(not self.over, "the enrolment has ended", UsageError)
         name, expected = ("NonceReveal", self.context) if self.context else ("NonceCommitment", self.charter.context)
         context, index, value, *signature = decode(name, data, self.charter.limits)
         with blame(FaultyUserError):
             require(index == user and context == expected, "in another name, or of another context")
+            require(self.first.get((name, user), data) == data, "a second, different message")
             if self.context:
                 opened = self.charter.commitment(user, value)
                 require(opened == self.signed[user][0], "a nonce that does not open its commitment")
                 self.nonces[user] = value
             else:
                 self.charter.check_signature(self.directory, user, value, *signature)
-                self.signed.setdefault(user, (value, *signature))
-                require(self.signed[user][0] == value, "a second, different commitment")
+                self.signed[user] = (value, *signature)
+        known = (name, user) in self.first
+        self.first[name, user] = data
+        return not known
 
     def close(self) -> list[bytes]:
         """End a step: show all commitments, or all nonces; to each cohort with the signatures of its own users."""
-        require(not self.over, "the enrolment is over", UsageError)
+        require(not self.over, "the enrolment has ended", UsageError)
         everybody = range(self.charter.count)
         answered = self.nonces if self.context else self.signed
         self.over = bool(self.context) or set(answered) != set(everybody)

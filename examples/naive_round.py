@@ -1,4 +1,4 @@
-"""A whole secure-aggregation round, written from docs/wire-format.md and the test vectors alone.
+"""A whole secure-aggregation round, from docs/wire-format.md and the test vectors alone.
 
 It shares no code with the package, and it is no client to use: its release log is a dictionary, and it accepts any
 plan. Run it with
@@ -15,9 +15,10 @@ files with the five of them.
 """
 
 import json
+import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ from naive_wire import (
     element,
     encode,
     identity_key,
+    is_small_order,
     kind_of,
     mean_of,
     message_limits,
@@ -101,15 +103,6 @@ def same(what: str, computed: Any, expected: Any) -> None:
         raise SystemExit(f"{what} differs: computed ...{mine[at:][:100]}, but the vectors say ...{theirs[at:][:100]}")
 
 
-def expect_refusal(case: dict[str, Any], step: Callable[[], Any]) -> None:
-    """Take a step that must be refused, with the error that the case names."""
-    try:
-        step()
-    except RefusedError as error:
-        return same(f"the error of {case['name']}", type(error).__name__, case["error"])
-    raise SystemExit(f"not refused: {case['name']}")
-
-
 def spread(low: float, high: float, width: int) -> tuple[float, float]:
     """Widen or narrow the value range to that of a block: three standard deviations are 192."""
     return (low, high) if width == 192 else (low * width / 192, high * width / 192)
@@ -152,14 +145,19 @@ class Plan:
             ]
             for s, (stop, blocks) in enumerate(segments)
         ]
+        self.several = any(len(row) > 1 for row in self.rows)  # blocks in some segment
         if self.metrics:
             lanes = (*self.lanes[:-1], *self.metrics)  # the count and the weight, but nothing is clipped
             self.rows.append([Cell(1, 0, len(lanes), block=everybody, segment=self.segments, names=lanes)])
         if self.adaptive:
             bits = (16 * len(self.users)).bit_length()
             self.rows.append([Cell(bits, 1, 1, 17, everybody, segment=self.segments, names=("count",))])
-        longest = max(vector_size(self.cells(g)) for g in everybody)
-        self.limits = message_limits(len(names), self.neighbours, self.quorum, longest, len(names))
+        self.limits = self.message_limits()
+
+    def message_limits(self, *, metrics_only: bool = False) -> dict[str, int]:
+        """Say how many bytes a message of each kind has at most in a round of this plan."""
+        longest = max(vector_size(self.cells(g, metrics_only=metrics_only)) for g in range(len(self.members)))
+        return message_limits(len(self.names), self.neighbours, self.quorum, longest, len(self.names))
 
     def cells(self, subgroup: int, *, metrics_only: bool = False) -> list[Cell]:
         """List what a user of a subgroup sends."""
@@ -179,7 +177,7 @@ class Plan:
     def too_small(self, users: list[int]) -> set[int]:
         """Collect the subgroups that have too few survivors, and those of blocks that have too few."""
         least = {cell.block: self.min_block for row in self.rows[: self.segments] for cell in row}
-        if len(self.rows[0]) > 1:
+        if self.several:
             least |= {(g,): max(self.min_survivors, least.get((g,), 0)) for g in range(len(self.members))}
         counts = {block: sum(self.subgroup[user] in block for user in users) for block in least}
         return {g for block, count in counts.items() if 0 < count < least[block] for g in block}
@@ -236,8 +234,19 @@ def ring_neighbours(ring: list[int], neighbours: int, user: int) -> list[int]:
 class Terms:
     """What everybody knows of a round before it begins."""
 
-    def __init__(self, plan: Plan, session: bytes, number: int, model: bytes, *, metrics_only: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        session: bytes,
+        number: int,
+        model: bytes,
+        *,
+        metrics_only: bool = False,
+        settled: bool = True,  # whether range and model are those of the round, and do not come later
+    ) -> None:
+        require(not metrics_only or len(plan.metrics) > 0, "a plan without metrics", UsageError)
         self.plan, self.session, self.number, self.model, self.metrics_only = plan, session, number, model, metrics_only
+        self.settled, self.limits = settled, plan.message_limits(metrics_only=metrics_only)
         self.c0 = round_context(plan.frame, session, number)
 
     def c2(self, c1: bytes, sharers: list[int]) -> bytes:
@@ -260,35 +269,37 @@ class User:
     """One user's steps, with its secrets as the vectors give them."""
 
     def __init__(
-        self,
-        terms: Terms,
-        given: dict[str, Any],
-        directory: dict[int, bytes],
-        log: Log | None = None,
-        *,
-        settled: bool = True,
+        self, terms: Terms, given: dict[str, Any], directory: dict[int, bytes], log: Log | None = None
     ) -> None:
-        self.terms, self.plan, self.given, self.directory, self.settled = terms, terms.plan, given, directory, settled
+        self.terms, self.plan, self.given, self.directory = terms, terms.plan, given, directory
         self.log: Log = {} if log is None else log
         self.me, self.identity = given["index"], given.get("identity_private", b"")
+        if directory:
+            require(set(self.plan.users) <= set(directory), "a user without a key", UsageError)
+            require(identity_key(self.identity) == directory[self.me], "another key than mine", UsageError)
+            require(not any(map(is_small_order, directory.values())), "a key that anybody signs for", UsageError)
         self.mask_private = derive("mask-private-key", given["mask_secret"])
         self.keys = [public_key(given["seal_private"]), public_key(self.mask_private)]
-        self.state = "new"
+        self.state = "fresh"
         self.answers: dict[str, tuple[bytes, bytes]] = {}  # for each step the message that was taken, and the answer
+        self.masked = ""  # the update that was masked
 
     def answer(self, step: str, message: bytes) -> bytes:
         """Take one step: check the message, claim the answer in the log, and give it; in order, and each step once."""
-        if step == "advertise":
-            require(self.state in ("new", "advertised"), "a step out of order", FaultyServerError)
-            self.state = DONE[step]
-            return self.advertise()
-        require(step != "mask" or self.settled, "range and model are not known yet", UsageError)
-        fields = decode(ASKED[step], message, self.plan.limits)
+        if step == "mask":
+            require(self.terms.settled, "not settled yet", UsageError)
+            require(self.masked in ("", self.update()), "another update", UsageError)
         require(self.state != "dead", "the round is over for this client", FaultyServerError)
+        if step == "advertise":
+            self.state = DONE[step] if self.state == "fresh" else self.state
+            return self.advertise()
         if step in self.answers:
-            return self.answer_again(step, message, fields)
+            return self.answer_again(step, message)
         left = [one for one in ASKED if one not in self.answers and (self.directory or one != "agree")]
-        require(self.state != "new" and left[:1] == [step], "a step out of order", FaultyServerError)
+        require(self.state != "fresh" and left[:1] == [step], "a step out of order", FaultyServerError)
+        if step == "mask" and not self.plan.noise and not self.terms.metrics_only:
+            require(all(map(math.isfinite, self.given["update"])), "no finite update", UsageError)
+        fields = decode(ASKED[step], message, self.terms.limits)
         try:
             with blame(FaultyServerError):
                 answer = getattr(self, step)(*fields)
@@ -297,23 +308,26 @@ class User:
             self.forget()
             raise
         self.answers[step], self.state = (message, answer), DONE[step]
+        self.masked = self.update() if step == "mask" else self.masked
         return answer
 
-    def answer_again(self, step: str, message: bytes, fields: list[Any]) -> bytes:
+    def update(self) -> str:
+        """Write what this user puts into its vector, to compare it; a dead client has forgotten it."""
+        return repr([self.given.get(name) for name in ("update", "weight", "metrics")]) if self.given else ""
+
+    def answer_again(self, step: str, message: bytes) -> bytes:
         """Give the identical answer to an identical message; anything else ends the round, if it is not over yet."""
         taken, answer = self.answers[step]
         if message != taken:
             if self.state != "released":
                 self.forget()
             raise FaultyServerError("a second, different message")
-        if step == "mask":
-            require(self.state == "masked", "the answer to an Inbox is forgotten")
-            require(self.mask(*fields) == answer, "another update", UsageError)
+        require(step != "mask" or self.state == "masked", "the answer to an Inbox is forgotten")
         return answer
 
     def forget(self) -> None:
         """End the round for this client."""
-        self.state, self.given, self.held = "dead", {}, {}
+        self.state, self.given, self.held, self.masked = "dead", {}, {}, ""
 
     def claim(self, step: str, answer: bytes) -> None:
         """Claim an answer in the log, before it is given; another one than the first is refused."""
@@ -327,11 +341,12 @@ class User:
         require(self.log.setdefault(key, value) == value, "claimed otherwise before")
 
     def settle(self, terms: Terms) -> None:
-        """Take the value range and the model of the round, which come before mask at the latest."""
+        """Take the value range and the model of the round, before mask; later the same ones change nothing."""
         require(terms.c0 == self.terms.c0, "another round or frame", FaultyServerError)
         known = [(one.plan.digest, one.model, one.metrics_only) for one in (terms, self.terms)]
-        require("mask" not in self.answers or known[0] == known[1], "settled otherwise before", FaultyServerError)
-        self.terms, self.plan, self.settled = terms, terms.plan, True
+        if not self.terms.settled or known[0] != known[1]:
+            require(self.state in ("fresh", "advertised", "shared"), "too late to settle", FaultyServerError)
+            self.terms, self.plan = terms, terms.plan
 
     def check(self, users: list[int], within: Any) -> None:
         """Check a list of users that the server sent."""
@@ -488,29 +503,32 @@ class Server:
         self.phases = [phase for phase in ANSWERED if directory or phase != "agree"]
         self.phase, self.context, self.expected = "advertise", terms.c0, list(self.plan.users)
         self.got: dict[int, tuple[bytes, list[Any]]] = {}  # the messages of the open phase and their fields, by user
-        self.over = False
+        self.secrets: dict[int, bytes] | None = None  # once the round has ended with its sums
 
     def settle(self, terms: Terms) -> None:
-        """Take the value range and the model of the round, before it is masked."""
+        """Take the value range and the model of the round, before share is closed."""
         require(terms.c0 == self.terms.c0 and self.phase in ("advertise", "share"), "too late to settle", UsageError)
         self.terms, self.plan = terms, terms.plan
 
     def receive(self, user: int, data: bytes) -> bool:
-        """Take a message of the open phase; that of a phase before, or the same again, is ignored; others are refused.
+        """Take a message of the open phase; that of a phase before is ignored, anything else is refused.
 
-        It tells whether the message counts. Once the round is over all are ignored.
+        Once the round has ended everything is ignored, and so is a message that is identical to the user's first; any
+        other one is refused before it is decoded. Says whether the message was taken, and not ignored.
         """
-        closed = [] if self.over else self.phases[: self.phases.index(self.phase)]
-        if self.over or kind_of(data) in [ANSWERED[phase] for phase in closed]:
+        if not self.phase:
             return False
-        context, *fields = decode(ANSWERED[self.phase], data, self.plan.limits)
+        closed = self.phases[: self.phases.index(self.phase)]
+        if kind_of(data) in [ANSWERED[phase] for phase in closed]:
+            return False
+        if user in self.got:
+            require(self.got[user][0] == data, "a second, different message", FaultyUserError)
+            return False
+        context, *fields = decode(ANSWERED[self.phase], data, self.terms.limits)
         fields = fields[0] if self.phase == "advertise" else fields
         with blame(FaultyUserError):
             require(fields[0] == user and user in self.expected, "in another name, or of one who is not in this phase")
             require(context == self.context, "another context")
-            require(self.got.get(user, (data,))[0] == data, "a second, different message")
-        if user in self.got:
-            return False
         getattr(self, "check_" + self.phase)(*fields)
         self.got[user] = (data, fields)
         return True
@@ -543,11 +561,12 @@ class Server:
 
     def check_mask(self, user: int, signature: bytes, complaints: list[int], vector: bytes) -> None:
         """Check the signature, the complaints and the form of the vector."""
-        require(complaints == sorted(set(complaints)), "complaints out of order")
-        unpack_vector(vector, self.terms.cells(user))
         self.verify(user, signature, "masked", self.c2, u64(user))
+        known = complaints == sorted(set(complaints)) and set(complaints) <= set(self.plan.users)
+        require(known, "complaints out of order, or about a stranger")
         dealers = [dealer for dealer in self.plan.holders(user) if dealer in self.sharers]
         require(set(complaints) <= set(dealers), "a complaint about one who is no dealer", FaultyUserError)
+        unpack_vector(vector, self.terms.cells(user))
 
     def check_agree(self, user: int, signature: bytes) -> None:
         """Check the signature on the survivors."""
@@ -564,11 +583,10 @@ class Server:
         return [dealer for dealer in dealers if dealer not in self.complaints[user]]
 
     def close(self) -> list[tuple[list[int], bytes]]:
-        """End the open phase, and say who is sent what to open the next one."""
-        require(not self.over, "the round is over", UsageError)
-        closed, self.over = self.phase, True  # if the phase cannot be closed
+        """End the open phase, and say who is sent what to open the next one; an error ends the round."""
+        require(self.phase != "", "the round has ended", UsageError)
+        closed, self.phase = self.phase, ""
         messages = getattr(self, "close_" + closed)()
-        self.over = closed == self.phases[-1]
         self.got, self.phase = {}, (*self.phases, "")[self.phases.index(closed) + 1]
         self.expected = [user for users, _ in messages for user in users]
         return messages
@@ -645,6 +663,7 @@ class Server:
         self.secrets = {dealer: rebuild(shares) for dealer, shares in found.items() if dealer not in lacking}
         wrong = {dealer for dealer, secret in self.secrets.items() if not self.is_secret_of(dealer, secret)}
         self.faulty = {self.plan.subgroup[dealer] for dealer in lacking | wrong}
+        self.remove_masks(self.secrets)
         return []
 
     def is_secret_of(self, user: int, secret: bytes) -> bool:
@@ -653,11 +672,11 @@ class Server:
             return commit("secret", self.c1, user, user, secret) == self.secret_digests[user]
         return public_key(derive("mask-private-key", secret)) == self.roster[user][2]
 
-    def remove_masks(self) -> None:
+    def remove_masks(self, secrets: dict[int, bytes]) -> None:
         """Take its own mask, and those it shares with users who dropped out, from every survivor's vector."""
-        gone = {user: secret for user, secret in self.secrets.items() if user not in self.survivors}
-        for user in (user for user in self.survivors if user in self.secrets):
-            key, cells = derive("self-mask", self.secrets[user], self.c2, u64(user)), self.terms.cells(user)
+        gone = {user: secret for user, secret in secrets.items() if user not in self.survivors}
+        for user in (user for user in self.survivors if user in secrets):
+            key, cells = derive("self-mask", secrets[user], self.c2, u64(user)), self.terms.cells(user)
             add_mask(self.contents[user], cells, self.terms.shared(user, user), key, -1)
             for other, secret in gone.items():
                 private = derive("mask-private-key", secret)
@@ -666,7 +685,7 @@ class Server:
 
     def combine(self) -> list[dict[str, Any]]:
         """Join every block over its survivors; the masks between survivors cancel."""
-        self.remove_masks()
+        require(self.secrets is not None, "the round has not ended with its sums", UsageError)
         blocks = []
         row_list = self.plan.rows[-1:] if self.terms.metrics_only else self.plan.rows
         for c, cell in ((c, cell) for c, row in enumerate(row_list) for cell in row):

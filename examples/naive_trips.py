@@ -1,4 +1,4 @@
-"""Rounds in a row, written from docs/protocol.md and docs/wire-format.md alone, and rounds that nobody recorded.
+"""Rounds in a row, from docs/protocol.md and docs/wire-format.md alone, and rounds that nobody recorded.
 
 A trip to the users carries parts of several rounds: the keys and shares of the next one travel with the messages of
 this one. The bytes of each message stay what they are in a round by itself, which is how this is checked: a recorded
@@ -28,7 +28,10 @@ class RoundsOfUser:
 
     def answer(self, parts: list[Part]) -> list[Part]:
         """Answer the parts of a trip in the order of their rounds, each alone: a refused one leaves the others."""
-        lowest = min(number for number, _, _ in parts)
+        numbers = [number for number, _, _ in parts]
+        require(0 < len(parts) <= 3, "a trip of no part, or of too many", FaultyServerError)
+        require(len(set(numbers)) == len(numbers), "two parts for one round", FaultyServerError)
+        lowest = min(numbers)
         self.kept = {number: user for number, user in self.kept.items() if number >= lowest}
         answers = []
         for number, phase, message in sorted(parts):
@@ -123,7 +126,7 @@ class RoundsOfServer:
 
 def framed(terms: Terms) -> Terms:
     """Give a round as it is known before its value range and its model: the frame of its plan, and no model."""
-    return Terms(Plan(terms.plan.frame_encoding), terms.session, terms.number, bytes(32))
+    return Terms(Plan(terms.plan.frame_encoding), terms.session, terms.number, bytes(32), settled=False)
 
 
 def run_recorded_in_a_row(case: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""All test vectors, checked with the naive implementation, which was written from the two pages and the vectors alone.
+"""All test vectors, checked with the naive implementation, which follows the two pages and the vectors alone.
 
     python examples/naive_vectors.py [folder of vectors]
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from naive_machines import follow
+from naive_machines import check_machine, refuse_machine
 from naive_plan import (
     Arguments,
     Charter,
@@ -26,26 +26,14 @@ from naive_plan import (
     build_arguments,
     build_cohorts,
     decode_plan,
+    draw_cohorts,
     encode_plan,
     seed_bytes,
     sharing_graph,
     shuffle,
     structure,
 )
-from naive_round import (
-    ROUNDS,
-    Log,
-    Plan,
-    Server,
-    User,
-    expect_refusal,
-    load,
-    recorded,
-    replay,
-    ring_neighbours,
-    same,
-    sent,
-)
+from naive_round import ROUNDS, Log, Plan, Server, User, load, recorded, replay, ring_neighbours, same, sent
 from naive_trips import rehearse_all, run_recorded_in_a_row
 from naive_wire import (
     WIRE_VERSION,
@@ -325,6 +313,14 @@ def check_cohorts(c: Case) -> Pairs:
     ]
 
 
+def check_draw(c: Case) -> Pairs:
+    """Check the cohorts that a seed draws from those of a charter."""
+    charter = Cohorts(c["charter"])
+    drawn = Cohorts(draw_cohorts(charter, c["seed"]))
+    own = [{name: getattr(plan, name) for name in c["cohorts"][0]} for plan in drawn.arguments]
+    return [(own, c["cohorts"]), (drawn.digest, c["digest"])]
+
+
 # Messages
 
 
@@ -502,10 +498,13 @@ def mislead_server(c: Case) -> None:
     expect_refusal(c, steps[refused][2])
 
 
-def follow_script(c: Case) -> Pairs:
-    """Take the steps of a case, which compares what each gives."""
-    follow(c)
-    return []
+def expect_refusal(c: Case, step: Callable[[], Any]) -> None:
+    """Take a step that must be refused, with the error that the case names."""
+    try:
+        step()
+    except RefusedError as error:
+        return same(f"the error of {c['name']}", type(error).__name__, c["error"])
+    raise SystemExit(f"not refused: {c['name']}")
 
 
 # For a file, and the function a case names: what is computed for a case, and what the case says
@@ -537,6 +536,7 @@ CASES: dict[str, Callable[[Case], Pairs]] = {
     "plan_limits": check_limit,
     "admissibility": check_admissible,
     "cohorts": check_cohorts,
+    "cohorts draw": check_draw,
     "messages": check_message,
     "enrolment": check_enrolment,
     "enrolment_cohorts": check_enrolment,
@@ -548,8 +548,8 @@ CASES: dict[str, Callable[[Case], Pairs]] = {
     "refusals_server": lambda _: [],
     "refusals_sparse": lambda _: [],
     "refusals_vectors": check_sums,
-    "machines": follow_script,
-    "settling": follow_script,
+    "machines": check_machine,
+    "settling": check_machine,
 }
 # For a file, and the step a must-fail case names: what must refuse it
 REFUSALS: dict[str, Callable[[Case], Any]] = {
@@ -581,8 +581,8 @@ LONG_REFUSALS: dict[str, Callable[[Case], None]] = {
     "refusals_server": mislead_server,
     "refusals_sparse": lambda c: mislead_server(c) if "changes" in c else mislead_client(c),
     "refusals_vectors": mislead_server,
-    "machines": follow,
-    "settling": follow,
+    "machines": refuse_machine,
+    "settling": refuse_machine,
 }
 LEFT_OUT = "keystream simulated_rounding"
 
@@ -609,8 +609,8 @@ def what_is_around(folder: Path, name: str, vectors: Case) -> Any:
     if name.startswith("refusals") or name in ("machines", "settling"):
         rounds = [load(json.loads((folder / f"round_{which}.json").read_text())) for which in ROUNDS]
         enrolled = load(json.loads((folder / "enrolment.json").read_text()))["cases"][0]
-        around = {case["name"]: case for one in rounds for case in one["cases"]}
-        return around | {"enrolment": enrolled, "plans": vectors.get("plans")}
+        played = {case["name"]: case for one in rounds for case in one["cases"]}
+        return played | {"enrolment": enrolled, "plans": vectors.get("plans", {})}
     return vectors["cases"][0] if name.startswith("enrolment") else vectors.get("plan", vectors.get("bases"))
 
 

@@ -1,4 +1,4 @@
-"""The bytes and numbers of a round, written from docs/wire-format.md and the test vectors alone.
+"""The bytes and numbers of a round, from docs/wire-format.md and the test vectors alone.
 
 Messages and their encoding, hashes and keys, shares and seals, the quantizer, noise, packing and masks: functions that
 remember nothing, in the order of the page. naive_round.py makes a round of them. Plain integers and lists, for reading
@@ -255,6 +255,15 @@ def identity_key(private: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
+def is_small_order(public: bytes) -> bool:
+    """Tell whether anybody could sign for an Ed25519 key: of eight times the point nothing is left.
+
+    The y of such a point is 1, -1 (order 2), 0 (order 4), or doubles to y = 0, which is where x^2 = -y^2.
+    """
+    y, d = (int.from_bytes(public, "little") % 2**255) % PRIME, -121665 * pow(121666, -1, PRIME)
+    return y in (0, 1, PRIME - 1) or (d * y**4 + 2 * y**2 - 1) % PRIME == 0
+
+
 def sign(private: bytes, purpose: str, *parts: bytes) -> bytes:
     """Sign for a purpose; without an identity the signature is empty."""
     return Ed25519PrivateKey.from_private_bytes(private).sign(digest("sign/" + purpose, *parts)) if private else b""
@@ -411,13 +420,13 @@ def mean_of(sums: list[int], users: int, level: int, span: tuple[float, float]) 
 
 
 def noise_range(size: int, trials: int, norm: float, multiplier: float, honest: int) -> tuple[float, float, float]:
-    """Compute, for a segment with noise, the range R of its blocks, the limit r of a value, and theta."""
+    """Compute, for a segment with noise, the range R of its blocks, the limit r of a value, and theta, 1/8 at most."""
     require(multiplier > 0, "no noise", UsageError)
-    block_range = multiplier * norm * math.sqrt(trials / honest)
-    limit = norm * min(1.0, 4 / math.sqrt(size))
-    least = 16 * honest * (limit / (multiplier * norm)) ** 2
-    require(trials >= least * (1 - 2.0**-40), "too few levels for so little noise", PlanError)
-    return block_range, limit, limit / (2 * block_range)
+    limit = min(1.0, 4 / math.sqrt(size))  # as a part of the norm
+    ratio = limit / multiplier
+    require(trials >= 16 * honest * (ratio * ratio) * (1 - 2.0**-40), "too few levels for so little noise", PlanError)
+    theta = limit / (2 * multiplier * math.sqrt(trials / honest))
+    return multiplier * norm * math.sqrt(trials / honest), norm * limit, min(1 / 8, theta)
 
 
 def norm_factor(values: list[float], norm: float) -> tuple[float | None, bool]:

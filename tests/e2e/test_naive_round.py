@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from heterosag.crypto.field import PRIME
+from heterosag.crypto.identity import _SMALL_ORDER
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 NAIVE = ("naive_wire", "naive_round", "naive_plan", "naive_trips", "naive_machines", "naive_vectors")
@@ -22,14 +25,26 @@ VECTORS = ROOT / "tests" / "vectors"
 PLACES: dict[str, list[str]] = {
     "admissibility": ["cases 0 plan", "cases 1 made_admissible 0", "must_fail 0 reason"],
     "assignment": ["cases 1 order 3", "cases 5 subgroups 0 1 0", "cases 6 seed_bytes", "must_fail 0 error"],
-    "cohorts": ["cases 1 cohorts 0 assignment_seed", "cases 0 encoding", "cases 2 digest", "must_fail 0 error"],
+    "cohorts": [
+        "cases 1 cohorts 0 assignment_seed",
+        "cases 0 encoding",
+        "cases 2 digest",
+        "cases 4 digest",
+        "must_fail 0 error",
+    ],
     "contexts": ["cases 0 frame", "cases 1 plan_digest", "cases 0 c0", "cases 1 c1", "cases 2 c2"],
     "enrolment": ["cases 0 users 5 reveal_message", "cases 0 reveals_message", "cases 0 seed", "must_fail 18 error"],
     "enrolment_cohorts": ["cases 0 commitments_message", "cases 0 reveals_messages 2", "cases 0 plan_digests 1"],
     "keys": ["cases 0 public", "cases 1 key", "cases 4 shared", "cases 5 adds", "must_fail 0 error"],
     "keystream": ["cases 0 bytes", "cases 4 words 0", "must_fail 0 error"],
     "labels": ["cases 0 result", "cases 8 result", "cases 11 result", "cases 18 result"],
-    "machines": ["cases 0 client_is", "cases 0 steps 1 gives", "cases 7 steps 4 gives", "must_fail 0 steps 2 gives"],
+    "machines": [
+        "cases 0 client_is",
+        "cases 0 steps 1 gives",
+        "cases 7 steps 4 gives",
+        "cases 20 steps 0 gives",
+        "must_fail 0 steps 2 gives",
+    ],
     "masks": ["cases 0 masked 2 auxiliary 0", "cases 1 masks 0 offsets 1", "cases 5 packed"],
     "messages": ["cases 0 bytes", "cases 22 size_limit", "cases 22 fields nonces 0", "must_fail 238 error"],
     "noise": ["cases 0 thresholds 1", "cases 1 counts 0", "cases 2 decoded 0", "cases 9 starts 3", "cases 11 trials"],
@@ -195,6 +210,18 @@ def test_a_client_that_refused_is_dead_and_a_masked_one_is_settled(naive: Module
         masked.settle(other_model)
 
 
+def test_a_client_begins_with_a_good_directory_only(naive: ModuleType) -> None:
+    case = naive.load(read(VECTORS, "round_signed"))["cases"][0]
+    terms, directory = naive.recorded(case)
+    small = sys.modules["naive_wire"].is_small_order
+    assert {y for y in (0, 1, PRIME - 1, *_SMALL_ORDER) if small(y.to_bytes(32, "little"))} == set(_SMALL_ORDER)
+    assert not any(map(small, directory.values()))
+    lacking = {user: key for user, key in directory.items() if user != 7}
+    for bad in (lacking, directory | {0: directory[1]}, directory | {1: bytes(32)}):
+        with pytest.raises(sys.modules["naive_wire"].UsageError):
+            naive.User(terms, dict(case["users"][0]), bad)
+
+
 class Answering:
     """A user of one round that answers everything but what is said to be bad."""
 
@@ -214,4 +241,8 @@ def test_a_user_keeps_two_rounds_in_a_row(naive: ModuleType) -> None:
     assert user.answer([(8, "advertise", b"")]) != []
     assert user.answer([(7, "advertise", b"")]) == []  # below one that is kept
     assert user.answer([(8, "share", b"bad"), (9, "advertise", b"")]) == [(9, "advertise", b"advertise")]
+    assert list(user.kept) == [9]
+    for parts in ([], [(9, "share", b""), (9, "share", b"")], [(number, "share", b"") for number in range(9, 13)]):
+        with pytest.raises(sys.modules["naive_wire"].FaultyServerError):
+            user.answer(parts)
     assert list(user.kept) == [9]

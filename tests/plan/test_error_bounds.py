@@ -75,3 +75,16 @@ def test_weights_cost_no_bits_and_no_error_when_all_are_the_largest() -> None:
     assert [block.bits for block in plan.blocks_of(0)] == [block.bits for block in plain.blocks_of(0)]
     with pytest.raises(PlanError, match="must contain zero"):
         Plan.build([12], [4], 60, value_range=(0.1, 1.0), subgroup_size=3, max_weight=10)
+
+
+def test_of_a_range_too_wide_for_squares_the_bounds_are_infinite() -> None:
+    wide = Plan.build([6], [4], 10, value_range=1e200, subgroup_size=3)
+    assert (wide.quantization_error(), wide.clip_bias()) == (float("inf"), float("inf"))
+
+
+def test_a_plan_with_noise_takes_a_large_clipping_norm() -> None:
+    options = {"design": "secagg", "subgroup_size": 20, "noise_multiplier": 3.0, "min_block_survivors": 15}
+    large, one = (Plan.build([20], [8], 100, clipping_norm=norm, **options) for norm in (1e199, 1.0))
+    assert Plan.decode(large.encode()).digest == large.digest
+    assert large.quantization_error() == float("inf")
+    assert large.notes == one.notes

@@ -152,6 +152,13 @@ def test_the_least_level_that_is_named_is_enough() -> None:
     assert Plan.build(**GOOD | {"noise_multiplier": 0.5, "levels": [17]}).levels == (17,)
 
 
+@each("multiplier", [5e-324, 1e-200, 1e-100])
+def test_hardly_any_noise_needs_more_levels_than_there_are(multiplier: float) -> None:
+    options = {"design": "secagg", "subgroup_size": 20, "clipping_norm": 1.0, "min_block_survivors": 15}
+    with pytest.raises(PlanError, match="levels are too few"):
+        Plan.build([20], [16], 100, noise_multiplier=multiplier, **options)
+
+
 def test_designs_with_noise() -> None:
     """Blocks of two subgroups hide in both; one that is alone in a segment is a star."""
     wide = {"classes": [64], "subgroup_size": 8, "dimension": 9000, "min_block_survivors": 12, "colluders": 2}

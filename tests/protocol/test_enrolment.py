@@ -263,8 +263,8 @@ def test_steps_out_of_order_are_refused() -> None:
 def test_malicious_users_are_named() -> None:
     party = Party()
     own = party.users[0].commit()
-    party.server.receive(0, own)
-    party.server.receive(0, own)  # a duplicate
+    assert party.server.receive(0, own)
+    assert not party.server.receive(0, own)
     with pytest.raises(FaultyUserError, match="two different"):
         party.server.receive(0, make_user(0).commit())
     with pytest.raises(FaultyUserError, match="in the name of"):
@@ -284,7 +284,8 @@ def test_malicious_users_are_named() -> None:
     false = wire.NonceReveal(wire.WIRE_VERSION, shown.context, 0, b"f" * 32)
     with pytest.raises(FaultyUserError, match="another nonce"):
         party.server.receive(0, wire.encode(false))
-    party.server.receive(0, wire.encode(shown))
+    assert party.server.receive(0, wire.encode(shown))
+    assert not party.server.receive(0, wire.encode(shown))
 
 
 def test_secrets_do_not_show() -> None:

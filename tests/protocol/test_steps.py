@@ -27,6 +27,7 @@ from heterosag.errors import FaultyServerError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import MemoryReleaseLog, RoundId
 from heterosag.protocol import messages as wire
+from heterosag.protocol.steps import Masked, sign_survivors
 
 # --- before the round ---------------------------------------------------------------------------------------------
 
@@ -325,8 +326,12 @@ def test_a_client_without_identity_cannot_sign() -> None:
     world = unmasking()
     context = wire.decode(wire.UnmaskRequest, world.waiting[0], plan=world.plan).context
     message = wire.SurvivorSet(wire.WIRE_VERSION, context, list(range(12)), [])
+    client = world.clients[0]
+    with pytest.raises(FaultyServerError, match="only users with identities"):
+        client.agree(wire.encode(message))
+    assert isinstance(client._state, Masked)
     with pytest.raises(UsageError, match="no identity to sign"):
-        world.clients[0].agree(wire.encode(message))
+        sign_survivors(client._state, wire.encode(message), MemoryReleaseLog())
 
 
 def split_sharers() -> tuple[World, bytes, list[int]]:

@@ -413,7 +413,10 @@ def test_plans(case: Case) -> None:
         assert [list(masks.shared_cells(plan, mine, theirs)) for theirs in range(len(row))] == row
 
 
-@pytest.mark.parametrize("case", cases("cohorts"), ids=lambda case: case["name"])
+SPLITS = [case for case in cases("cohorts") if "function" not in case]
+
+
+@pytest.mark.parametrize("case", SPLITS, ids=lambda case: case["name"])
 def test_cohorts(case: Case) -> None:
     recipe = case["recipe"]
     seed = recipe.get("assignment_seed")
@@ -425,6 +428,16 @@ def test_cohorts(case: Case) -> None:
         own = plan.assignment_seed
         assert (own.hex() if isinstance(own, bytes) else own) == expected["assignment_seed"]
         assert plan.digest.hex() == expected["digest"]
+
+
+@pytest.mark.parametrize("case", [case for case in cases("cohorts") if case not in SPLITS], ids=lambda c: c["name"])
+def test_what_a_seed_makes_of_a_charters_cohorts(case: Case) -> None:
+    assert case["function"] == "draw"
+    charter = CohortPlan.decode(unhex(case["charter"]))
+    whole = CohortPlan.build(**charter.arguments() | {"assignment_seed": unhex(case["seed"])})
+    assert whole.digest.hex() == case["digest"]
+    for plan, expected in zip(whole.plans, case["cohorts"], strict=True):
+        assert {name: plan.arguments()[name] for name in expected} == expected
 
 
 @must_fail("cohorts")

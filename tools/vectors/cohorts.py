@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ from material import document, hashed
 from msgspec.structs import replace
 from plans import written
 
-from heterosag.plan import CohortPlan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol import messages as wire
 from heterosag.protocol.enrolment import Charter
 
@@ -61,7 +62,39 @@ def encoded() -> Document:
         "Cohorts: who is in which, each one's plan, and the canonical encoding and digest of the whole. "
         "Bytes with another split than the seed draws, or plans that are not alike, must be refused."
     )
-    return document(about, cases, [{**bad, "error": "PlanError"} for bad in _bad_encodings()])
+    return document(about, [*cases, *_drawn()], [{**bad, "error": "PlanError"} for bad in _bad_encodings()])
+
+
+_OWN = ("min_robustness", "colluders", "sharing")
+
+
+def _drawn() -> list[Document]:
+    """What a seed makes of a charter's cohorts, which may differ in what is each plan's own."""
+    complete = {**BASE, "classes": [23], "levels": [4], "cohort_size": 12, "subgroup_size": 4, "min_survivors": 3}
+    sparse = {**BASE, "levels": [4], "design": "secagg", "sharing": "sparse"}
+    wide = CohortPlan.build(**sparse | {"classes": [32], "cohort_size": 16, "colluders": 1})
+    charters = {
+        "cohorts that are alike": CohortPlan.build(**complete | {"min_robustness": 0.25, "colluders": 2}),
+        "cohorts of other robustness and colluders": _changed(
+            CohortPlan.build(**complete), {"min_robustness": 0.25, "colluders": 0}, {"colluders": 2}
+        ),
+        "cohorts on other graphs": _changed(wide, {}, {"sharing": "complete"}),
+        "sparse cohorts of other colluders": CohortPlan.build(**sparse | {"classes": [39], "cohort_size": 20}),
+    }
+    seed = hashed("a drawn seed")
+    found = []
+    for name, charter in charters.items():
+        whole = CohortPlan.build(**charter.arguments() | {"assignment_seed": seed})
+        case = {"function": "draw", "name": name, "charter": charter.encode().hex(), "seed": seed.hex()}
+        own = [{key: plan.arguments()[key] for key in _OWN} for plan in whole.plans]
+        found.append({**case, "digest": whole.digest.hex(), "cohorts": own})
+    return found
+
+
+def _changed(whole: CohortPlan, *changes: Document) -> CohortPlan:
+    """Cohorts with other values of what is each plan's own."""
+    plans = [Plan.build(**plan.arguments() | change) for plan, change in zip(whole.plans, changes, strict=True)]
+    return dataclasses.replace(whole, plans=tuple(plans))
 
 
 def _seed(seed: Any) -> Any:

@@ -16,11 +16,11 @@ import client_refusals
 import cohorts
 import enrolments
 import lanes
+import machines
 import messages
 import plan_limits
 import plans
 import primitives
-import scripts
 import server_refusals
 import settling
 import sparse_refusals
@@ -59,7 +59,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "refusals_server": server_refusals.by_server,
     "refusals_sparse": sparse_refusals.refused,
     "refusals_vectors": changed_vectors.changed,
-    "machines": scripts.machines,
+    "machines": machines.described,
     "settling": settling.settled,
 }
 

@@ -225,7 +225,12 @@ def counted() -> Document:
     cases = [_count_case(place, *shape) for place, shape in enumerate(shapes)]
     sizes, trials = [10, 20, 0, 5], [15, 1, 7, 3]
     cases.append({"function": "word_starts", "sizes": sizes, "trials": trials, "starts": word_starts(sizes, trials)})
-    for z, norm, honest, number, size in ((3.0, 1.0, 9, 1, 10_000), (0.5, 0.25, 32, 15, 4096), (16.0, 2.0, 4, 4, 9)):
+    for z, norm, honest, number, size in (
+        (3.0, 1.0, 9, 1, 10_000),
+        (0.5, 0.25, 32, 15, 4096),
+        (16.0, 2.0, 4, 4, 9),
+        (1.2, 1.0, 9, 16, 100),  # theta is above 1/8 by rounding, and taken as 1/8
+    ):
         found = noise_range(z, norm, honest, number, size)
         cases.append(
             {

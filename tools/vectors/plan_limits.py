@@ -95,7 +95,36 @@ def _at_limits() -> list[Limit]:
         ("one honest user", "noise", {"honest": 1}),
         ("little noise", "noise", {"noise_multiplier": 0.51, "honest": 1}),
         ("the most users with metrics", "plain", _metrics_of(2**14)),
+        ("all users of a subgroup survive that is alone in the second segment", "plain", _two_subgroups(3)),
+        ("noise with the only subgroup alone in its block", "noise", _one_subgroup("perfect")),
+        ("noise with the design multigroup on one subgroup", "noise", _one_subgroup("multigroup")),
+        ("a small clipping norm", "noise", {"value_range": [-1e-199, 1e-199]}),
+        ("a large clipping norm", "noise", {"value_range": [-1e199, 1e199]}),
+        ("a theta that rounding lifts above its limit", "noise", _LIFTED),
     ]
+
+
+_LIFTED: Document = {
+    "classes": [16],
+    "levels": [17],
+    "dimension": 100,
+    "design": "secagg",
+    "subgroup_size": 16,
+    "min_block_survivors": 10,
+    "min_robustness": 0.0,
+    "noise_multiplier": 1.2,
+    "honest": 9,
+}
+
+
+def _one_subgroup(design: str) -> Document:
+    return {"classes": [16], "levels": [16], "subgroup_size": 16, "design": design, "min_robustness": 0.0}
+
+
+def _two_subgroups(survivors: int) -> Document:
+    """One block in the first segment, two in the second."""
+    change = {"design": "paper", "subgroup_size": 6, "min_robustness": 0.0}
+    return {**change, "min_survivors": survivors, "min_block_survivors": 2}
 
 
 def _metrics_of(users: int) -> Document:
@@ -166,6 +195,7 @@ def _survivors() -> list[Limit]:
         ("more dropout than a sparse graph has", "sparse", {"dropout": 0.45}),
         ("a sparse graph on which a threshold leaves no dropout", "plain", {"sharing": "sparse"}),
         ("unknown sharing", "plain", {"sharing": "ring"}),
+        ("more survivors than a subgroup that is alone in the second segment", "plain", _two_subgroups(4)),
     ]
 
 
@@ -222,6 +252,9 @@ def _noise() -> list[Limit]:
         ("more levels than noise may have", "noise", {"levels": [2, 2**16 + 1]}),
         ("noise beside arrays", "noise", {"arrays": [3000]}),
         ("a clipping norm of zero", "noise", {"value_range": [0.0, 0.0]}),
+        ("a clipping norm too small", "noise", {"value_range": [-1e-201, 1e-201]}),
+        ("a clipping norm too large", "noise", {"value_range": [-1e201, 1e201]}),
+        ("hardly any noise", "noise", {"noise_multiplier": 1e-200}),
     ]
 
 

@@ -176,6 +176,19 @@ ROUND_RECIPES: dict[str, Document] = {
 """Plans of whole rounds that are not in plan.json."""
 
 
+TWO_SUBGROUPS: Document = {
+    "classes": [3, 9],
+    "levels": [4, 16],
+    "dimension": 6,
+    "value_range": RANGE,
+    "design": "paper",
+    "subgroup_size": 9,
+    "min_survivors": 3,
+    "min_block_survivors": 2,
+}
+"""A plan whose first segment has one block and whose second has two."""
+
+
 def recipe_of_round(name: str) -> Document:
     """What the plan of a whole round is built from."""
     return ROUND_RECIPES[name] if name in ROUND_RECIPES else RECIPES[name]
@@ -387,10 +400,11 @@ def admissibility() -> Document:
         "multigroup": [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4]],
         "ten subgroups": [[*range(2, 20)], [*range(18)], [*range(4, 20)], [*range(1, 20)]],
         "sparse sharing": [[*range(20)], [*range(11)], _without_holders("sparse sharing", 1)],
+        "two subgroups": [[*range(12)], [*range(3, 12)], [0, 1, *range(3, 12)], [0, 1, 2, 3, 4, 5, 6]],
     }
     cases, must_fail = [], []
     for name, found in sets.items():
-        plan = plan_of(name)
+        plan = Plan.build(**TWO_SUBGROUPS) if name == "two subgroups" else plan_of(name)
         for users in found:
             entry: Document = {"plan": plan.encode().hex(), "name": name, "users": users}
             entry["made_admissible"] = _made_admissible(plan, users)

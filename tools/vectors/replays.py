@@ -246,8 +246,8 @@ class Script:
         if step["do"] == "receive all":
             for user in users:
                 if user["index"] not in step["without"]:
-                    self.enrolment.receive(self.enrolled.names[user["index"]], unhex(user[kinds[step["phase"]]]))
+                    message = unhex(user[kinds[step["phase"]]])
+                    assert self.enrolment.receive(self.enrolled.names[user["index"]], message)
             return None
         message = unhex(step["message"] if "message" in step else users[step["user"]][kinds[step["phase"]]])
-        self.enrolment.receive(self.enrolled.names[step["user"]], message)
-        return "taken"
+        return "taken" if self.enrolment.receive(self.enrolled.names[step["user"]], message) else "ignored"

@@ -1,4 +1,4 @@
-"""Vectors of what machines do step after step: clients and servers of the whole rounds, and those of the enrolment."""
+"""Scripts: machines of the whole rounds and of the enrolment, step after step, and the vectors of messages repeated."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from heterosag.protocol import messages as wire
 Document = dict[str, Any]
 Step = dict[str, Any]
 
-_STEPS = ("advertise", "share", "mask", "agree", "unmask")
-_OTHER = hashed("another context")
+STEPS = ("advertise", "share", "mask", "agree", "unmask")
+OTHER = hashed("another context")
 
 
 def takes(*steps: str) -> list[Step]:
@@ -70,21 +70,17 @@ def split(about: str, scripts: Sequence[Document]) -> Document:
 # --- duplicates, second messages, and machines that are over ------------------------------------------------------
 
 
-def machines() -> Document:
-    """machines.json."""
-    about = (
-        "What clients and servers of the whole rounds and of the enrolment do step after step. An identical message "
-        "changes nothing, a second, different one is refused, and what an error has ended stays ended."
-    )
-    return split(about, [*_clients(), *_servers(), *_enrolling(), *_enrolments()])
+def repeated() -> list[Document]:
+    """Cases of machines.json: messages twice, late or out of order, and machines that are over."""
+    return [*_clients(), *_servers(), *_enrolling(), *_enrolments()]
 
 
 def _clients() -> list[Document]:
     asked = play("signed").asked
-    twice = [step for name in _STEPS for step in takes(name, name)]
+    twice = [step for name in STEPS for step in takes(name, name)]
     cut = [
         step
-        for name in _STEPS
+        for name in STEPS
         for step in (
             *([] if name == "advertise" else [given(name, asked[name][0][:-1], "WireError")]),
             *takes(name),
@@ -121,8 +117,8 @@ def _clients() -> list[Document]:
             2,
         ),
         *(
-            client(f"dead since {name}", [*takes(*_STEPS[:place]), *_death(name)], "dead")
-            for place, name in enumerate(_STEPS)
+            client(f"dead since {name}", [*takes(*STEPS[:place]), *_death(name)], "dead")
+            for place, name in enumerate(STEPS)
             if place
         ),
         client("dead since a second roster", [*takes("advertise", "share"), *_death("share")], "dead"),
@@ -132,9 +128,9 @@ def _clients() -> list[Document]:
 def _death(name: str) -> list[Step]:
     """A message of another context, and then the recorded ones of this step and of all others."""
     case = Case("signed", name, 0)
-    others = [step for step in _STEPS if step != name]
+    others = [step for step in STEPS if step != name]
     return [
-        given(name, case.changed(context=_OTHER), "FaultyServerError"),
+        given(name, case.changed(context=OTHER), "FaultyServerError"),
         *refuses("FaultyServerError", name, *others),
     ]
 
@@ -149,7 +145,7 @@ def _second(phase: str) -> Any:
         shown = replace(message.advertised, seal_key=seal_key, mask_key=mask_key, signature=signature)
         return replace(message, advertised=shown)
     if phase == "share":
-        return replace(message, secret_commitment=_OTHER[:16])
+        return replace(message, secret_commitment=OTHER[:16])
     if phase == "mask":
         return replace(message, vector=memoryview(bytes(message.vector)[:-1] + b"\x07"))
     if phase == "agree":
@@ -162,18 +158,18 @@ def _servers() -> list[Document]:
         return script(name, "server", steps, round=round_name)
 
     found = []
-    for place, phase in enumerate(_STEPS):
+    for place, phase in enumerate(STEPS):
         found.append(
             server(
                 f"two different messages to {phase}",
                 [
-                    *collected(*_STEPS[:place]),
+                    *collected(*STEPS[:place]),
                     received(phase, 3, "taken"),
                     received(phase, 3, "FaultyUserError", _second(phase)),
                     received(phase, 3, "ignored"),
                     {"do": "receive all", "phase": phase, "without": [3]},
                     {"do": "close", "gives": "recorded"},
-                    *collected(*_STEPS[place + 1 :]),
+                    *collected(*STEPS[place + 1 :]),
                     {"do": "combine", "gives": "recorded"},
                 ],
             )
@@ -181,10 +177,10 @@ def _servers() -> list[Document]:
     cut = play("signed").sent["share"][3][:-1]
     late = [
         step
-        for place, phase in enumerate(_STEPS)
+        for place, phase in enumerate(STEPS)
         for step in (
-            *(received(before, 3, "ignored") for before in _STEPS[:place]),
-            *(received(before, 3, "ignored", _second(before)) for before in _STEPS[max(0, place - 1) : place]),
+            *(received(before, 3, "ignored") for before in STEPS[:place]),
+            *(received(before, 3, "ignored", _second(before)) for before in STEPS[max(0, place - 1) : place]),
             *collected(phase),
         )
     ]
@@ -216,25 +212,26 @@ def _servers() -> list[Document]:
         server(
             "failed since unmask", [*collected(*before), unreleased, *closes, received("unmask", 6, "ignored"), *again]
         ),
-        server("done", [*collected(*_STEPS), received("unmask", 0, "ignored"), *again]),
+        server("done", [*collected(*STEPS), received("unmask", 0, "ignored"), *again]),
     ]
 
 
 @cache
-def _enrolled() -> Document:
+def enrolment() -> Document:
+    """The enrolment of enrolment.json."""
     found: Document = enrolments.enrolled()["cases"][0]
     return found
 
 
 def _enrolling() -> list[Document]:
-    case = _enrolled()
-    plan = _charter_plan()
+    case = enrolment()
+    plan = charter_plan()
     shown = wire.decode(wire.NonceCommitments, bytes.fromhex(case["commitments_message"]), plan=plan)
     nonces = wire.decode(wire.NonceReveals, bytes.fromhex(case["reveals_message"]), plan=plan)
     cut = bytes.fromhex(case["commitments_message"])[:-1]
     reversed_ones = wire.encode(replace(shown, commitments=shown.commitments[::-1]))
-    other = wire.encode(replace(shown, context=_OTHER))
-    others = wire.encode(replace(nonces, context=_OTHER))
+    other = wire.encode(replace(shown, context=OTHER))
+    others = wire.encode(replace(nonces, context=OTHER))
 
     def enrolling(name: str, *steps: Step) -> Document:
         return script(name, "enrolling", steps, user=0)
@@ -270,13 +267,13 @@ def _enrolling() -> list[Document]:
     ]
 
 
-def _charter_plan() -> Plan:
+def charter_plan() -> Plan:
     """The plan of the charter of enrolment.json."""
-    return Plan.decode(bytes.fromhex(_enrolled()["charter_plan"]))
+    return Plan.decode(bytes.fromhex(enrolment()["charter_plan"]))
 
 
 def _enrolments() -> list[Document]:
-    case, plan = _enrolled(), _charter_plan()
+    case, plan = enrolment(), charter_plan()
     own = wire.decode(wire.NonceCommitment, bytes.fromhex(case["users"][1]["commitment_message"]), plan=plan)
     revealed = wire.decode(wire.NonceReveal, bytes.fromhex(case["users"][1]["reveal_message"]), plan=plan)
     private = bytes.fromhex(case["users"][1]["identity_private"])
@@ -287,14 +284,14 @@ def _enrolments() -> list[Document]:
     another = replace(revealed, nonce=hashed("a second nonce"))
     again: list[Step] = [{"do": "close", "gives": "UsageError"}]
 
-    def enrolment(name: str, *steps: Step) -> Document:
+    def server(name: str, *steps: Step) -> Document:
         return script(name, "enrolment", steps)
 
     def twice(phase: str, message: Any) -> list[Step]:
         return [
             received(phase, 1, "taken"),
             received(phase, 1, "FaultyUserError", message),
-            received(phase, 1, "taken"),
+            received(phase, 1, "ignored"),
             {"do": "receive all", "phase": phase, "without": [1]},
             {"do": "close", "gives": "recorded"},
         ]
@@ -308,10 +305,10 @@ def _enrolments() -> list[Document]:
         ]
 
     return [
-        enrolment("two different commitments", *twice("commit", second), *collected("reveal")),
-        enrolment("two different nonces", *collected("commit"), *twice("reveal", another)),
-        enrolment("a late commitment", *collected("commit"), received("commit", 1, "WireError"), *collected("reveal")),
-        enrolment("failed since commit", *withheld("commit")),
-        enrolment("failed since reveal", *collected("commit"), *withheld("reveal")),
-        enrolment("over", *collected("commit", "reveal"), received("reveal", 1, "UsageError"), *again),
+        server("two different commitments", *twice("commit", second), *collected("reveal")),
+        server("two different nonces", *collected("commit"), *twice("reveal", another)),
+        server("a late commitment", *collected("commit"), received("commit", 1, "WireError"), *collected("reveal")),
+        server("failed since commit", *withheld("commit")),
+        server("failed since reveal", *collected("commit"), *withheld("reveal")),
+        server("over", *collected("commit", "reveal"), received("reveal", 1, "UsageError"), *again),
     ]

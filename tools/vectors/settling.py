@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plans
 from material import hashed, identity
-from scripts import Document, Step, collected, received, refuses, script, split, takes
+from scripts import Document, Step, collected, given, received, refuses, script, split, takes
 from whole_rounds import SETTINGS, play
 
 from heterosag.plan import Plan
@@ -45,7 +45,7 @@ def settled() -> Document:
         "Machines of the whole round signed that begin with another range, scales and model, and are settled before "
         "mask. A step has the plan, model, session, number and metrics_only that differ from the recorded ones."
     )
-    found = split(about, [*_settled_clients(), *_settled_servers()])
+    found = split(about, [*_settled_clients(), *_settled_servers(), *_clients_settled_again(), *_servers_not_settled()])
     return {**found, "plans": {name: plan.encode().hex() for name, plan in _plans().items() if name != "recorded"}}
 
 
@@ -87,10 +87,17 @@ def _masked(changed: Document) -> bytes:
     return client.mask(asked["mask"][0], update, rounding=Rounding(_SIGNED.rounding_key(0)))
 
 
-def _settled_clients() -> list[Document]:
-    def client(name: str, ends: str, *steps: Step) -> Document:
-        return script(name, "client", steps, round="signed", user=0, begins=_BEGINS, client_is=ends)
+def client(name: str, ends: str, *steps: Step) -> Document:
+    """A client that is not settled when it begins."""
+    return script(name, "client", steps, round="signed", user=0, begins=_BEGINS, client_is=ends)
 
+
+def server(name: str, *steps: Step) -> Document:
+    """A server that is not settled when it begins."""
+    return script(name, "server", steps, round="signed", begins=_BEGINS)
+
+
+def _settled_clients() -> list[Document]:
     begun = takes("advertise", "share")
     found = [
         client(
@@ -142,9 +149,6 @@ def _settled_clients() -> list[Document]:
 
 
 def _settled_servers() -> list[Document]:
-    def server(name: str, *steps: Step) -> Document:
-        return script(name, "server", steps, round="signed", begins=_BEGINS)
-
     shared: list[Step] = [*collected("advertise"), {"do": "receive all", "phase": "share", "without": []}]
     close: Step = {"do": "close", "gives": "recorded"}
     rest = [*collected("mask", "agree", "unmask"), {"do": "combine", "gives": "recorded"}]
@@ -172,4 +176,81 @@ def _settled_servers() -> list[Document]:
         ),
         server("settled once share is closed", *shared, settles(), close, settles("UsageError")),
         *(server(f"settled with {name}", settles("UsageError", **change)) for name, change in _REFUSED.items()),
+    ]
+
+
+def _clients_settled_again() -> list[Document]:
+    """Later than before mask, when dead, and what a client does after a refusal."""
+    begun, masked = takes("advertise", "share"), [settles(), *takes("mask")]
+    otherwise = settles("FaultyServerError", **_CHANGES["another range"])
+    junk = given("share", b"\x93junk", "FaultyServerError")  # it has shared: this ends the round for the client
+    return [
+        client(
+            "refusals once it has masked, then as before",
+            "released",
+            *begun,
+            *masked,
+            otherwise,
+            *takes("mask", "agree"),
+            otherwise,
+            settles(),
+            *takes("unmask"),
+            otherwise,
+            settles(),
+            *takes("unmask"),
+        ),
+        client(
+            "not settled, and out of order",
+            "masked",
+            *takes("advertise"),
+            *refuses("UsageError", "mask"),
+            *takes("share"),
+            given("mask", b"\x93junk", "UsageError"),
+            *masked,
+        ),
+        client("dead, settled as it was, then otherwise", "dead", *begun, settles(), junk, settles(), otherwise),
+        client(
+            "dead before it is settled",
+            "dead",
+            *begun,
+            junk,
+            settles("FaultyServerError"),
+            *refuses("UsageError", "mask"),
+            *refuses("FaultyServerError", "agree"),
+        ),
+    ]
+
+
+def _servers_not_settled() -> list[Document]:
+    """A server that is not settled, or cannot be, and what it does after a refusal."""
+    shared: list[Step] = [*collected("advertise"), {"do": "receive all", "phase": "share", "without": []}]
+    close: Step = {"do": "close", "gives": "recorded"}
+    refused = [settles("UsageError", **change) for change in _REFUSED.values()]
+    few = [received("advertise", user, "taken") for user in (0, 2, 3)]
+    return [
+        server(
+            "refusals, then as recorded",
+            *refused,
+            *shared,
+            *refused,
+            settles(),
+            close,
+            settles("UsageError", **_CHANGES["another range"]),
+            *collected("mask", "agree", "unmask"),
+            {"do": "combine", "gives": "recorded"},
+        ),
+        server("not settled when share is closed", *shared, close, received("mask", 0, "FaultyUserError")),
+        server(
+            "settled once it has failed",
+            *few,
+            {"do": "close", "gives": "TooFewSurvivorsError"},
+            settles("UsageError"),
+        ),
+        server(
+            "a vector where the server is settled with metrics alone",
+            *shared,
+            settles(**_CHANGES["metrics alone"]),
+            close,
+            received("mask", 0, "WireError"),
+        ),
     ]

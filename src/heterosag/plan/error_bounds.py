@@ -18,9 +18,9 @@ def noise_of_rounding(plan: Plan) -> float:
     """Bound on E||mean of quantized - mean||^2: Theorem 2, Lemma 2, for any design and sizes; that of the noise itself
     under noise."""
     if plan.noise_multiplier:
-        return (plan.noise_multiplier * plan.value_range[1]) ** 2 * plan.dimension / (plan.honest * len(plan.users))
+        return _square(plan.noise_multiplier * plan.value_range[1]) * plan.dimension / (plan.honest * len(plan.users))
     total = math.fsum(
-        block.users * segment.size * step(block_range(plan.value_range, block.width), block.level) ** 2 / 4
+        block.users * segment.size * _square(step(block_range(plan.value_range, block.width), block.level)) / 4
         for segment in plan.segments
         for block in segment.blocks
     )
@@ -35,4 +35,9 @@ def bias_of_clipping(plan: Plan) -> float:
     total = math.fsum(
         block.users * segment.size * clip_bias(block.width) for segment in plan.segments for block in segment.blocks
     )
-    return total * deviation**2 / len(plan.users)
+    return total * _square(deviation) / len(plan.users)
+
+
+def _square(number: float) -> float:
+    """Infinite where `number**2` would be an `OverflowError`."""
+    return number * number

@@ -44,6 +44,7 @@ CLIP_TRIALS = 16
 """Trials of a user's clip bit, which is 1 where its norm is within the clipping norm and -1 where it is not."""
 
 _LEAST_RANGE = 1e-200
+_FAR_TOO_MANY = 2.0**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,9 @@ def coordinate_limit(size: int) -> float:
 
 def least_level(noise_multiplier: float, honest: int, size: int) -> int:
     """The fewest levels with which theta is within its limit: t >= 16 h (r / z c)^2 trials."""
-    trials = 16.0 * honest * (coordinate_limit(size) / noise_multiplier) ** 2
-    return math.ceil(trials * (1.0 - 2.0**-40)) + 1
+    ratio = coordinate_limit(size) / noise_multiplier
+    trials = 16.0 * honest * (ratio * ratio)  # infinite where a power would be an OverflowError
+    return math.ceil(min(trials * (1.0 - 2.0**-40), _FAR_TOO_MANY)) + 1
 
 
 def noise_range(noise_multiplier: float, clipping_norm: float, honest: int, trials: int, size: int) -> NoiseRange:

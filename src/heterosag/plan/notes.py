@@ -76,7 +76,7 @@ def _size_notes(plan: Plan) -> Iterator[str]:
 
 
 def _noise_notes(plan: Plan, weighted: bool) -> Iterator[str]:
-    error = math.sqrt(plan.quantization_error()) / plan.value_range[1]
+    error = plan.noise_multiplier * math.sqrt(plan.dimension / (plan.honest * len(plan.users)))
     yield (
         f"noise is counted on {plan.honest} honest survivors of every block; privacy.epsilon says what it is worth. "
         f"The mean over all users is off by {error:.3g} clipping norms: beyond 3 much of the accuracy is lost"

@@ -63,9 +63,9 @@ class Client(Secret):
 
     Guarantees: a message that only a malicious server sends raises `FaultyServerError`, and the client is dead: it has
     forgotten its secrets. One that merely comes out of order raises it too and changes nothing; bytes that do not
-    decode raise `WireError` and change nothing. An identical message gets the identical answer. With noise, no masked
-    vector is given out before its round is charged to the budget, and `BudgetError` is raised instead of the vector
-    beyond it.
+    decode raise `WireError` and change nothing, unless the step is taken: then they are a second, different message. An
+    identical message gets the identical answer. With noise, no masked vector is given out before its round is charged
+    to the budget, and `BudgetError` is raised instead of the vector beyond it.
 
     Example:
         >>> from heterosag import Client, Plan, Server
@@ -332,7 +332,12 @@ class Client(Secret):
 
         Returns:
             The signature.
+
+        Raises:
+            FaultyServerError: Only a malicious server sends this, or asks a client without identities for it.
         """
+        if self._base.identity is None:
+            raise FaultyServerError("asked to agree on survivors, which only users with identities do")
         guard = self._counted()
         reply = self._step("agree", message, lambda state: steps.sign_survivors(state, message, self._log, guard))
         self._forget_vector()

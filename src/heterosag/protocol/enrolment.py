@@ -337,15 +337,19 @@ class Enrolment:
             raise UsageError(f"the enrolment has no plan: it is in the phase {self._phase!r}")
         return self._plan
 
-    def receive(self, user: User, data: bytes) -> None:
-        """Take a user's message; an identical duplicate changes nothing.
+    def receive(self, user: User, data: bytes) -> bool:
+        """Take a user's message.
 
         Args:
             user: Who sent it, as the transport knows.
             data: The message.
 
+        Returns:
+            True if it counts now, False if it is an identical duplicate.
+
         Raises:
             FaultyUserError: No honest user sends this; it names the user.
+            WireError: These bytes are no message of this phase; it names the sender.
             UsageError: The enrolment is over.
         """
         plan, index = self.charter.plan, self.charter.plan.index(user)
@@ -357,15 +361,14 @@ class Enrolment:
                 verify(self._directory[user], own.signature, "commit", *parts)
             except WireError as error:
                 raise FaultyUserError(user, error.problem) from None
-            self._keep(self._commitments, user, index, (own.commitment, own.signature))
-        elif self._phase == "reveal":
+            return self._keep(self._commitments, user, index, (own.commitment, own.signature))
+        if self._phase == "reveal":
             shown = wire.decode(wire.NonceReveal, data, plan=plan, sender=user)
             self._check(user, index, shown.user, shown.context)
             if commit_to(self.charter.context, index, shown.nonce) != self._commitments[index][0]:
                 raise FaultyUserError(user, "revealed another nonce than it committed to")
-            self._keep(self._nonces, user, index, shown.nonce)
-        else:
-            raise UsageError(f"the enrolment is over: {self._phase}")
+            return self._keep(self._nonces, user, index, shown.nonce)
+        raise UsageError(f"the enrolment is over: {self._phase}")
 
     def close(self) -> dict[User, bytes]:
         """End the phase.
@@ -425,9 +428,11 @@ class Enrolment:
             raise FaultyUserError(user, "sent a message of another enrolment: its charter or commitments differ")
 
     @staticmethod
-    def _keep(kept: dict[int, Any], user: User, index: int, value: Any) -> None:
+    def _keep(kept: dict[int, Any], user: User, index: int, value: Any) -> bool:
+        known = index in kept
         if kept.setdefault(index, value) != value:
             raise FaultyUserError(user, "sent two different messages of one kind")
+        return not known
 
 
 def _class_of(plan: Plan | CohortPlan, user: User) -> int:
