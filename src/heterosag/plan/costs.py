@@ -16,6 +16,7 @@ from heterosag.crypto.hashing import COMMITMENT_SIZE, DIGEST_SIZE
 from heterosag.crypto.identity import SIGNATURE_SIZE
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE
 from heterosag.crypto.seal import SEALED_SIZE
+from heterosag.plan.error_bounds import square
 from heterosag.plan.plan import Plan
 from heterosag.plan.ranges import THREE_DEVIATIONS, best_width, block_range, clip_bias, deviations
 from heterosag.vector import ring
@@ -131,9 +132,9 @@ def _error_in_one_block(plan: Plan, level: int) -> float:
     """The error bound of one block of everybody at a level: `Plan.error_bound`, without making the plan."""
     users = len(plan.users)
     width = THREE_DEVIATIONS if plan.ranges == "single" else best_width(level, users)
-    noise = plan.dimension * step(block_range(plan.value_range, width), level) ** 2 / 4 / users
+    noise = plan.dimension * square(step(block_range(plan.value_range, width), level)) / 4 / users
     deviation = (plan.value_range[1] - plan.value_range[0]) / 2 / deviations(THREE_DEVIATIONS)
-    return noise + (0.0 if plan.ranges == "single" else plan.dimension * clip_bias(width) * deviation**2)
+    return noise + (0.0 if plan.ranges == "single" else plan.dimension * clip_bias(width) * square(deviation))
 
 
 def beside_vector(plan: Plan, user: int, *, identities: bool = False) -> dict[str, int]:

@@ -11,16 +11,16 @@ from heterosag.vector.quantize import step
 if TYPE_CHECKING:
     from heterosag.plan.plan import Plan
 
-__all__ = ["bias_of_clipping", "noise_of_rounding"]
+__all__ = ["bias_of_clipping", "noise_of_rounding", "square"]
 
 
 def noise_of_rounding(plan: Plan) -> float:
     """Bound on E||mean of quantized - mean||^2: Theorem 2, Lemma 2, for any design and sizes; that of the noise itself
     under noise."""
     if plan.noise_multiplier:
-        return _square(plan.noise_multiplier * plan.value_range[1]) * plan.dimension / (plan.honest * len(plan.users))
+        return square(plan.noise_multiplier * plan.value_range[1]) * plan.dimension / (plan.honest * len(plan.users))
     total = math.fsum(
-        block.users * segment.size * _square(step(block_range(plan.value_range, block.width), block.level)) / 4
+        block.users * segment.size * square(step(block_range(plan.value_range, block.width), block.level)) / 4
         for segment in plan.segments
         for block in segment.blocks
     )
@@ -35,9 +35,9 @@ def bias_of_clipping(plan: Plan) -> float:
     total = math.fsum(
         block.users * segment.size * clip_bias(block.width) for segment in plan.segments for block in segment.blocks
     )
-    return total * _square(deviation) / len(plan.users)
+    return total * square(deviation) / len(plan.users)
 
 
-def _square(number: float) -> float:
+def square(number: float) -> float:
     """Infinite where `number**2` would be an `OverflowError`."""
     return number * number
