@@ -74,12 +74,12 @@ def mnist_links(scale: Scale, users: int, seed: int, data_dir: str) -> list[Sett
         ),
         Setting(
             name="filled",
-            label="heterogeneous, adaptive, levels raised to fill the ring",
+            label="heterogeneous, adaptive range, filled ring",
             config=replace(base, fill_levels=True, **adaptive),
         ),
         Setting(
             name="quantile",
-            label="heterogeneous, one range that follows a quantile",
+            label="heterogeneous, quantile range",
             config=replace(base, range_rule="quantile", value_range=0.05),
         ),
     ]

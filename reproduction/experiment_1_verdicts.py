@@ -70,9 +70,8 @@ def _links(job: Job, item: str, users: int, figure: str) -> Outcome:
             about(none.setting.config, len(none.record.rounds)),
             "Range rules: min-max looks at everybody's update in plaintext, as the paper seems to; adaptive has a "
             "range for every level and a scale for every array, and follows rotated updates by what is summed "
-            "securely; quantile is one range for all that follows the 99.9% quantile of |update|. "
-            + (same if "perfect" not in found else "")
-            + about_engine(found.values()),
+            "securely; quantile is one range for all that follows the 99.9% quantile of |update|. A filled ring has as "
+            "many levels as its bits hold. " + (same if "perfect" not in found else "") + about_engine(found.values()),
             _on_the_way({name: found[name] for name in ("none", "heterogeneous", "heterogeneous-adaptive")}),
         ),
         verdicts=(
