@@ -159,8 +159,8 @@ def test_a_grid_counts_the_failure_of_sparse_graphs_once_a_plan_as_nodes_do(monk
     monkeypatch.setattr(Accountant, "compose", lambda self, event: charged.append(event))
     for seed in (1, 2):
         plan = Plan.build(
-            [300], [2], 2000, design="secagg", subgroup_size=300, assignment_seed=seed, sharing="sparse", min_block_survivors=250,
-            clipping_norm=1.0, noise_multiplier=60.0,
+            [300], [2], 2000, design="secagg", subgroup_size=300, assignment_seed=seed, sharing="sparse",
+            min_block_survivors=250, clipping_norm=1.0, noise_multiplier=60.0,
         )  # fmt: skip
         GridBudget(ASKED, mean=False, identities=True).charge(plan)
         assert charged[-1] == event_of(plan)
