@@ -68,9 +68,10 @@ def _verdicts(summaries: Sequence[Summary]) -> tuple[list[Verdict], list[Verdict
 def _count(verdicts: Sequence[Verdict]) -> str:
     count = Counter(verdict.holds for verdict in verdicts)
     judged = count.total() - count[Holds.NOT_JUDGED]
+    kinds = ((Holds.YES, "hold", ""), (Holds.PARTLY, "hold", " partly"), (Holds.NO, "fail", ""))
     return (
-        f"{judged} were judged: {count[Holds.YES]} hold, {count[Holds.PARTLY]} hold partly, {count[Holds.NO]} "
-        + ("fails" if count[Holds.NO] == 1 else "fail")
+        f"{judged} {'was' if judged == 1 else 'were'} judged: "
+        + ", ".join(f"{count[kind]} {verb}{'s' * (count[kind] == 1)}{how}" for kind, verb, how in kinds)
         + (f"; {count[Holds.NOT_JUDGED]} could not be judged" if count[Holds.NOT_JUDGED] else "")
     )
 

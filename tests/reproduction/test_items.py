@@ -309,8 +309,8 @@ def test_the_headline_counts_the_papers_claims_and_ours_apart_and_only_what_was_
     summary = run("expansion", tmp_path)
     changed = replace(summary, outcome=replace(summary.outcome, verdicts=tuple(kinds)))
     assert page.lead([changed]) == (
-        "1 items. Of the paper's claims 4 were judged: 2 hold, 1 hold partly, 1 fail; 1 could not be judged. "
-        "Of our own 1 were judged: 1 hold, 0 hold partly, 0 fail."
+        "1 items. Of the paper's claims 4 were judged: 2 hold, 1 holds partly, 1 fails; 1 could not be judged. "
+        "Of our own 1 was judged: 1 holds, 0 hold partly, 0 fail."
     )
     pages = page.markdown([changed])
     assert "**not judged**" in pages["reproduction.md"]
