@@ -46,8 +46,8 @@ READING = (
     "Test accuracy *at the end* is the mean over the last tenth of a run's rounds. Where there are several seeds it is "
     "the mean over the seeds, with the least and the largest in brackets and as a band in figures; differences are "
     "taken seed by seed. A seed decides data split, initial model, order of samples, attackers and rounding. Verdicts "
-    "are judged on means. At full scale every accuracy that a verdict rests on has three seeds; on CIFAR-10 the "
-    "paper's sizes have one, and a smaller size has three. Quick runs have one seed.",
+    "are judged on means. At full scale every accuracy that a verdict rests on is to have three seeds, on CIFAR-10 one "
+    "at the paper's sizes and three at a smaller one; each item says how many were run. Quick runs have one seed.",
 )
 """How the pages are to be read."""
 
