@@ -135,6 +135,15 @@ def test_7_what_an_app_raises_stays_at_home(tmp_path: Path, caplog: pytest.LogCa
     assert "8812" in caplog.text
 
 
+@pytest.mark.parametrize("bad", [np.full(30, np.nan, dtype=np.float32), np.zeros(31, dtype=np.float32)])
+def test_7_an_update_that_cannot_be_aggregated_is_told_in_the_words_for_it(bad: Any, tmp_path: Path) -> None:
+    nodes = make_nodes(9, tmp_path, lambda node, before: {"w": bad} if node == FIRST_NODE else before)
+    grid = grid_of(nodes)
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert not reply.has_error()
+    assert "TrainingError: the app's function failed, or returned" in grid.rounds[0].lost[FIRST_NODE]
+
+
 def test_7_any_metric_was_the_weight(tmp_path: Path) -> None:
     """The sum of weights of a small block is public: the server named a private metric as the weight."""
     nodes = make_nodes(6, tmp_path, lambda node, before: before, secret=28.0)
