@@ -231,13 +231,13 @@ def cifar_2(job: Job) -> Outcome:
             for name, title, runs in (
                 ("accuracy", "Experiment 2 on CIFAR-10, IID: test accuracy", of_groups(found, "iid")),
                 ("dirichlet", "Experiment 2 on CIFAR-10, Dirichlet: test accuracy", of_groups(found, "alpha-")),
-                ("smaller", "Experiment 2 on CIFAR-10, smaller", of_groups(found, "small", "padded")),
+                ("smaller", "Experiment 2 on CIFAR-10, smaller", of_groups(found, "small")),
             )
             if runs
         ),
         values=values(found.values()),
         runs=trained(found.values()),
-        differs=differs(found.values(), papers_configs(job, "experiment-2-cifar", small="iid", padded="iid"), _FIXED),
+        differs=differs(found.values(), papers_configs(job, "experiment-2-cifar", small="iid"), _FIXED),
     )
 
 
