@@ -32,6 +32,19 @@ def test_training_that_diverges_is_a_dropout_and_named(range_rule: str, tmp_path
     assert "diverged: lower learning_rate" in lines[0]["error"]["message"]
 
 
+def test_updates_whose_squares_overflow_are_recorded(tmp_path: Path) -> None:
+    """One step of a model that diverges: the updates are numbers, in float32 their squares are not."""
+    config = TrainConfig(
+        classes=(8,), levels=(16,), subgroup_size=4, rounds=1, learning_rate=1e25, local_epochs=1, batch_size=1000,
+        secure=False, range_rule="minmax",
+    )  # fmt: skip
+    Run(config, tmp_path / "run").train()
+    (line,) = read_run(tmp_path / "run").rounds
+    assert (line["diverged"], line["error"]) == (0, None)
+    assert 1e19 < line["aggregate_error"] < 1e30
+    assert 1e19 < line["aggregate_rms"] < 1e30
+
+
 def test_every_line_of_a_record_fingerprints_the_model(tmp_path: Path) -> None:
     config = TrainConfig(classes=(8,), levels=(4,), subgroup_size=4, rounds=3, secure=False)
     Run(config, tmp_path / "one").train()

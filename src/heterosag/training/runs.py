@@ -415,9 +415,14 @@ def _describe_failure(error: HeteroSagError, diverged: int) -> dict[str, Any]:
     return found
 
 
-def _compare_with_mean(vector: npt.NDArray[Any], honest: npt.NDArray[np.float32]) -> dict[str, float]:
-    """How far an aggregate is from the mean of the honest survivors' updates, and how large that is."""
-    truth = honest.mean(axis=0)
+def _compare_with_mean(vector: npt.NDArray[Any], honest: npt.NDArray[np.float32]) -> dict[str, float | None]:
+    """How far an aggregate is from the mean of the honest survivors' updates, and how large that is.
+
+    None where nobody honest survived. In float64, where not even the updates of a model that diverges overflow.
+    """
+    if not len(honest):
+        return {"aggregate_error": None, "aggregate_rms": None}
+    truth = honest.mean(axis=0, dtype=np.float64)
     return {
         "aggregate_error": float(np.sqrt(np.mean((vector - truth) ** 2))),
         "aggregate_rms": float(np.sqrt(np.mean(truth**2))),
