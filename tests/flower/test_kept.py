@@ -90,7 +90,7 @@ def test_the_memory_of_a_simulated_run_is_in_its_context(simulated: Path) -> Non
     for damaged in (b"{", b""):
         own.state["heterosag.run"] = ConfigRecord({"memory": damaged})
         with pytest.raises(LocalFileError, match="the memory of this run"):
-            kept.memory(own).check_evaluation()
+            kept.memory(own).note_evaluation()
     assert not simulated.exists()
 
 
@@ -119,14 +119,10 @@ def test_the_budget_of_a_simulated_run_is_in_its_context(simulated: Path, tmp_pa
     own, policy = context(), Policy(max_epsilon=1.2, delta=1e-5)
     for asked, left in ((None, False), (tmp_path / "asked", True)):
         kept = Kept(asked)
-        budget = kept.budget(own, plan)
-        assert budget is not None
+        budget = kept.budget(own, "name-clinic")
         budget.check(plan, policy)
         budget.charge(plan, policy)
-        again = kept.budget(own, plan)
-        assert again is not None
         with pytest.raises(BudgetError):
-            again.check(plan, policy)
-        assert (tmp_path / "asked").exists() is left
+            kept.budget(own, "name-clinic").check(plan, policy)
+        assert (tmp_path / "asked/name-clinic").exists() is left
     assert not simulated.exists()
-    assert Kept(None).budget(own, Plan.build([12], [4], 30, value_range=1.0, subgroup_size=3)) is None

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flower_nodes import LocalGrid, grid_of, make_nodes, messages, record, signed_nodes
+from flower_nodes import FIRST_NODE, LocalGrid, grid_of, make_nodes, messages, record, signed_nodes
 from flwr.app import Message, MessageType
 from flwr.serverapp.strategy import FedAvg
 
@@ -69,16 +69,57 @@ def test_nodes_keep_their_own_budget_whatever_the_grid_does(tmp_path: Path, monk
         policy = Policy(min_users=2, max_epsilon=8.0, delta=1e-5)
         return mod(policy=policy, trust_server=True, release_log=tmp_path / "releases")
 
-    nodes = make_nodes(8, tmp_path, train, secure=secure)
+    def config(place: int) -> dict[str, Any]:
+        return {"heterosag-name": f"clinic-{place}"}
+
+    nodes = make_nodes(8, tmp_path, train, secure=secure, config=config)
     grid = private_grid(nodes, prepare=False)
     monkeypatch.setattr(GridBudget, "charge", lambda self, plan: None)  # a grid that does not care
     replies = [next(iter(grid.send_and_receive(messages(nodes, MODEL)))) for _ in range(4)]
     assert [reply.has_error() for reply in replies] == [False, False, False, True]
     assert all("privacy budget" in why for why in grid.rounds[-1].lost.values())
-    for node in nodes:
-        assert FileBudget(tmp_path / "releases" / str(node.context.node_id)).rounds == 3
-    again = private_grid(nodes, prepare=False)  # another run with the same nodes
-    assert next(iter(again.send_and_receive(messages(nodes, MODEL)))).has_error()
+    for place in range(8):
+        assert FileBudget(tmp_path / "releases" / f"name-clinic-{place}").rounds == 3
+    again = make_nodes(8, tmp_path, train, secure=secure, config=config)  # another run with the same nodes
+    for node in again:
+        node.context.node_id += 1  # which have registered anew
+    assert next(iter(private_grid(again, prepare=False).send_and_receive(messages(again, MODEL)))).has_error()
+
+
+@pytest.mark.parametrize("config", [{}, {"heterosag-name": "../elsewhere"}, {"heterosag-name": ""}])
+def test_a_budget_over_runs_needs_a_name_that_no_server_chooses(
+    config: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def secure(place: int) -> Any:
+        return mod(policy=Policy(min_users=2, max_epsilon=8.0), trust_server=True, release_log=tmp_path)
+
+    nodes = make_nodes(8, tmp_path, train, secure=secure, config=lambda place: config)
+    assert next(iter(private_grid(nodes).send_and_receive(messages(nodes, MODEL)))).has_error()
+    assert "heterosag-name" in caplog.text
+
+
+@pytest.mark.parametrize("fails", ["raises", "not finite", "other arrays", "no number"])
+def test_whether_training_failed_is_not_told_under_noise(
+    fails: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refusal would be an exact bit of the node's data, for any model that a server chooses, and not be charged."""
+
+    def some_fail(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        if node != FIRST_NODE:
+            return train(node, before)
+        if fails == "raises":
+            raise RuntimeError("the loss is not finite")
+        if fails == "not finite":
+            return {"w": before["w"] * np.nan}
+        return {"w": before["w"][1:]} if fails == "other arrays" else {"v": before["w"]}
+
+    nodes = make_nodes(8, tmp_path, some_fail)
+    grid = private_grid(nodes)
+    (reply,) = grid.send_and_receive(messages(nodes, MODEL))
+    assert not reply.has_error()
+    assert (len(grid.rounds[0].survivors), grid.rounds[0].lost) == (8, {})
+    assert FileBudget(tmp_path / str(FIRST_NODE)).rounds == 1
+    assert ("noise goes in the place of this node's update" in caplog.text) == (fails != "not finite")
 
 
 def test_a_node_with_a_budget_refuses_a_grid_without_noise(tmp_path: Path) -> None:
@@ -179,7 +220,7 @@ def test_with_identities_and_blocks_that_the_nodes_drew(tmp_path: Path) -> None:
     assert plan is not None
     assert (len(plan.subgroups), plan.min_block_survivors, plan.honest) == (4, 8, 7)
     assert "malicious or curious" in str(grid.rounds[0].privacy)
-    assert FileBudget(tmp_path / str(nodes[0].context.node_id)).rounds == 1
+    assert FileBudget(tmp_path / f"key-{directory[str(nodes[0].context.node_id)].hex()}").rounds == 1
 
 
 def test_the_clipping_norm_follows_the_nodes_from_round_to_round_and_from_grid_to_grid(tmp_path: Path) -> None:

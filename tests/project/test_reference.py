@@ -124,7 +124,7 @@ def test_every_setting_is_on_the_page(pages: types.ModuleType) -> None:
     assert all(f"| `{one.name}` |" in training for one in dataclasses.fields(TrainConfig))
     for name in pages.node_config_keys() | pages.environment_variables():
         assert f"| `{name}` |" in page
-    assert len(pages.node_config_keys()) == 4
+    assert len(pages.node_config_keys()) == 5
     assert len(pages.environment_variables()) == 2
 
 

@@ -91,6 +91,19 @@ def test_of_two_vectors_at_once_only_one_leaves(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(budgets[0], "check", lambda plan, policy: None)
     with pytest.raises(BudgetError):
         world.answer("mask", 0)
+    assert world.clients[0].phase is ClientPhase.DEAD
+
+
+def test_the_budget_is_checked_with_the_inbox_before_there_is_a_vector() -> None:
+    plan = noisy_plan()
+    policy, budgets = allows(1, plan), {user: MemoryBudget() for user in plan.users}
+    world = world_of(plan, policy, budgets)
+    world.run("advertise", "share")
+    world.clients[0].check_inbox(world.waiting[0])
+    budgets[0].charge(plan, policy)
+    with pytest.raises(BudgetError):
+        world.clients[0].check_inbox(world.waiting[0])
+    assert world.clients[0].phase is ClientPhase.SHARED
 
 
 def test_the_budget_holds_across_a_restart_and_a_rolled_back_client(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """Every refusal of a client, written as what a malicious server (or a mistaken caller) does."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 from cases import each
-from rounds import ROUND, World, agreeing, change, masking, small_plan, unmasking
+from rounds import ROUND, World, agreeing, change, inbox_of, masking, small_plan, unmasking
 
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, PlanError, UsageError, WireError
@@ -55,6 +56,43 @@ def test_a_plan_below_the_clients_policy_is_refused(policy: Policy, field: str) 
 def test_a_stranger_has_no_client() -> None:
     with pytest.raises(UsageError, match="77"):
         Client(small_plan(), 77, ROUND, trust_server=True, policy=Policy.any_plan())
+
+
+# --- the inbox, before there is a vector --------------------------------------------------------------------------
+
+
+def test_an_inbox_is_checked_before_there_is_a_vector() -> None:
+    world = masking()
+    client, message = world.clients[0], world.waiting[0]
+    client.check_inbox(message)
+    with pytest.raises(WireError):
+        client.check_inbox(b"garbage")
+    assert client.phase is ClientPhase.SHARED
+    world.run("mask")
+    assert client.phase is ClientPhase.MASKED
+    with pytest.raises(FaultyServerError, match="not possible when masked"):
+        client.check_inbox(message)
+
+
+@each("field", ["sharers", "context", "sealed"])
+def test_an_inbox_that_only_a_malicious_server_sends_is_the_end_before_there_is_a_vector(field: str) -> None:
+    world = masking()
+    inbox = inbox_of(world)
+    changed: dict[str, Any] = {"sharers": inbox.sharers[1:], "context": bytes(32), "sealed": inbox.sealed[:-1]}
+    message = change(wire.Inbox, world.waiting[0], world.plan, **{field: changed[field]})
+    with pytest.raises(FaultyServerError):
+        world.clients[0].check_inbox(message)
+    assert world.clients[0].phase is ClientPhase.DEAD
+
+
+def test_an_inbox_is_not_checked_before_its_turn() -> None:
+    client = Client(small_plan(), 0, ROUND, trust_server=True, policy=LOOSE)
+    client.advertise()
+    with pytest.raises(FaultyServerError, match="not possible when advertised"):
+        client.check_inbox(b"")
+    unsettled = Client(small_plan(), 0, ROUND, trust_server=True, policy=LOOSE, settled=False)
+    with pytest.raises(UsageError, match="settle comes before mask"):
+        unsettled.check_inbox(b"")
 
 
 # --- share --------------------------------------------------------------------------------------------------------

@@ -16,14 +16,12 @@ def plan(seed: int = 0, half: float = 1.0) -> Plan:
 
 def test_the_range_is_held_against_the_round_before(tmp_path: Path) -> None:
     file, policy = NodeMemory(tmp_path / "node", 7), Policy()
-    file.check_range(policy, plan(half=9.0))
     file.note_round(policy, plan(half=1.0), b"model")
-    file.check_range(policy, plan(half=2.0))
     with pytest.raises(PlanError, match=r"0\.4 times"):
-        file.check_range(policy, plan(half=0.4))
+        file.note_round(policy, plan(half=0.4), b"model")
     file.note_round(policy, plan(half=2.0), b"model")
-    file.check_range(policy, plan(half=4.0))
-    NodeMemory(tmp_path / "node", 8).check_range(policy, plan(half=9.0))
+    file.note_round(policy, plan(half=4.0), b"model")
+    NodeMemory(tmp_path / "node", 8).note_round(policy, plan(half=9.0), b"model")
 
 
 def test_the_range_of_every_array_is_held_against_the_round_before(tmp_path: Path) -> None:
@@ -33,12 +31,12 @@ def test_the_range_of_every_array_is_held_against_the_round_before(tmp_path: Pat
 
     file, policy = NodeMemory(tmp_path, 7), Policy()
     file.note_round(policy, scaled(1.0, 1.0, 8.0), b"model")
-    file.check_range(policy, scaled(1.0, 2.0, 4.0))
     with pytest.raises(PlanError, match=r"0\.125 times"):
-        file.check_range(policy, scaled(1.0, 1.0, 1.0))
-    file.check_range(policy, scaled(2.0, 16.0))  # other arrays: the least and the greatest
-    with pytest.raises(PlanError, match=r"6\.25 times"):
-        file.check_range(policy, scaled(1.0, 50.0))
+        file.note_round(policy, scaled(1.0, 1.0, 1.0), b"model")
+    with pytest.raises(PlanError, match=r"6\.25 times"):  # other arrays: the least and the greatest
+        file.note_round(policy, scaled(1.0, 50.0), b"model")
+    file.note_round(policy, scaled(2.0, 16.0), b"model")
+    file.note_round(policy, scaled(1.0, 2.0, 8.0), b"model")
 
 
 def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
@@ -55,22 +53,19 @@ def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
 def test_rounds_of_one_model_are_counted_in_whatever_order_they_come(tmp_path: Path) -> None:
     file, policy = NodeMemory(tmp_path, 7), Policy(max_rounds_of_a_model=2)
     for model in (b"one", b"another", b"one", b"another"):
-        file.check_model(policy, model)
         file.note_round(policy, plan(), model)
-    for again in (lambda: file.check_model(policy, b"one"), lambda: file.note_round(policy, plan(), b"another")):
+    for model in (b"one", b"another"):
         with pytest.raises(PlanError, match="another round of one model after 2"):
-            again()
-    file.check_model(policy, b"a third")
-    NodeMemory(tmp_path, 8).check_model(policy, b"one")
+            file.note_round(policy, plan(), model)
+    file.note_round(policy, plan(), b"a third")
+    NodeMemory(tmp_path, 8).note_round(policy, plan(), b"one")
 
 
 def test_a_node_evaluates_once_between_two_rounds_of_training(tmp_path: Path) -> None:
     file = NodeMemory(tmp_path, 7)
-    file.check_evaluation()
     file.note_evaluation()
-    for again in (file.check_evaluation, file.note_evaluation):
-        with pytest.raises(FaultyServerError, match="evaluate again"):
-            again()
+    with pytest.raises(FaultyServerError, match="evaluate again"):
+        file.note_evaluation()
     file.note_round(Policy(), plan(), b"model")
     file.note_evaluation()
 
@@ -81,8 +76,6 @@ def test_two_programs_at_once_are_held_against_each_other(tmp_path: Path) -> Non
     one, other = NodeMemory(tmp_path, 7), NodeMemory(tmp_path, 7)
     one.check_epoch(policy, plan(0))
     other.check_epoch(policy, plan(1))
-    one.check_range(policy, plan(0, half=1.0))
-    other.check_range(policy, plan(0, half=9.0))
     one.note_round(policy, plan(0, half=1.0), b"model")
     with pytest.raises(PlanError, match="after 1 epochs"):
         other.note_round(policy, plan(1), b"model")
@@ -115,7 +108,7 @@ def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "run-7.json").write_text(text, encoding="utf-8")
     with pytest.raises(LocalFileError, match=r"run-7\.json"):
-        NodeMemory(tmp_path, 7).check_range(Policy(), plan())
+        NodeMemory(tmp_path, 7).note_round(Policy(), plan(), b"model")
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

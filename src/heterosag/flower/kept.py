@@ -71,12 +71,19 @@ class Kept:
         folder = self.folder(context)
         return _ContextMemory(context) if folder is None else NodeMemory(folder, context.run_id)
 
-    def budget(self, context: Context, plan: Plan) -> Budget | None:
-        """What rounds with noise have cost this node: in all runs; in a simulation without a folder, in this one."""
-        if not plan.noise_multiplier:
-            return None
+    def budget(self, context: Context, owner: str) -> Budget:
+        """What rounds with noise have cost this node: in all runs; in a simulation without a folder, in this one.
+
+        Args:
+            context: The run's Context.
+            owner: Whose budget it is, by a name that no server chooses: a node's id is the SuperLink's word, and so
+                would be when a budget begins at zero again.
+
+        Returns:
+            The budget.
+        """
         folder = self.folder(context)
-        return _ContextBudget(context) if folder is None else FileBudget(folder)
+        return _ContextBudget(context) if folder is None else FileBudget(folder.with_name(owner))
 
     def guard(self, context: Context, plan: Plan) -> Guard | None:
         """This node's own ledger, if it has one."""

@@ -1,22 +1,26 @@
 """The mask phase on a node: the app's function is run on what everybody sees, and what it returns is masked.
 
 Guarantees: the app's function is run only if the node has worked out itself that it sees what the server says everybody
-sees, and only on ranges and models that its policy allows. What the function returns leaves the node masked, but for
-the names of metrics; the words of its errors do not leave the node.
+sees, only on ranges and models that its policy allows, and only when nothing is left to refuse but what the function
+does: the phase, the inbox and the budget are checked before, and the model is counted. What the function returns leaves
+the node masked, but for the names of metrics; the words of its errors do not leave the node. Under noise not even that
+it failed does: noise goes in the place of its update, and is charged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from logging import ERROR
 from typing import Any
 
 import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.logger import log
 
 from heterosag.choices import EvaluationName
-from heterosag.errors import FaultyServerError, UsageError, WireError
+from heterosag.errors import FaultyServerError, HeteroSagError, WireError
 from heterosag.flower.kept import Kept
 from heterosag.flower.messages import (
     RECORD,
@@ -35,6 +39,7 @@ from heterosag.protocol import Client, RoundId
 from heterosag.protocol.pipeline import Part
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.transitions import ClientPhase
+from heterosag.protocol.update import Update
 from heterosag.simulation.workers import all_cores
 
 __all__ = ["Masking"]
@@ -87,19 +92,14 @@ class Masking:
         plan = self._settle(client, part.number, record, model, evaluating)
         if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
             return client.mask(part.message, np.zeros(client.plan.dimension))
+        work = self._open(evaluating)
+        client.check_inbox(part.message)
         memory = self.kept.memory(self.context)
-        trained = model_digest(self.message.content)  # before the app's function may change it
         if evaluating:
-            memory.check_evaluation()
-        else:
-            memory.check_range(self.policy, plan)
-            memory.check_model(self.policy, trained)
-        masked = self._call_and_mask(client, part.message, evaluating)
-        if evaluating:  # noted when there is a vector, before it is given out: one that is refused moves no range
             memory.note_evaluation()
         else:
-            memory.note_round(self.policy, plan, trained)
-        return masked
+            memory.note_round(self.policy, plan, model_digest(self.message.content))
+        return self._run_and_mask(client, part.message, work)
 
     def _settle(self, client: Client, number: int, record: Mapping[str, Any], model: bytes, evaluating: bool) -> Plan:
         ends, scales = (values(record, name, float, sender="server", may_be_empty=True) for name in ("range", "scales"))
@@ -110,36 +110,67 @@ class Masking:
         client.settle(plan, RoundId(session=session, number=number, model=model, metrics_only=evaluating))
         return plan
 
-    def _selection(self) -> Selection:
-        """What goes of the model, by the round's terms."""
-        exclude, tied = (
-            values(self.opening, name, str, sender="server", may_be_empty=True) for name in ("exclude", "tied")
-        )
-        model = arrays_of(self.message.content, "a train message")[1]
-        return Selection(model=model, exclude=exclude, tied=pairs_of(tied))
-
-    def _call_and_mask(self, client: Client, inbox: bytes, evaluating: bool) -> bytes:
-        weighted_by = value(self.opening, "weighted-by", str, sender="server")
+    def _open(self, evaluating: bool) -> _Work:
+        """What the round's terms say of the function's reply, checked before the function is run."""
         unit = value(self.opening, "weight-unit", int, sender="server")
-        selection = None if evaluating else self._selection()
+        if self.plan.max_weight > 1 and unit < 1:
+            raise FaultyServerError(f"a weight is counted in units of at least one example, not {unit}")
+        exclude, tied, wanted = (
+            values(self.opening, name, str, sender="server", may_be_empty=True)
+            for name in ("exclude", "tied", "metrics")
+        )
+        selection = None
+        if not evaluating:
+            model = arrays_of(self.message.content, "a train message")[1]
+            selection = Selection(model=model, exclude=exclude, tied=pairs_of(tied))
+            size = sum(selection.layout.sizes)
+            if size != self.plan.dimension:
+                raise FaultyServerError(f"a model of {size} elements under a plan of {self.plan.dimension}")
+        weighted_by = value(self.opening, "weighted-by", str, sender="server")
+        return _Work(selection=selection, wanted=wanted, weighted_by=weighted_by, unit=unit)
+
+    def _run_and_mask(self, client: Client, inbox: bytes, work: _Work) -> bytes:
+        names: list[str] = []
+        try:
+            update, names = self._run(client.plan, work)
+        except TrainingError as error:
+            if not self.plan.noise_multiplier:
+                raise
+            log(ERROR, "noise goes in the place of this node's update: %s", error)
+            update = Update.of(client.plan, np.full(client.plan.dimension, np.nan), 1, {})
+        masked = client.mask(inbox, update, parallel_map=all_cores())
+        self.names += names
+        return masked
+
+    def _run(self, plan: Plan, work: _Work) -> tuple[Update, list[str]]:
+        """The update that the app's function returns, and the names of its metrics.
+
+        Raises:
+            TrainingError: It failed, or returned what cannot be aggregated.
+        """
         try:
             reply = self.call_next(self.message, self.context)
         except Exception as error:  # whatever the app raised: its words are this node's own business
             raise TrainingError(f"the app's function raised {type(error).__name__}: {error}") from None
         if reply.has_error():
             raise TrainingError(f"the app's function failed: {reply.error.reason}")
-        numbers = numbers_of(reply)
-        wanted = values(self.opening, "metrics", str, sender="server", may_be_empty=True)
-        metrics, names = fill_slots(self.plan, numbers, wanted=wanted, leave_out=weighted_by)
-        weight = find_weight(self.plan, numbers, weighted_by, unit)
         try:
+            numbers = numbers_of(reply)
+            metrics, names = fill_slots(plan, numbers, wanted=work.wanted, leave_out=work.weighted_by)
+            weight = find_weight(plan, numbers, work.weighted_by, work.unit)
             vector = np.empty(0)
-            if selection is not None:
-                vector = selection.update(arrays_of(reply.content, "a train reply")[1])
-            masked = client.mask(inbox, vector, weight=weight, metrics=metrics, parallel_map=all_cores())
-        except UsageError as error:
-            if type(error) is not UsageError:  # a file of this node's
-                raise
+            if work.selection is not None:
+                vector = work.selection.update(arrays_of(reply.content, "a train reply")[1])
+            return Update.of(plan, vector, weight, metrics), names
+        except HeteroSagError as error:
             raise TrainingError(str(error)) from None
-        self.names += names
-        return masked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What the app's function is run for: `selection` of a round of training, and what its numbers mean."""
+
+    selection: Selection | None
+    wanted: list[str]
+    weighted_by: str
+    unit: int

@@ -13,6 +13,7 @@ error tells the server a fixed text.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from heterosag.errors import (
     WireError,
 )
 from heterosag.flower.enrolment import NodeEnrolment, erase_enrolment
-from heterosag.flower.kept import Kept
+from heterosag.flower.kept import Kept, in_simulation
 from heterosag.flower.masking import Masking
 from heterosag.flower.messages import (
     COMMIT,
@@ -72,6 +73,7 @@ _SECONDS_DIGITS = 2
 
 _OPENING = ("plan", "session", *TERMS)
 _PHASES = {phase.value for phase in Phase}
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def mod(
@@ -95,7 +97,8 @@ def mod(
         directory: Everybody's public keys by node id, pinned by you. Left out, they are read from the file that the
             node config names as `heterosag-directory` (JSON: node ids and public keys in hex).
         trust_server: Say True to run without identities.
-        policy: What this node asks of a plan.
+        policy: What this node asks of a plan. A `max_epsilon` is counted over all runs under the identity, or without
+            one under the name that the node config gives as `heterosag-name`.
         assignment: Who assigns nodes to subgroups, with identities: `enrolled`, the nodes draw it together, or
             `server`.
         evaluate: What becomes of evaluate messages: `secure` (metrics are summed over everybody, once between two
@@ -308,8 +311,24 @@ class _Node:
             "policy": self.policy,
             "release_log": self.kept.release_log(context),
             "guard": self.kept.guard(context, plan),
-            "budget": self.kept.budget(context, plan),
+            "budget": self.kept.budget(context, self._owner(context, identity)) if plan.noise_multiplier else None,
         }
+
+    def _owner(self, context: Context, identity: Identity | None) -> str:
+        """Whose privacy budget is charged: the identity's, or that of the name that the node config gives."""
+        if identity is not None:
+            return f"key-{identity.public.hex()}"
+        name = context.node_config.get("heterosag-name")
+        if name is None:
+            if self.policy.max_epsilon is not None and not in_simulation():
+                raise UsageError(
+                    "this node's policy has max_epsilon, and its id changes when it registers anew: give it an "
+                    "identity, or a name of its own in its node config (heterosag-name)"
+                )
+            return str(context.node_id)
+        if not _NAME.fullmatch(str(name)):
+            raise UsageError(f"heterosag-name in the node config is 1 to 64 letters, digits, _ and -, not {name!r}")
+        return f"name-{name}"
 
     def _enrolment(self, context: Context) -> NodeEnrolment:
         return NodeEnrolment(context=context, identify=self._identity, policy=self.policy, kept=self.kept)

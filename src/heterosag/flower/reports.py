@@ -15,7 +15,7 @@ from logging import WARNING
 from flwr.app import Message, MetricRecord
 from flwr.common.logger import log
 
-from heterosag.errors import FaultyServerError, UsageError
+from heterosag.errors import UsageError
 from heterosag.plan import Plan
 from heterosag.protocol.update import METRIC_LIMIT
 
@@ -49,8 +49,6 @@ def find_weight(plan: Plan, numbers: Mapping[str, float], weighted_by: str, unit
     """A node's weight: its examples in units, at least one and at most the plan's; 1 where the plan is unweighted."""
     if plan.max_weight == 1:
         return 1
-    if unit < 1:
-        raise FaultyServerError(f"a weight is counted in units of at least one example, not {unit}")
     examples = numbers.get(weighted_by)
     if examples is None:
         raise TrainingError(f"the reply's metrics have no single number {weighted_by!r}, which the server asked for")

@@ -17,7 +17,7 @@ from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity, check_identity
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.secret import Secret
-from heterosag.errors import ExposedUsersError, FaultyServerError, UsageError, WireError
+from heterosag.errors import ExposedUsersError, FaultyServerError, HeteroSagError, UsageError, WireError
 from heterosag.plan import Plan, User
 from heterosag.protocol import client_state, steps
 from heterosag.protocol.budget import Budget
@@ -266,6 +266,32 @@ class Client(Secret):
 
         return self._step("share", message, step)
 
+    def check_inbox(self, message: bytes) -> None:
+        """Check the inbox and the budget before there is a vector: for a user who trains between the two.
+
+        Whoever trains first and refuses the message afterwards tells the server whether training failed, of any model
+        that it chooses and as often as it likes.
+
+        Args:
+            message: The inbox.
+
+        Raises:
+            FaultyServerError, WireError, BudgetError: What `mask` would raise for this message, with what it does to
+                this client.
+            UsageError: The round is not settled.
+        """
+        if not self._settled:
+            raise UsageError("the round's value range and model are not known yet: settle comes before mask")
+        if self.phase is not ClientPhase.SHARED or not isinstance(self._state, Shared):
+            raise FaultyServerError(f"asked to mask, which is not possible when {self.phase.value}")
+        try:
+            steps.check_inbox(self._state, message)
+        except FaultyServerError:
+            self._die()
+            raise
+        if self._budget is not None:
+            self._budget.check(self.plan, self._policy)
+
     def mask(
         self,
         message: bytes,
@@ -317,7 +343,11 @@ class Client(Secret):
                 state, message, update, self._log, rounding=rounding, clip=clip, parallel_map=parallel_map
             )
             if self._budget is not None:
-                self._budget.charge(self.plan, self._policy)
+                try:
+                    self._budget.charge(self.plan, self._policy)
+                except HeteroSagError:  # the vector is claimed by now, and another one would have other noise
+                    self._die()
+                    raise
             return after, reply
 
         reply = self._step("mask", message, step)

@@ -44,6 +44,7 @@ __all__ = [
     "Polynomials",
     "Shared",
     "advertise",
+    "check_inbox",
     "commit_share",
     "mask",
     "mask_partners",
@@ -177,6 +178,18 @@ def share(state: Advertised, data: bytes, polynomials: Polynomials, log: Release
     return shared, encoded
 
 
+def check_inbox(state: Shared, data: bytes) -> wire.Inbox:
+    """Everything that phase 2 asks of the server's message: who has shared, and a pair of shares from each dealer."""
+    base = state.base
+    inbox = wire.decode(wire.Inbox, data, plan=base.plan, sender="server")
+    _same_context(inbox.context, state.context)
+    sharers = _check_set(base, inbox.sharers, state.roster, "the list of users who shared")
+    count = len(_dealers(base, sharers))
+    if len(inbox.sealed) != SEALED_SIZE * count or len(inbox.commitments) != wire.PAIR_SIZE * count:
+        raise FaultyServerError("the inbox does not hold one pair of shares and its commitments from each dealer")
+    return inbox
+
+
 def mask(
     state: Shared,
     data: bytes,
@@ -198,9 +211,8 @@ def mask(
     refusal instead of a vector in plaintext.
     """
     base = state.base
-    inbox = wire.decode(wire.Inbox, data, plan=base.plan, sender="server")
-    _same_context(inbox.context, state.context)
-    sharers = _check_set(base, inbox.sharers, state.roster, "the list of users who shared")
+    inbox = check_inbox(state, data)
+    sharers = frozenset(inbox.sharers)
     held, complaints = _open_shares(state, inbox, sharers)
     context = sharers_context(state.context, base.plan, base.model, inbox.sharers)
     subgroup = base.plan.assignment[base.user]
@@ -342,15 +354,17 @@ def _check_set(base: Fresh, indices: Sequence[int], known: frozenset[int], what:
     return chosen
 
 
+def _dealers(base: Fresh, users: frozenset[int]) -> list[int]:
+    """Those of these users whose shares this one holds."""
+    return [dealer for dealer in base.plan.sharing.holders(base.user) if dealer in users]
+
+
 def _open_shares(
     state: Shared, inbox: wire.Inbox, sharers: frozenset[int]
 ) -> tuple[dict[int, tuple[int, int]], list[int]]:
     """The shares held for each dealer, and the dealers whose shares do not open or do not match."""
     base = state.base
-    dealers = [dealer for dealer in base.plan.sharing.holders(base.user) if dealer in sharers]
-    count = len(dealers)
-    if len(inbox.sealed) != SEALED_SIZE * count or len(inbox.commitments) != wire.PAIR_SIZE * count:
-        raise FaultyServerError("the inbox does not hold one pair of shares and its commitments from each dealer")
+    dealers = _dealers(base, sharers)
     boxes, committed = wire.cut_rows(inbox.sealed, SEALED_SIZE), wire.cut_rows(inbox.commitments, wire.PAIR_SIZE)
     held = {base.user: state.own}
     for dealer, box, commitments in zip(dealers, boxes, committed, strict=True):
@@ -401,8 +415,7 @@ def _masks_of(state: Shared, sharers: frozenset[int], context: bytes) -> list[Ma
 def _check_masked(state: Masked, request: wire.SurvivorSet) -> None:
     """Each survivor whose shares this user holds signed that it masked under this very list of sharers."""
     base = state.base
-    survivors = frozenset(request.survivors)
-    dealers = [dealer for dealer in base.plan.sharing.holders(base.user) if dealer in survivors]
+    dealers = _dealers(base, frozenset(request.survivors))
     if len(request.signatures) != len(dealers):
         raise FaultyServerError("the survivor set does not carry one signature for each survivor among the dealers")
     for user, signature in zip(dealers, request.signatures, strict=True):

@@ -30,7 +30,7 @@ _NAME_BYTES = 16  # of a model's digest: a server gains nothing from two models 
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run: `half_widths` of the last round that was masked, rounds by `models`."""
+    """What is known of a run: `half_widths` of the last round, rounds by `models`."""
 
     half_widths: list[Annotated[float, msgspec.Meta(gt=0)]]
     models: dict[str, int]
@@ -53,29 +53,16 @@ class RunMemory(ABC):
         """Refuse one epoch more than the policy allows."""
         _check_epoch(self._read(), policy, plan)
 
-    def check_range(self, policy: Policy, plan: Plan) -> None:
-        """Refuse a range too far from the last one that was masked under, however many rounds ago that was.
-
-        How many it was is the server's word, which would otherwise widen what the policy allows.
-        """
-        _check_range(self._read(), policy, plan)
-
-    def check_model(self, policy: Policy, model: bytes) -> None:
-        """Refuse one round more of a model than the policy allows."""
-        _check_model(self._read(), policy, model)
-
-    def check_evaluation(self) -> None:
-        """Refuse a second evaluation without a round of training between them."""
-        _check_evaluation(self._read())
-
     def has_enrolled(self, plan: Plan) -> bool:
         """Whether this is a plan that this node has drawn with the others."""
         return plan.frame.hex() in self._read().enrolled
 
     def note_round(self, policy: Policy, plan: Plan, model: bytes) -> None:
-        """Keep the range, the model and the epoch of a vector before it is given out.
+        """Keep the range, the model and the epoch of a round before this node trains; refuse one beyond the policy.
 
-        Two programs of one node may be at it at once: all are checked again, under the lock that the note is under.
+        A range must not be too far from the one of the round before, however many rounds ago that was: how many it was
+        is the server's word, which would otherwise widen what the policy allows. Two programs of one node may be at it
+        at once: all are checked under the lock that the note is under.
         """
         epoch = epoch_of(plan).hex()
 
@@ -92,7 +79,7 @@ class RunMemory(ABC):
         self._change(note)
 
     def note_evaluation(self) -> None:
-        """Keep that this node has evaluated, before its metrics are given out; checked again as a round is.
+        """Keep that this node evaluates; refuse a second time without a round of training between them.
 
         Which evaluation it was does not count: sessions and numbers are the server's word.
         """
