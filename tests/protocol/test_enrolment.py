@@ -10,6 +10,7 @@ from rounds import small_plan
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.splitting import split
 from heterosag.protocol import MemoryReleaseLog
 from heterosag.protocol import messages as wire
 from heterosag.protocol.enrolment import NONCE_SIZE, Charter, Enrolling, Enrolment
@@ -464,6 +465,18 @@ def test_a_rolled_back_enrolment_does_not_reveal_to_other_commitments() -> None:
         Enrolling.restore(saved, CHARTER, 0, **options).reveal(shown)
 
 
+def test_a_server_cannot_put_a_victim_into_a_class_with_its_colluders() -> None:
+    """Users are drawn within their class: a class of the victim and two colluders leaves nothing to draw."""
+    options: dict[str, Any] = {"value_range": 1.0, "subgroup_size": 3, "colluders": 2}
+    two = Charter(epoch=b"first", plan=Plan.build([3, 9], [16, 16], 40, **options))
+    with pytest.raises(FaultyServerError, match="two classes of one level"):
+        make_user(5, two)
+    few = Charter(epoch=b"first", plan=Plan.build([3, 9], [15, 16], 40, **options))
+    with pytest.raises(PlanError, match="in its class of 3 users"):
+        make_user(0, few, policy=Policy())
+    make_user(5, few, policy=Policy())
+
+
 # --- cohorts --------------------------------------------------------------------------------------------------------
 
 COHORTS = Charter(
@@ -569,6 +582,30 @@ def test_a_charter_of_cohorts_is_checked_like_a_plan() -> None:
     alone = CohortPlan.build([8], [4], 20, cohort_size=8, value_range=1.0, subgroup_size=4)
     with pytest.raises(PlanError, match="one cohort is a plan"):
         Charter(epoch=b"x", plan=alone)
+
+
+@pytest.mark.parametrize(
+    ("colluders", "policy", "words"),
+    [
+        ((2, 3), Policy(min_users=2, min_colluders=2), "1 colluders tolerated"),  # left open, as the cohorts differ
+        ((2, 2), Policy(min_users=2, max_surrounded=0.09), "with 2 colluders in its class of 6 users"),
+    ],
+)
+def test_the_cohort_that_was_drawn_is_checked_too(colluders: tuple[int, int], policy: Policy, words: str) -> None:
+    split_up = split(tuple(range(12)), (12,), 6, None)
+    plans = [
+        Plan.build(own, [16], 40, users=users, value_range=1.0, design="multigroup", subgroup_size=3, colluders=count)
+        for (users, own), count in zip(split_up, colluders, strict=True)
+    ]
+    plan = CohortPlan(users=tuple(range(12)), cohort_size=6, assignment_seed=None, plans=tuple(plans))
+    party = Party(Charter(epoch=b"cohorts", plan=plan))
+    party.users[0] = make_user(0, party.server.charter, policy=policy)
+    party.commit()
+    party.reveal()
+    with pytest.raises(PlanError, match=words):
+        party.users[0].finish(party.waiting[0])
+    with pytest.raises(FaultyServerError, match="nothing is next"):
+        party.users[0].finish(party.waiting[0])
 
 
 def test_messages_of_cohorts_have_limits() -> None:

@@ -51,7 +51,8 @@ class Client(Secret):
         release_log: Remembers what was shared, masked, signed and released, so that it is done once; give one that
             outlives the program (`heterosag.storage.release_log.FileReleaseLog`) where a client may be restarted.
         guard: Refuses survivor sets because of rounds before, such as a `heterosag.ledger.Ledger` that is kept from
-            round to round. A round of metrics alone, which are summed over everybody, is not counted.
+            round to round; it learns of the rounds in which this client is asked to sign or to release. A round of
+            metrics alone, which are summed over everybody, is not counted.
         budget: Remembers what rounds with noise have cost this user, and refuses the one beyond its policy; give one
             that outlives the program (`heterosag.storage.budget.FileBudget`).
         settled: False where the round's value range and model are not known yet: nothing is masked before `settle`.

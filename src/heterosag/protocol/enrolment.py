@@ -12,6 +12,9 @@ out, and then checks the signatures of its own cohort only. A server that showed
 made gains nothing unless nobody of that user's cohort, which nobody could foresee, is among those others; and a user
 reveals once, so it can try as often as there are sets of users without anybody in common.
 
+Users are drawn within their class, and who is in which class is the charter's word. So two classes of one level are
+refused, and so is a class in which the plan's colluders may be all that this user's subgroup has (`max_surrounded`).
+
 Guarantees: a user that finishes with a plan has seen signed commitments of every user of the plan, its own among
 them, and nonces that open them; if one user is honest, nobody who committed knew the seed before. A user reveals once
 per charter, claimed in its log before it answers, so two sets of commitments never see the same nonce. Told of the
@@ -32,7 +35,7 @@ import msgspec
 from heterosag.crypto import hashing
 from heterosag.crypto.identity import Identity, check_identity, verify
 from heterosag.crypto.secret import Secret
-from heterosag.errors import FaultyServerError, FaultyUserError, UsageError, WireError, WithheldError
+from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.cohorts import plans_of
 from heterosag.protocol import messages as wire
@@ -101,8 +104,13 @@ class Enrolling(Secret):
         level: int | None = None,
     ) -> None:
         plan, index = charter.plan, charter.plan.index(user)
+        self._policy = policy or Policy()
         for one in plans_of(plan):  # it may be in any of them; the range: with every round's client
-            (policy or Policy()).check(one, directory=directory, settled=False)
+            self._policy.check(one, directory=directory, settled=False)
+        if len(set(plan.levels)) < len(plan.levels):
+            raise FaultyServerError("the charter has two classes of one level, which only choose who is with whom")
+        if isinstance(plan, Plan):  # the classes of a cohort are known when it is drawn
+            self._policy.check_draw(plan, user)
         strangers = [other for other in plan.users if other not in directory]
         if strangers:
             raise FaultyServerError(f"the charter names {strangers[0]!r}, whom this user's directory does not know")
@@ -116,6 +124,7 @@ class Enrolling(Secret):
         self._charter = charter
         self._index = index
         self._identity = identity
+        self._known = frozenset(directory)
         self._directory = [bytes(directory[other]) for other in plan.users]
         for public in self._directory:
             check_identity(public)
@@ -277,6 +286,8 @@ class Enrolling(Secret):
         for user, signature in zip(own.users, signatures, strict=True):
             index = plan.index(user)
             self._verify(index, self._commitments[index], signature)
+        self._policy.check(own, directory=self._known, settled=False)
+        self._policy.check_draw(own, self.user)
         return own
 
     def _check(self, theirs: bytes, ours: bytes, count: int) -> None:
@@ -294,7 +305,7 @@ class Enrolling(Secret):
             raise FaultyServerError(f"asked to {step}, when {self._expected} is next")
         try:
             reply = answer()
-        except FaultyServerError:
+        except (FaultyServerError, PlanError):
             self._nonce, self._expected = None, "nothing"
             self._answered.clear()
             raise

@@ -39,6 +39,9 @@ class Policy:
             tried again with it.
         max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
             not count.
+        max_surrounded: Greatest probability that the assignment which users draw leaves this one with colluders only:
+            all whom the plan tolerates are in its class, and so many in its subgroup that with it they are
+            `min_survivors`.
         max_epsilon: Privacy budget over all rounds, against whoever sees all sums; plans without noise are then
             refused, and a client needs a `budget`. None: no limit.
         delta: Probability with which the guarantee of that epsilon may fail.
@@ -68,6 +71,7 @@ class Policy:
     max_range_change: float = 2.0
     max_rounds_of_a_model: int = 8
     max_epochs: int = 8
+    max_surrounded: float = 0.1
     max_epsilon: float | None = None
     delta: float = 1e-5
     frame: bytes | None = None
@@ -99,6 +103,7 @@ class Policy:
             max_range_change=math.inf,
             max_rounds_of_a_model=2**63 - 1,
             max_epochs=2**63 - 1,
+            max_surrounded=1.0,
         )
 
     @classmethod
@@ -164,6 +169,38 @@ class Policy:
         if plan.max_weight > self.max_weight:
             raise PlanError(
                 "max_weight", f"{plan.max_weight}, this client's policy accepts weights up to {self.max_weight}"
+            )
+
+    def check_draw(self, plan: Plan, user: User) -> None:
+        """Refuse to draw an assignment in which colluders may be all that this user's subgroup has.
+
+        Users are drawn within their class, and who is in which class is the server's word: a class of few users is as
+        good as an assignment that it chose.
+
+        Args:
+            plan: The plan whose users are assigned, or were.
+            user: This user.
+
+        Raises:
+            PlanError: The probability is above `max_surrounded`.
+        """
+        if not plan.has_several_blocks:
+            return
+        mine = plan.subgroups[plan.subgroup_of(user)].user_class
+        sizes = [len(subgroup.members) for subgroup in plan.subgroups if subgroup.user_class == mine]
+        others, drawn = sum(sizes) - 1, max(sizes) - 1
+        colluders = min(plan.colluders, others)
+        surrounding = sum(
+            math.comb(colluders, count) * math.comb(others - colluders, drawn - count)
+            for count in range(plan.min_survivors - 1, min(colluders, drawn) + 1)
+        )
+        found = surrounding / math.comb(others, drawn)
+        if found > self.max_surrounded:
+            raise PlanError(
+                "classes",
+                f"with {plan.colluders} colluders in its class of {others + 1} users, this client's subgroup has "
+                f"{plan.min_survivors - 1} of them with probability {found:.2g}; its policy accepts "
+                f"{self.max_surrounded:g}: larger classes, or a larger min_survivors",
             )
 
     def _ask(self, field: str, found: float, least: float, what: str) -> None:
