@@ -9,7 +9,6 @@ side chooses for each round.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from heterosag.errors import FaultyServerError, LocalFileError, PlanError
 from heterosag.ledger import epoch_of
 from heterosag.plan import Plan
 from heterosag.protocol.policy import Policy
+from heterosag.storage.durable_file import replace_file
 from heterosag.storage.locks import locked
 
 __all__ = ["NodeMemory", "RunMemory"]
@@ -145,13 +145,7 @@ class NodeMemory(RunMemory):
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked(self._path.with_suffix(".lock")):
-                changed = change(self._load())
-                fresh = self._path.with_suffix(".tmp")
-                with fresh.open("wb") as file:
-                    file.write(changed)
-                    file.flush()
-                    os.fsync(file.fileno())
-                fresh.replace(self._path)
+                replace_file(self._path, change(self._load()))
         except OSError as error:
             raise LocalFileError(f"cannot write {self._path}: {error}") from None
 
