@@ -165,11 +165,11 @@ def test_10_a_narrow_range_moved_over_many_rounds_shows_every_value() -> None:
     with pytest.raises(PlanError, match="a half width of 1e-09"):
         Policy().check(plan.with_value_range(1e-9))
     with pytest.raises(PlanError, match=r"2\.5 times that of the last round"):
-        Policy().check(plan.with_value_range(2.5), before=(1.0,))
+        Policy().check(plan.with_value_range(2.5), before=plan.array_widths)
     with pytest.raises(PlanError, match=r"0\.4 times that of the last round"):
-        Policy().check(plan.with_value_range(0.4), before=(1.0,))
-    Policy().check(plan.with_value_range(0.5), before=(1.0,))
-    Policy().check(plan.with_value_range(2.0), before=(1.0,))
+        Policy().check(plan.with_value_range(0.4), before=plan.array_widths)
+    Policy().check(plan.with_value_range(0.5), before=plan.array_widths)
+    Policy().check(plan.with_value_range(2.0), before=plan.array_widths)
 
 
 # --- 11: one dealer of false shares ---------------------------------------------------------------------------------

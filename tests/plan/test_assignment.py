@@ -1,5 +1,8 @@
 """Users are assigned to subgroups evenly, in an order that a seed decides."""
 
+import pytest
+
+from heterosag.errors import PlanError
 from heterosag.plan import Plan
 
 
@@ -32,3 +35,10 @@ def test_named_users_and_seeded_assignment() -> None:
     assert any("listed order" in note for note in listed.notes)
     assert not any("listed order" in note for note in plan.notes)
     assert plan.subgroup_of("phone-19") in (2, 3)
+
+
+def test_what_no_merging_or_splitting_reaches_is_refused_without_trying_everything() -> None:
+    """A client builds a server's plan anew: trying every number of subgroups from the start would take it hours."""
+    for classes, dimension in (([2] * 10_000, 1), ([1] + [2] * 10_000, 10**6), ([20_000, 1], 10**6)):
+        with pytest.raises(PlanError, match="no class can be merged or split"):
+            Plan.build(classes, [2] * len(classes), dimension, value_range=1.0, subgroup_size=1, min_survivors=2)

@@ -27,9 +27,11 @@ def test_every_level_has_a_width_of_its_own() -> None:
 def test_scales_move_with_the_range_and_the_frame_stays() -> None:
     plan = Plan.build([12], [4], 10, value_range=0.3, subgroup_size=3, arrays=[4, 1, 5])
     assert plan.half_widths == (0.3,)
+    assert plan.array_widths == ((plan.dimension, 0.3),)
     assert list(plan.scaled_parts(0, 10)) == []
     moved = plan.with_value_range(0.6, [1.0, 0.5, 8])
     assert moved.half_widths == pytest.approx((0.6, 0.3, 4.8))
+    assert moved.array_widths == tuple(zip(moved.arrays, moved.half_widths, strict=True))
     assert list(moved.scaled_parts(0, 10)) == [(0, 4, 1.0), (4, 5, 0.5), (5, 10, 8.0)]
     assert list(moved.scaled_parts(3, 7)) == [(3, 4, 1.0), (4, 5, 0.5), (5, 7, 8.0)]
     assert list(moved.scaled_parts(4, 5)) == [(4, 5, 0.5)]

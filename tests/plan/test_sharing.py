@@ -1,10 +1,16 @@
 """The sharing graph and the finder's known values."""
 
+import math
+from itertools import accumulate
+
 import pytest
-from cases import each
+from cases import each, examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan import Plan
+from heterosag.plan import Plan, sharing
+from heterosag.plan.build import MOST_USERS
 from heterosag.plan.sharing import complete_graph, find_neighbours, majority, sparse_graph
 
 
@@ -30,6 +36,80 @@ def test_finder_says_what_cannot_be() -> None:
         find_neighbours(10, 0.4, 0.4)
     with pytest.raises(UsageError, match="no sharing graph for"):
         find_neighbours(100, 0.6, 0.5)
+
+
+def neighbours_by_trial(users: int, corrupt: float, dropped: float, least: int, malicious_server: bool) -> object:
+    """What `find_neighbours` must find, by trying one k after the other with exact tails; None where none does."""
+
+    def ways(marked: int, drawn: int) -> list[int]:
+        return [math.comb(marked, i) * math.comb(users - marked, drawn - i) for i in range(drawn + 1)]
+
+    malicious, gone, bad = (math.floor(share * users + 1e-9) for share in (corrupt, dropped, corrupt + dropped))
+    for k in range(2, users, 2):
+        total = math.comb(users, k)
+        tails = list(accumulate(reversed(ways(malicious, k))))  # entry j: at least k - j corrupt
+        t1 = k - sum(1 for tail in tails if tail * users << 41 <= total)
+        t = max(math.ceil((t1 + k - 1.25) / 2) + 1 if malicious_server else t1 + 1, k // 2 + 1, least)
+        connected = users * (users - k - 1) * math.comb(bad, k) << 41 < 2 * total
+        if t <= k and connected and sum(ways(users - gone, k)[:t]) * users << 20 < total:
+            return k, t
+    return None
+
+
+def found(users: int, corrupt: float, dropped: float, least: int, malicious_server: bool) -> object:
+    try:
+        return find_neighbours(users, corrupt, dropped, min_threshold=least, malicious_server=malicious_server)
+    except UsageError:
+        return None
+
+
+@given(
+    st.integers(3, 120),
+    st.sampled_from([0, 0.05, 0.1, 0.2, 0.33]) | st.floats(0, 0.99),
+    st.sampled_from([0, 0.1, 0.33, 0.4, 0.45, 0.5]) | st.floats(0, 0.6),
+    st.integers(1, 120),
+    st.booleans(),
+)
+@examples(60)
+def test_finder_finds_what_trying_one_after_the_other_does(
+    users: int, corrupt: float, dropped: float, least: int, malicious_server: bool
+) -> None:
+    if corrupt + dropped < 1:
+        wanted = neighbours_by_trial(users, corrupt, dropped, least, malicious_server)
+        assert found(users, corrupt, dropped, least, malicious_server) == wanted
+
+
+@each(
+    "users, corrupt, dropped, least, malicious",
+    [(100, 0.05, 0.33, 1, False), (120, 0.1, 0.1, 13, True), (90, 0.2, 0.2, 19, False), (60, 0.3, 0.4, 1, False)],
+)
+def test_what_few_bits_do_not_decide_is_compared_exactly(
+    users: int, corrupt: float, dropped: float, least: int, malicious: bool
+) -> None:
+    wanted = neighbours_by_trial(users, corrupt, dropped, least, malicious)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "_PRECISION", 40)
+        assert found(users, corrupt, dropped, least, malicious) == wanted
+
+
+@each("users", [257, 2000, MOST_USERS])
+@each("corrupt", [0, 0.01, 0.05, 0.3, 0.9])
+@each("dropped", [0, 0.1, 0.33, 0.45, 0.4999, 0.75])
+def test_finder_takes_few_sums_for_any_plan(users: int, corrupt: float, dropped: float) -> None:
+    """Everybody builds the plan of a server anew before it is believed, so no plan may take long to refuse."""
+    sums = 0
+    is_rarer = sharing._is_rarer
+
+    def counted(*asked: int) -> bool:
+        nonlocal sums
+        sums += 1
+        return is_rarer(*asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "_is_rarer", counted)
+        colluders = int(corrupt * users)
+        found(users, max(0.05, colluders / users), dropped, colluders + 1, False)
+    assert sums <= 80
 
 
 def test_a_sparse_threshold_is_above_the_colluders() -> None:

@@ -472,6 +472,37 @@ def test_a_number_is_set_up_once() -> None:
     assert "asked a second time, for something else, to share" in told
 
 
+@pytest.mark.parametrize("way", ["below the lowest", "refused", "released"])
+def test_a_round_that_was_forgotten_is_not_opened_again(way: str) -> None:
+    """Also where nobody gave a release log, so that every client has one in memory, forgotten with it."""
+    federation = Federation(small_plan(), prepare=False)
+    federation.users = {user: federation.make_user(user, release_log=None) for user in federation.plan.users}
+    mask, user = federation.mask(federation.plan, bytes(32)), federation.users[0]
+
+    def ask(number: int, phase: Phase = Phase.ADVERTISE) -> str:
+        (answer,) = user.answer([Part(number=number, phase=phase, message=b"")], mask)
+        return str(answer.error or "")
+
+    if way == "released":
+        federation.run()
+    else:
+        assert not ask(1)
+        assert ask(5 if way == "below the lowest" else 1, Phase.SHARE)
+    assert user.save() == {}
+    for number in (0, 1):
+        assert f"asked for keys of round {number} after round 1 was over" in ask(number)
+    assert not ask(2)
+
+
+def test_a_round_that_was_refused_unopened_may_be_opened_later() -> None:
+    federation = Federation(small_plan())
+    mask = federation.mask(federation.plan, bytes(32))
+    one, two, three = (Part(number=number, phase=Phase.ADVERTISE, message=b"") for number in (5, 6, 7))
+    answers = federation.users[0].answer([one, two, three], mask)
+    assert "more than 2 rounds" in str(answers[2].error)
+    assert [answer.error for answer in federation.users[0].answer([two, three], mask)] == [None, None]
+
+
 def test_another_model_or_range_on_one_set_up_is_refused_across_a_restart() -> None:
     federation = prepared()
     (part,) = federation.last[0]

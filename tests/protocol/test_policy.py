@@ -70,10 +70,35 @@ def test_exactly_one_plan_whatever_its_range() -> None:
 
 def test_a_range_may_change_by_so_much_a_round() -> None:
     policy = Policy()
-    policy.check_change((1.0,), (0.5,))
+    policy.check_change([(100, 1.0)], [(100, 0.5)])
     for far in (0.45, 2.2):
         with pytest.raises(PlanError, match=r"times that of the last round .* a factor of 2"):
-            policy.check_change((1.0,), (far,))
+            policy.check_change([(100, 1.0)], [(100, far)])
+
+
+def test_the_range_of_an_element_is_compared_however_arrays_are_cut() -> None:
+    """Another number of arrays with the same least and greatest range moved one of them a million times."""
+    two = build(arrays=[40, 60], scales=[1e-3, 1e3], value_range=1.0)
+    three = build(arrays=[40, 30, 30], scales=[1e3, 1e-3, 1e-3], value_range=1.0)
+    for now, before, times in ((three, two, r"1e\+06"), (two, three, "1e-06")):
+        with pytest.raises(PlanError, match=f"{times} times that of the last round"):
+            Policy().check(now, before=before.array_widths)
+    cut = build(arrays=[40, 30, 30], scales=[2e-3, 5e2, 2e3], value_range=1.0)
+    Policy().check(cut, before=two.array_widths)
+    Policy().check(two, before=cut.array_widths)
+    moved = build(arrays=[41, 59], scales=[1e-3, 1e3], value_range=1.0)  # of element 40 alone
+    with pytest.raises(PlanError, match="1e-06 times"):
+        Policy().check(moved, before=two.array_widths)
+
+
+def test_ranges_of_an_update_with_other_elements_are_compared_each_with_each() -> None:
+    plan = build(arrays=[80, 20], scales=[1.0, 2.0], value_range=0.5)
+    Policy().check(plan, before=[(99, 1.0)])
+    Policy().check(plan, before=[(50, 0.5), (49, 1.0)])
+    with pytest.raises(PlanError, match=r"2\.5 times"):
+        Policy().check(plan, before=[(50, 0.4), (49, 1.0)])
+    with pytest.raises(PlanError, match=r"0\.25 times"):
+        Policy().check(plan, before=[(50, 0.5), (49, 2.0)])
 
 
 def test_width_times_scale_is_bounded_for_every_array() -> None:
@@ -86,12 +111,9 @@ def test_width_times_scale_is_bounded_for_every_array() -> None:
     levels = build(levels=[2], ranges="levels")  # three standard deviations are wider than what two levels want
     with pytest.raises(PlanError, match="half width"):
         Policy(min_half_width=0.3).check(levels)
-    Policy().check(plan, before=(0.25, 1.0))
+    Policy().check(plan, before=[(80, 0.25), (20, 1.0)])
     with pytest.raises(PlanError, match=r"2\.5 times"):
-        Policy().check(plan, before=(0.5, 0.8))
-    Policy().check(plan, before=(0.3, 1.0, 1.9))  # other arrays: the least and the greatest are compared
-    with pytest.raises(PlanError, match=r"0\.4 times"):
-        Policy().check(plan, before=(0.3, 1.0, 5.0))
+        Policy().check(plan, before=[(80, 0.5), (20, 0.8)])
 
 
 # --- drawing an assignment ----------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """An update is checked once, on its way in."""
 
+import pickle
+
 import numpy as np
 import pytest
 from rounds import World, small_plan
@@ -20,6 +22,14 @@ def test_bad_vectors_and_weights_are_refused_at_once() -> None:
     for weight in (0, 2, True, 1.0):
         with pytest.raises(UsageError, match="integer weights"):
             Update.of(plan, np.zeros(1003), weight=weight)  # type: ignore[arg-type]
+
+
+def test_an_update_does_not_show() -> None:
+    plan = small_plan(metrics=["loss"], max_weight=9)
+    update = Update.of(plan, np.zeros(plan.dimension), 3, {"loss": 0.25})
+    assert repr(update) == "Update()"
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(update)
 
 
 def test_an_update_of_another_plan_is_refused_by_the_client() -> None:

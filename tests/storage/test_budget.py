@@ -95,6 +95,6 @@ def test_folders_that_cannot_be_used_are_named(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(LocalFileError, match="cannot keep the privacy budget"):
         FileBudget(tmp_path / "file" / "folder")
     budget = FileBudget(tmp_path)
-    (tmp_path / "budget.tmp").mkdir()
+    (tmp_path / ".budget.json.tmp").mkdir()
     with pytest.raises(LocalFileError, match="cannot write the privacy budget"):
         budget.charge(PLAN, POLICY)

@@ -43,7 +43,7 @@ def test_a_ledger_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
     with pytest.raises(LocalFileError, match="cannot keep the ledger"):
         LedgerFile(tmp_path / "file" / "node", small_plan(), sets_below=2)
     ledger = LedgerFile(tmp_path, small_plan(), sets_below=2)
-    (tmp_path / "ledger.tmp").mkdir()
+    (tmp_path / ".ledger.json.tmp").mkdir()
     with pytest.raises(LocalFileError, match="cannot write the ledger"):
         ledger.note(EVERYBODY)
 

@@ -33,10 +33,11 @@ def test_the_range_of_every_array_is_held_against_the_round_before(tmp_path: Pat
     file.note_round(policy, scaled(1.0, 1.0, 8.0), b"model")
     with pytest.raises(PlanError, match=r"0\.125 times"):
         file.note_round(policy, scaled(1.0, 1.0, 1.0), b"model")
-    with pytest.raises(PlanError, match=r"6\.25 times"):  # other arrays: the least and the greatest
-        file.note_round(policy, scaled(1.0, 50.0), b"model")
-    file.note_round(policy, scaled(2.0, 16.0), b"model")
-    file.note_round(policy, scaled(1.0, 2.0, 8.0), b"model")
+    with pytest.raises(PlanError, match="8 times"):  # other arrays: elements 15 to 19 had 1
+        file.note_round(policy, scaled(1.0, 8.0), b"model")
+    file.note_round(policy, scaled(1.0, 2.0, 4.0), b"model")
+    file.note_round(policy, scaled(2.0, 4.0), b"model")
+    file.note_round(policy, scaled(2.0, 2.0, 8.0), b"model")
 
 
 def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
@@ -100,14 +101,22 @@ def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
     [
         "[]",
         "{",
-        '{"half_widths": [1.0]}',
-        '{"half_widths": [0], "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}',
-        '{"half_widths": 1, "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}',
+        '{"array_widths": [[1, 1.0]]}',
+        '{"array_widths": [[1, 0]], "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}',
+        '{"array_widths": 1, "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}',
     ],
 )
 def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "run-7.json").write_text(text, encoding="utf-8")
     with pytest.raises(LocalFileError, match=r"run-7\.json"):
+        NodeMemory(tmp_path, 7).note_round(Policy(), plan(), b"model")
+
+
+def test_a_file_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    """It had one range an array and no sizes, so nothing says of which elements."""
+    old = '{"half_widths": [1.0], "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}'
+    (tmp_path / "run-7.json").write_text(old, encoding="utf-8")
+    with pytest.raises(LocalFileError, match=r"run-7\.json: .*array_widths.*If another version of heterosag wrote it"):
         NodeMemory(tmp_path, 7).note_round(Policy(), plan(), b"model")
 
 

@@ -38,7 +38,14 @@ if TYPE_CHECKING:
 __all__ = ["Checks", "Record", "measure"]
 
 _ENDINGS = (TooFewSurvivorsError, AbandonedRoundError)
-_UNTIMELY = ("not possible when", "late duplicate", "without having advertised", "keys of more than", "below one that")
+_UNTIMELY = (
+    "not possible when",
+    "late duplicate",
+    "without having advertised",
+    "keys of more than",
+    "below one that",
+    "was over",
+)
 
 
 @dataclass(slots=True, kw_only=True)

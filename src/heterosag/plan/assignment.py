@@ -8,8 +8,10 @@ subgroups inside a class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Literal
 
 from heterosag.crypto.hashing import shuffle
 from heterosag.errors import PlanError
@@ -43,24 +45,43 @@ def count_subgroups(classes: Sequence[int], subgroup_size: int) -> list[int]:
 
 
 def fit_perfect(
-    classes: Sequence[int], counts: Sequence[int], fits: Callable[[list[int]], bool]
+    classes: Sequence[int], counts: Sequence[int], *, least_users: int, most: int
 ) -> tuple[list[int], str | None]:
-    """Counts for which `perfect` exists and that `fits` accepts, nearest to `counts`, and a note on the change."""
+    """Numbers of subgroups for which `perfect` exists, nearest to `counts`, and a note on the change.
+
+    Args:
+        classes: Users of each class.
+        counts: Subgroups that each class should have.
+        least_users: Users that every subgroup has at least, if `counts` are changed.
+        most: Subgroups in all at most, if they are.
+
+    Returns:
+        Subgroups of each class, and None where they are as many as they should be.
+
+    Raises:
+        PlanError: Nothing that merging and splitting reaches fits.
+    """
     wanted = sum(counts)
     if has_perfect(wanted):
         return list(counts), None
     tried: list[str] = []
+    merged, split = (_changes(classes, counts, by, least_users) for by in (-1, 1))
     for distance in range(1, sum(classes)):
-        for target in (wanted - distance, wanted + distance):  # merging first: larger subgroups are safer
-            changed = _reach(classes, counts, target) if has_perfect(target) else None
-            if changed is not None and fits(changed):
-                how = "merging" if target < wanted else "splitting"
+        for target, changes, how in (  # merging first: larger subgroups are safer
+            (wanted - distance, merged, "merging"),
+            (wanted + distance, split, "splitting"),
+        ):
+            changed = next(changes, None)
+            if target > most:
+                changed = None
+            if (changed is None and len(tried) == 2) or not has_perfect(target):
+                continue
+            if changed is not None:
                 return changed, (
                     f"perfect has no construction for {wanted} subgroups; {target} were reached by {how} "
                     f"subgroups inside a class (now {','.join(map(str, changed))} per class)"
                 )
-            if has_perfect(target) and len(tried) < 2:
-                tried.append(str(target))
+            tried.append(str(target))
     raise PlanError(
         "subgroup_size",
         f"perfect has no construction for {wanted} subgroups, and no class can be merged or split to reach "
@@ -68,20 +89,31 @@ def fit_perfect(
     )
 
 
-def _reach(classes: Sequence[int], counts: Sequence[int], target: int) -> list[int] | None:
-    """Merge where subgroups are smallest, or split where they are largest, until there are `target`."""
+def _changes(
+    classes: Sequence[int], counts: Sequence[int], by: Literal[-1, 1], least_users: int
+) -> Iterator[list[int] | None]:
+    """Merge where subgroups are smallest (by -1), or split where they are largest, again and again.
+
+    Each step changes one number by one, so that all of them together take little more time than the last. None stands
+    for numbers with which a subgroup has too few users.
+    """
     changed = list(counts)
-    while sum(changed) > target:
-        able = [g for g, count in enumerate(changed) if count > 1]
-        if not able:
-            return None
-        changed[min(able, key=lambda g: classes[g] / (changed[g] - 1))] -= 1
-    while sum(changed) < target:
-        able = [g for g, count in enumerate(changed) if count < classes[g]]
-        if not able:
-            return None
-        changed[max(able, key=lambda g: classes[g] / (changed[g] + 1))] += 1
-    return changed
+    ends = [1] * len(classes) if by < 0 else classes
+    small = sum(users // count < least_users for users, count in zip(classes, changed, strict=True))
+
+    def rank(g: int) -> tuple[float, int]:
+        return -by * classes[g] / (changed[g] + by), g
+
+    queue = [rank(g) for g, end in enumerate(ends) if changed[g] != end]
+    heapify(queue)
+    while queue:
+        _, g = heappop(queue)
+        small -= classes[g] // changed[g] < least_users
+        changed[g] += by
+        small += classes[g] // changed[g] < least_users
+        if changed[g] != ends[g]:
+            heappush(queue, rank(g))
+        yield None if small else changed
 
 
 def assign(classes: Sequence[int], counts: Sequence[int], seed: bytes | None) -> tuple[Subgroup, ...]:

@@ -6,6 +6,7 @@ Every check that fails raises a `PlanError` which names the value to change and 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -15,7 +16,7 @@ from heterosag.choices import RangesName
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import sharing as sharing_graph
-from heterosag.plan.assignment import Subgroup, count_subgroups, fit_perfect, split_evenly
+from heterosag.plan.assignment import Subgroup, count_subgroups, fit_perfect
 from heterosag.plan.design import DESIGNS, Design, is_prime, make
 from heterosag.plan.layout import PlannedSegment
 from heterosag.plan.sharing import SharingGraph
@@ -119,7 +120,8 @@ def check_users(users: Any, count: int) -> tuple[User, ...]:
                 f"not {user!r}",
             )
     if len(set(roster)) != count:
-        twice = next(user for user in roster if roster.count(user) > 1)
+        times = Counter(roster)
+        twice = next(user for user in roster if times[user] > 1)
         raise PlanError("users", f"{twice!r} is named more than once")
     return roster
 
@@ -199,14 +201,7 @@ def count(
     counts = count_subgroups(classes, subgroup_size)
     if design != "perfect":
         return counts, None
-
-    def fits(changed: list[int]) -> bool:
-        sizes = sorted(
-            size for users, count in zip(classes, changed, strict=True) for size in split_evenly(users, count)
-        )
-        return sizes[0] >= min_survivors and len(sizes) <= dimension
-
-    return fit_perfect(classes, counts, fits)
+    return fit_perfect(classes, counts, least_users=min_survivors, most=dimension)
 
 
 def choose_design(name: str, subgroups: int) -> Design:

@@ -52,7 +52,7 @@ def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Ite
     if plan.max_weight > 1 and plan.has_several_blocks:
         yield "weights are in use: the sum of weights of every subgroup becomes known to the server"
     if not plan.fill_levels:
-        raised = [_filled(plan, g) for g in range(len(plan.levels))]
+        raised = _filled(plan)
         if any(more > level for more, level in zip(raised, plan.levels, strict=True)):
             yield (
                 f"the rings have bits to spare: levels up to {','.join(map(str, raised))} cost the same bits "
@@ -66,8 +66,9 @@ def _size_notes(plan: Plan) -> Iterator[str]:
     """Subgroups that are smaller than was asked for."""
     if plan.design.name == "secagg":  # one block of everybody, whatever its subgroups
         return
+    smallest = {subgroup.user_class: len(subgroup.members) for subgroup in plan.subgroups}  # its last one
     for index, users in enumerate(plan.classes):
-        least = min(len(subgroup.members) for subgroup in plan.subgroups if subgroup.user_class == index)
+        least = smallest[index]
         if least < plan.subgroup_size:
             yield (
                 f"subgroup_size={plan.subgroup_size} cannot be met in class {index}: of its {users} users the smallest "
@@ -85,15 +86,15 @@ def _noise_notes(plan: Plan, weighted: bool) -> Iterator[str]:
         yield "weights are off under noise: every user counts alike"
 
 
-def _filled(plan: Plan, user_class: int) -> int:
-    """The level a class's own blocks could have at the same bits (its least, over the blocks at its level)."""
-    own = [
-        ((1 << block.bits) - 1) // block.users + 1
-        for segment in plan.segments
-        for block in segment.blocks
-        if min(plan.subgroups[g].user_class for g in block.subgroups) == user_class
-    ]
-    return min(own, default=plan.levels[user_class])
+def _filled(plan: Plan) -> list[int]:
+    """For each class the level its own blocks could have at the same bits (its least, over the blocks at its level)."""
+    own: dict[int, int] = {}
+    for segment in plan.segments:
+        for block in segment.blocks:
+            slowest = min(plan.subgroups[g].user_class for g in block.subgroups)
+            level = ((1 << block.bits) - 1) // block.users + 1
+            own[slowest] = min(level, own.get(slowest, level))
+    return [own.get(user_class, level) for user_class, level in enumerate(plan.levels)]
 
 
 def _paper_notes(plan: Plan) -> Iterator[str]:

@@ -425,6 +425,12 @@ class Plan:
         half = (self.value_range[1] - self.value_range[0]) / 2
         return tuple(half * scale for scale in self.scales or (1.0,))
 
+    @property
+    def array_widths(self) -> tuple[tuple[int, float], ...]:
+        """`half_widths`, each with the number of elements that have it: what a policy compares from round to round."""
+        sizes = self.arrays if self.scales else (self.dimension,)
+        return tuple(zip(sizes, self.half_widths, strict=True))
+
     def scaled_parts(self, start: int, stop: int) -> Iterator[tuple[int, int, float]]:
         """The arrays' parts of a slice of the vector, each with its scale; nothing where there are no scales.
 

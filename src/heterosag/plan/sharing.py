@@ -2,16 +2,17 @@
 
 With up to a few hundred users everybody holds a share of everybody's secrets. Beyond that each user shares with k
 neighbours on a random regular graph (Bell, Bonawitz, Gascon, Lepoint and Raykova 2020): users in a random order on a
-ring, each joined with the k/2 nearest on either side. k and the threshold t follow from hypergeometric tails; they
-are compared as integers, so no rounding decides about security.
+ring, each joined with the k/2 nearest on either side. k and the threshold t follow from hypergeometric tails, which are
+summed in integers with a bound on their error, and exactly where that leaves a comparison open: no rounding decides
+about security. The search takes few sums for any number of users, since a client repeats it on the server's plan.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from heterosag.errors import UsageError
 
@@ -30,6 +31,8 @@ PRIVACY_BITS = 40
 
 FAILURE_BITS = 20
 """`find_neighbours` lets a round end for lack of shares with a probability of at most 2^-20."""
+
+_PRECISION = 256  # bits of a sum of probabilities, see `_is_rarer`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,17 +158,29 @@ def find_neighbours(
     if users < 3 or not (0 <= corrupt < 1 and 0 <= dropped < 1 and corrupt + dropped < 1):
         raise UsageError(f"no sharing graph for {users} users with {corrupt:g} corrupt and {dropped:g} dropped")
     malicious, gone, bad = (math.floor(share * users + 1e-9) for share in (corrupt, dropped, corrupt + dropped))
-    for k in range(2, users, 2):
-        total = math.comb(users, k)
-        if users * (users - k - 1) * math.comb(bad, k) << (PRIVACY_BITS + 1) >= 2 * total:
-            continue
-        t1 = _least_tail(users, malicious, k, total)
-        t = math.ceil((t1 + k - 1.25) / 2) + 1 if malicious_server else t1 + 1
-        t = max(t, k // 2 + 1, min_threshold)
-        if t > k:
-            continue
-        enough_left = sum(_hypergeometric(users, users - gone, k)[:t])
-        if enough_left * users << FAILURE_BITS < total:
+
+    def least(k: int) -> int:
+        return max(k // 2 + 1, min_threshold)
+
+    def suffice(k: int, t: int) -> bool:
+        return (
+            t <= k
+            and _is_rarer(users, users - bad, k, 1, users * (users - k - 1) << PRIVACY_BITS)
+            and _is_rarer(users, users - gone, k, t, users << FAILURE_BITS)
+        )
+
+    # If k neighbours suffice with their least threshold, k + 2 do. Only for the last condition, where the threshold is
+    # k/2 + 1, does that need an argument. Let X of k and Y of two more neighbours survive, and G of all users drop out:
+    # P[X + Y <= m + 1] - P[X <= m] = P[X = m + 1, Y = 0] - P[X = m, Y = 2] at m = k/2, and the first of these two is
+    # m (G - m) / ((m + 1) (N - G - m - 1)) of the second, less than 1 if G < N/2. With G >= N/2 no k suffices.
+    # Beyond that k are tried one by one until t1 asks for no higher threshold: for a plan up to about 50, as its least
+    # threshold is above the colluders, or the corrupt users are 5%.
+    even = range(2, users, 2)
+    first = bisect_left(even, True, key=lambda k: suffice(k, least(k))) if 2 * gone < users else len(even)
+    for k in even[first:]:
+        t1 = _most_corrupt(users, malicious, k)
+        t = max(math.ceil((t1 + k - 1.25) / 2) + 1 if malicious_server else t1 + 1, least(k))
+        if suffice(k, t):
             return k, t
     raise UsageError(
         f"no sharing graph on {users} users tolerates {corrupt:.0%} corrupt and {dropped:.0%} dropped users: "
@@ -173,13 +188,42 @@ def find_neighbours(
     )
 
 
-def _hypergeometric(users: int, marked: int, drawn: int) -> list[int]:
-    """Entry i: in how many ways i of the `drawn` users are among the `marked` ones."""
-    return [math.comb(marked, i) * math.comb(users - marked, drawn - i) for i in range(drawn + 1)]
+def _most_corrupt(users: int, malicious: int, k: int) -> int:
+    """The least t1 with P[more than t1 of k holders are corrupt] <= 2^-41 / N.
+
+    The two sides are never equal: 2^41 would divide C(N, k), in which 2 is a factor at most log2(N) times.
+    """
+    rare = users << (PRIVACY_BITS + 1)
+    return bisect_left(
+        range(min(k, malicious)), True, key=lambda t1: _is_rarer(users, users - malicious, k, k - t1, rare)
+    )
 
 
-def _least_tail(users: int, malicious: int, k: int, total: int) -> int:
-    """The least t1 with P[more than t1 of k holders are corrupt] <= 2^-41 / N."""
-    tails = list(accumulate(reversed(_hypergeometric(users, malicious, k))))  # entry j: at least k - j corrupt
-    small_enough = sum(1 for tail in tails if tail * users << (PRIVACY_BITS + 1) <= total)
-    return k - small_enough
+def _is_rarer(users: int, marked: int, drawn: int, least: int, draws: int) -> bool:
+    """Whether fewer than `least` of `drawn` users are among the `marked` ones less than once in so many draws.
+
+    The weights of the hypergeometric distribution are counted outwards from the greatest, which is 2^256, and rounded
+    down. None is larger than the one before, so that each is too small by at most the number of steps to it, and all
+    of them together by less than (drawn + 1)^2.
+    """
+    rest, mode = users - marked, (drawn + 1) * (marked + 1) // (users + 2)
+    tail = total = 0
+    weight, at = 1 << _PRECISION, mode
+    while weight:
+        total += weight
+        tail += weight if at < least else 0
+        weight = weight * at * (rest - drawn + at) // ((marked - at + 1) * (drawn - at + 1))
+        at -= 1
+    weight, at = 1 << _PRECISION, mode
+    while weight := weight * (marked - at) * (drawn - at) // ((at + 1) * (rest - drawn + at + 1)):
+        at += 1
+        total += weight
+        tail += weight if at < least else 0
+    error = (drawn + 1) ** 2
+    if (tail + error) * draws < total:
+        return True
+    if tail * draws >= total + error:
+        return False
+    return sum(math.comb(marked, i) * math.comb(rest, drawn - i) for i in range(least)) * draws < math.comb(
+        users, drawn
+    )

@@ -284,7 +284,8 @@ class ClientPipeline(Secret):
 
     Guarantees: only keys and shares are answered ahead of the lowest round that a trip names; rounds below it are
     forgotten, and so is a round that was refused or released; and no round is opened below one that is kept. So two
-    vectors are never outstanding.
+    vectors are never outstanding. Nor is a round opened at or below one that was forgotten: a number is set up once.
+    Across restarts that takes a `release_log` which outlives the program, since `save` keeps what is still open.
     """
 
     def __init__(
@@ -294,6 +295,7 @@ class ClientPipeline(Secret):
         self._user = user
         self._session = session
         self._options = options
+        self._forgotten = -1  # the highest of such rounds
         self._clients = {
             number: Client.restore(data, plan, user, self._round_id(number), settled=False, **options)
             for number, data in (saved or {}).items()
@@ -318,14 +320,15 @@ class ClientPipeline(Secret):
         if not all(0 <= number < 2**64 for number in numbers):
             raise FaultyServerError("a round's number is from 0 to 2^64-1")
         lowest = min(numbers)
-        self._clients = {number: client for number, client in self._clients.items() if number >= lowest}
+        for number in [kept for kept in self._clients if kept < lowest]:
+            self._forget(number)
         answers = []
         for part in sorted(parts, key=lambda part: part.number):
             try:
                 message = self._answer(part, part.number == lowest, mask)
                 answers.append(Answer(number=part.number, phase=part.phase, message=message))
             except HeteroSagError as error:
-                self._clients.pop(part.number, None)
+                self._forget(part.number)
                 answers.append(Answer(number=part.number, phase=part.phase, error=error))
         return answers
 
@@ -342,6 +345,8 @@ class ClientPipeline(Secret):
                 raise FaultyServerError(f"asked to {part.phase.value} without having advertised in this round")
             if part.number < max(self._clients, default=0):
                 raise FaultyServerError("asked for keys of a round below one that this user is in")
+            if part.number <= self._forgotten:
+                raise FaultyServerError(f"asked for keys of round {part.number} after round {self._forgotten} was over")
             if len(self._clients) == MOST_ROUNDS:
                 raise FaultyServerError(f"asked for keys of more than {MOST_ROUNDS} rounds at once")
             client = Client(self._plan, self._user, self._round_id(part.number), settled=False, **self._options)
@@ -350,8 +355,13 @@ class ClientPipeline(Secret):
             return mask(client, part)
         reply = client.answer(part.phase, part.message)
         if part.phase is Phase.UNMASK:
-            del self._clients[part.number]
+            self._forget(part.number)
         return reply
+
+    def _forget(self, number: int) -> None:
+        """Let a round go, if it was open, and never open it again."""
+        if self._clients.pop(number, None) is not None:
+            self._forgotten = max(self._forgotten, number)
 
     def _round_id(self, number: int) -> RoundId:
         return RoundId(session=self._session, number=number)

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from heterosag.errors import PlanError
 from heterosag.plan import Plan, User
@@ -124,7 +126,7 @@ class Policy:
         plan: Plan,
         *,
         directory: Collection[User] | None = None,
-        before: Sequence[float] | None = None,
+        before: Sequence[tuple[int, float]] | None = None,
         settled: bool = True,
     ) -> None:
         """Refuse a plan below this policy.
@@ -132,7 +134,7 @@ class Policy:
         Args:
             plan: The plan, with the value range of the round.
             directory: Everybody whom this user knows, where identities are in use.
-            before: The `half_widths` of the plan in the round before of the same epoch, where there was one.
+            before: The `array_widths` of the plan in the round before of the same epoch, where there was one.
             settled: False where the round's value range is not known yet; it is then checked another time.
 
         Raises:
@@ -207,7 +209,7 @@ class Policy:
         if found < least:
             raise PlanError(field, f"{found:g} {what}, this client's policy asks for at least {least:g}")
 
-    def _check_range(self, plan: Plan, before: Sequence[float] | None) -> None:
+    def _check_range(self, plan: Plan, before: Sequence[tuple[int, float]] | None) -> None:
         low, high = plan.value_range
         if self.symmetric_range and low != -high:
             raise PlanError(
@@ -226,27 +228,38 @@ class Policy:
                     f"{self.max_half_width:g}",
                 )
         if before is not None:
-            self.check_change(plan.half_widths, before)
+            self.check_change(plan.array_widths, before)
 
-    def check_change(self, half_widths: Sequence[float], before: Sequence[float]) -> None:
+    def check_change(self, array_widths: Sequence[tuple[int, float]], before: Sequence[tuple[int, float]]) -> None:
         """Refuse half widths that are too far from those of the round before in the same epoch.
 
-        Those of the same arrays are compared; of other arrays, the least and the greatest.
+        Those of every element are compared, however the arrays are cut. If an update has another number of elements,
+        nothing says which are the same, so each is compared with each.
 
         Args:
-            half_widths: The `half_widths` of the plan of the round.
+            array_widths: The `array_widths` of the plan of the round.
             before: Those of the round before.
 
         Raises:
             PlanError: Says what the policy accepts.
         """
-        if len(half_widths) != len(before):
-            half_widths, before = ((min(halves), max(halves)) for halves in (half_widths, before))
         most = self.max_range_change * (1 + 1e-9)
-        for now, then in zip(half_widths, before, strict=True):
+        for now, then in _compared(array_widths, before):
             if not 1 / most <= now / then <= most:
                 raise PlanError(
                     "value_range",
                     f"{now / then:.3g} times that of the last round that this client masked in, its policy accepts a "
                     f"factor of {self.max_range_change:g}: Policy(max_range_change=...) accepts more",
                 )
+
+
+def _compared(now: Sequence[tuple[int, float]], before: Sequence[tuple[int, float]]) -> Iterator[tuple[float, float]]:
+    """The half widths that one element may have had in both rounds."""
+    ends, ends_before = (list(accumulate(size for size, _ in widths)) for widths in (now, before))
+    if ends[-1] != ends_before[-1]:
+        halves, halves_before = ([half for _, half in widths] for widths in (now, before))
+        yield min(halves), max(halves_before)
+        yield max(halves), min(halves_before)
+        return
+    for end in sorted({*ends, *ends_before}):
+        yield now[bisect_left(ends, end)][1], before[bisect_left(ends_before, end)][1]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from heterosag.crypto.hashing import digest
+from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
 from heterosag.vector.quantize import check_finite
@@ -23,8 +24,10 @@ _SAMPLES = 4096  # elements of a vector that its checksum keeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class Update(Secret):
     """A vector, its weight and its metrics as a plan takes them. Made by `Update.of`, which checks them.
+
+    It is what masks are for, so it neither prints nor pickles.
 
     Args:
         vector: The elements.
@@ -33,10 +36,10 @@ class Update:
         extent: The least and the greatest element (of a plan without noise).
     """
 
-    vector: npt.NDArray[np.floating[Any]]
-    weight: int
-    metrics: dict[str, float]
-    extent: tuple[float, float]
+    vector: npt.NDArray[np.floating[Any]] = field(repr=False)
+    weight: int = field(repr=False)
+    metrics: dict[str, float] = field(repr=False)
+    extent: tuple[float, float] = field(repr=False)
 
     @classmethod
     def of(

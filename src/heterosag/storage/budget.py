@@ -8,7 +8,6 @@ or set back to an earlier state, takes no charge back. A file that is not as it 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from heterosag.errors import LocalFileError, UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol.budget import Charges, add_charge
 from heterosag.protocol.policy import Policy
+from heterosag.storage.durable_file import replace_file
 from heterosag.storage.locks import locked
 
 __all__ = ["FileBudget"]
@@ -108,18 +108,8 @@ class FileBudget:
 
 def _write(path: Path, number: int, charges: Charges) -> None:
     content = {"version": _VERSION, "number": number, "charges": charges}
-    fresh = path.with_suffix(".tmp")
     try:
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(content | {"checksum": _checksum(content)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        replace_file(path, json.dumps(content | {"checksum": _checksum(content)}).encode())
     except OSError as error:
         raise LocalFileError(f"cannot write the privacy budget {path}: {error}") from None
 

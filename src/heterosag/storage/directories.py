@@ -7,7 +7,6 @@ users compare over a channel that the server does not control.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import check_identity
 from heterosag.errors import LocalFileError, UsageError
 from heterosag.plan import User
+from heterosag.storage.durable_file import replace_file
 from heterosag.storage.identities import load_identity
 
 __all__ = ["change_directory", "check_own_key", "directory_digest", "read_public_key", "save_directory"]
@@ -147,15 +147,9 @@ def save_directory(path: Path, directory: Mapping[User, bytes], *, new: bool = F
     path = path.expanduser()
     if new and path.exists():
         raise LocalFileError(f"{path} is there already and is not written over: leave --make out to change it")
-    fresh = path.with_name(f".{path.name}.tmp")
     listed = {str(user): directory[user].hex() for user in sorted(directory, key=str)}
     try:
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(listed, file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        replace_file(path, f"{json.dumps(listed, indent=2)}\n".encode())
     except OSError as error:
         raise LocalFileError(f"cannot write the directory {path}: {error}") from None
 

@@ -8,12 +8,12 @@ others.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from heterosag.errors import LocalFileError
 from heterosag.ledger import History
 from heterosag.plan import Plan
+from heterosag.storage.durable_file import replace_file
 from heterosag.storage.locks import locked
 
 __all__ = ["LedgerFile"]
@@ -54,13 +54,8 @@ class LedgerFile:
             ledger = self._read()
             ledger.check(self._plan, survivors)
             ledger.note(self._plan, survivors)
-            fresh = self._path.with_suffix(".tmp")
             try:
-                with fresh.open("w", encoding="utf-8") as file:
-                    json.dump({"format": _FORMAT} | ledger.to_dict(), file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                fresh.replace(self._path)
+                replace_file(self._path, json.dumps({"format": _FORMAT} | ledger.to_dict()).encode())
             except OSError as error:
                 raise LocalFileError(f"cannot write the ledger {self._path}: {error}") from None
 

@@ -9,7 +9,6 @@ side chooses for each round.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from heterosag.errors import FaultyServerError, LocalFileError, PlanError
 from heterosag.ledger import epoch_of
 from heterosag.plan import Plan
 from heterosag.protocol.policy import Policy
+from heterosag.storage.durable_file import replace_file
 from heterosag.storage.locks import locked
 
 __all__ = ["NodeMemory", "RunMemory"]
@@ -30,9 +30,9 @@ _NAME_BYTES = 16  # of a model's digest: a server gains nothing from two models 
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run: `half_widths` of the last round, rounds by `models`."""
+    """What is known of a run: `array_widths` of the last round, rounds by `models`."""
 
-    half_widths: list[Annotated[float, msgspec.Meta(gt=0)]]
+    array_widths: list[tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[float, msgspec.Meta(gt=0)]]]
     models: dict[str, int]
     epochs: list[str]
     enrolments: int
@@ -40,7 +40,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: bool
 
 
-_NOTHING = _Known(half_widths=[], models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
+_NOTHING = _Known(array_widths=[], models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
 
 
 class RunMemory(ABC):
@@ -73,8 +73,8 @@ class RunMemory(ABC):
             new = plan.has_several_blocks and epoch not in known.epochs
             epochs = [*known.epochs, epoch] if new else known.epochs
             models = {**known.models, _name(model): known.models.get(_name(model), 0) + 1}
-            halves = list(plan.half_widths)
-            return msgspec.structs.replace(known, half_widths=halves, models=models, epochs=epochs, evaluated=False)
+            widths = list(plan.array_widths)
+            return msgspec.structs.replace(known, array_widths=widths, models=models, epochs=epochs, evaluated=False)
 
         self._change(note)
 
@@ -145,13 +145,7 @@ class NodeMemory(RunMemory):
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked(self._path.with_suffix(".lock")):
-                changed = change(self._load())
-                fresh = self._path.with_suffix(".tmp")
-                with fresh.open("wb") as file:
-                    file.write(changed)
-                    file.flush()
-                    os.fsync(file.fileno())
-                fresh.replace(self._path)
+                replace_file(self._path, change(self._load()))
         except OSError as error:
             raise LocalFileError(f"cannot write {self._path}: {error}") from None
 
@@ -160,7 +154,10 @@ def _decode(data: bytes | None, where: str) -> _Known:
     try:
         return _NOTHING if data is None else msgspec.json.decode(data, type=_Known)
     except msgspec.MsgspecError as error:
-        raise LocalFileError(f"cannot read {where}: {error}") from None
+        raise LocalFileError(
+            f"cannot read {where}: {error}. If another version of heterosag wrote it, only that one can go on with the "
+            "run: end the run, and remove the file"
+        ) from None
 
 
 def _check_epoch(known: _Known, policy: Policy, plan: Plan) -> None:
@@ -174,8 +171,8 @@ def _check_epoch(known: _Known, policy: Policy, plan: Plan) -> None:
 
 
 def _check_range(known: _Known, policy: Policy, plan: Plan) -> None:
-    if known.half_widths:
-        policy.check_change(plan.half_widths, known.half_widths)
+    if known.array_widths:
+        policy.check_change(plan.array_widths, known.array_widths)
 
 
 def _check_model(known: _Known, policy: Policy, model: bytes) -> None:

@@ -22,6 +22,7 @@ from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import FailedCohortsError, HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
+from heterosag.storage.durable_file import replace_file
 from heterosag.storage.locks import hold, is_held
 from heterosag.version import __version__
 
@@ -170,9 +171,7 @@ class RunWriter:
             for line in lines
             if line["kind"] == "run" or (line["kind"] in ("round", "evaluation") and line["round"] <= rounds)
         ]
-        fresh = path.with_suffix(".tmp")
-        fresh.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        fresh.replace(path)
+        replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 def describe_round(
