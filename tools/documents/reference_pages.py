@@ -116,7 +116,7 @@ JSON: dict[str, dict[str, str]] = {
         "refusals": "messages refused, all rounds together",
         "trips": "how often messages went to the nodes and back, by round; null on the embedded engine",
         "aggregate_error": "distance of the aggregate from the honest survivors' mean, root mean square, mean over "
-        "rounds, or null",
+        "rounds, or null, as on Flower and under a privacy budget",
         "relative_error": "the same over the root mean square of that mean, or null",
         "inference_robustness": "the least of any round's survivors, or null",
         "sent_bytes": "by class, bytes that a user sent in a round, mean",
