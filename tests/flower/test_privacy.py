@@ -125,6 +125,16 @@ def test_what_is_exact_is_off_and_said(tmp_path: Path, caplog: pytest.LogCapture
     ]
 
 
+def test_a_model_that_is_not_finite_is_refused_before_it_is_charged(tmp_path: Path) -> None:
+    """Every update would be sent as fair coins: a round of noise alone, which nobody would notice."""
+    nodes = make_nodes(8, tmp_path, train)
+    grid = private_grid(nodes)
+    (reply,) = grid.send_and_receive(messages(nodes, {**MODEL, "mask": np.array([0.0, np.nan])}))
+    assert "not finite in ['mask']" in reply.error.reason
+    assert grid.rounds[-1].privacy is None
+    assert grid.state_dict()["budget"]["server"]["composed"] == []
+
+
 def test_noise_of_flower_on_top_is_refused(tmp_path: Path) -> None:
     from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping as Clipping
 
