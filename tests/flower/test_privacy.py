@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flower_nodes import LocalGrid, grid_of, make_nodes, messages, record, signed_nodes
+from flower_nodes import LocalGrid, grid_of, make_nodes, messages, record, result_of, signed_nodes
 from flwr.app import Message, MessageType
 from flwr.serverapp.strategy import FedAvg
 
@@ -123,6 +123,15 @@ def test_what_is_exact_is_off_and_said(tmp_path: Path, caplog: pytest.LogCapture
     assert [one.getMessage() for one in caplog.records] == [
         "under privacy nodes count alike, and no metrics or secure evaluations: their sums would be exact"
     ]
+
+
+def test_running_variances_stay_positive_under_noise(tmp_path: Path) -> None:
+    """The noise of an element is many times its value."""
+    nodes = make_nodes(8, tmp_path, train)
+    model = {**MODEL, "norm.running_var": np.full(64, 0.01, dtype=np.float32)}
+    found = result_of(next(iter(private_grid(nodes).send_and_receive(messages(nodes, model)))))
+    assert found["w"].min() < -0.1
+    assert found["norm.running_var"].min() == pytest.approx(0.0025)
 
 
 def test_a_model_that_is_not_finite_is_refused_before_it_is_charged(tmp_path: Path) -> None:

@@ -335,8 +335,9 @@ class SecureGrid(PassingGrid):
         """What a grid of the same options needs to go on from here in another program, in JSON types.
 
         Returns:
-            The value range, the nodes that are left out, the plans in use with what the server has learned under each,
-            and, under `privacy`, the charges so far. Plans that nodes drew together are drawn anew.
+            The value range, which arrays stay positive, the nodes that are left out, the plans in use with what the
+            server has learned under each, and, under `privacy`, the charges so far. Plans that nodes drew together are
+            drawn anew.
 
         Under `privacy` save it after every round, and once more after `load_state_dict`: each program that goes on from
         it charges one round for what it does not know of.
