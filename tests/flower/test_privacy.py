@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flower_nodes import FIRST_NODE, LocalGrid, grid_of, make_nodes, messages, record, signed_nodes
+from flower_nodes import FIRST_NODE, LocalGrid, grid_of, make_nodes, messages, record, result_of, signed_nodes
 from flwr.app import Message, MessageType
 from flwr.serverapp.strategy import FedAvg
 
@@ -36,9 +36,16 @@ def train(node: int, before: dict[str, Any]) -> dict[str, Any]:
     return {name: value + 0.001 for name, value in before.items()}
 
 
-def private_grid(nodes: Any, **change: Any) -> SecureGrid:
+def private_grid(nodes: Any, fault: Any = None, **change: Any) -> SecureGrid:
     given: dict[str, Any] = {"levels": [2], "privacy": ASKED, "options": OPTIONS}
-    return SecureGrid(LocalGrid(nodes), **given | change)
+    return SecureGrid(LocalGrid(nodes, fault), **given | change)
+
+
+def noisy_plan(noise_multiplier: float = 6.0) -> Plan:
+    return Plan.build(
+        [8], [2], 2000, design="secagg", subgroup_size=8, min_block_survivors=8, clipping_norm=1.0,
+        noise_multiplier=noise_multiplier,
+    )  # fmt: skip
 
 
 def test_a_private_run_ends_at_its_target_and_its_record_says_what_it_cost(tmp_path: Path) -> None:
@@ -159,6 +166,25 @@ def test_what_is_exact_is_off_and_said(tmp_path: Path, caplog: pytest.LogCapture
     ]
 
 
+def test_running_variances_stay_positive_under_noise(tmp_path: Path) -> None:
+    """The noise of an element is many times its value."""
+    nodes = make_nodes(8, tmp_path, train)
+    model = {**MODEL, "norm.running_var": np.full(64, 0.01, dtype=np.float32)}
+    found = result_of(next(iter(private_grid(nodes).send_and_receive(messages(nodes, model)))))
+    assert found["w"].min() < -0.1
+    assert found["norm.running_var"].min() == pytest.approx(0.0025)
+
+
+def test_a_model_that_is_not_finite_is_refused_before_it_is_charged(tmp_path: Path) -> None:
+    """Every update would be sent as fair coins: a round of noise alone, which nobody would notice."""
+    nodes = make_nodes(8, tmp_path, train)
+    grid = private_grid(nodes)
+    (reply,) = grid.send_and_receive(messages(nodes, {**MODEL, "mask": np.array([0.0, np.nan])}))
+    assert "not finite in ['mask']" in reply.error.reason
+    assert grid.rounds[-1].privacy is None
+    assert grid.state_dict()["budget"]["server"]["composed"] == []
+
+
 def test_noise_of_flower_on_top_is_refused(tmp_path: Path) -> None:
     from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping as Clipping
 
@@ -169,9 +195,7 @@ def test_noise_of_flower_on_top_is_refused(tmp_path: Path) -> None:
 
 def test_misuse_is_named(tmp_path: Path) -> None:
     nodes = make_nodes(8, tmp_path, train)
-    noisy = Plan.build(
-        [8], [2], 2000, design="secagg", subgroup_size=8, min_block_survivors=8, clipping_norm=1.0, noise_multiplier=4.0
-    )
+    noisy = noisy_plan(4.0)
     with pytest.raises(PlanError, match=r"give privacy=Privacy"):
         grid_of(nodes, plan=noisy)
     for bad in ({"plan": noisy}, {"value_range": 1.0}, {"metrics": ["loss"]}):
@@ -184,9 +208,7 @@ def test_misuse_is_named(tmp_path: Path) -> None:
 
 
 def test_the_models_view_is_of_the_mean_only() -> None:
-    noisy = Plan.build(
-        [8], [2], 2000, design="secagg", subgroup_size=8, min_block_survivors=8, clipping_norm=1.0, noise_multiplier=6.0
-    )
+    noisy = noisy_plan()
     assert GridBudget(ASKED, mean=False, identities=True).charge(noisy)["epsilon_model"] is None
     budget = GridBudget(ASKED, mean=True, identities=True)
     spent = budget.charge(noisy)
@@ -224,7 +246,7 @@ def test_with_identities_and_blocks_that_the_nodes_drew(tmp_path: Path) -> None:
 
 
 def test_the_clipping_norm_follows_the_nodes_from_round_to_round_and_from_grid_to_grid(tmp_path: Path) -> None:
-    asked = dataclasses.replace(ASKED, adaptive_clip=True)
+    asked = dataclasses.replace(ASKED, rounds=4, adaptive_clip=True)
     nodes = make_nodes(8, tmp_path, train)
     grid = private_grid(nodes, privacy=asked)
     grid.start(FedAvg(min_available_nodes=8, fraction_evaluate=0.0), initial_arrays=record(MODEL), num_rounds=2)
@@ -245,3 +267,61 @@ def test_the_clipping_norm_follows_the_nodes_from_round_to_round_and_from_grid_t
     assert last is not None
     assert last.within_norm is not None
     assert plan.clipping_norm == pytest.approx(follow_norm(second.value_range[1], last.within_norm))
+
+
+class Killed(BaseException):
+    """The server dies, and nothing of it is left but what was saved."""
+
+
+def dies(stage: str, node: int, message: Any) -> str:
+    """Masked vectors have left when the trip after them begins."""
+    if stage == "unmask":
+        raise Killed
+    return ""
+
+
+def test_a_round_that_a_killed_server_forgot_is_charged(tmp_path: Path) -> None:
+    asked = dataclasses.replace(ASKED, rounds=8)
+    nodes = make_nodes(8, tmp_path, train)
+    saved: dict[str, Any] | None = None
+    for killed in (False, True, True, False):
+        grid = private_grid(nodes, dies if killed else None, privacy=asked, prepare=False)
+        if saved is not None:
+            grid.load_state_dict(saved)
+            saved = grid.state_dict()  # as documented: once more before the first round
+        if killed:
+            with pytest.raises(Killed):
+                grid.send_and_receive(messages(nodes, MODEL))
+        else:
+            assert not next(iter(grid.send_and_receive(messages(nodes, MODEL)))).has_error()
+            saved = grid.state_dict()
+    left = FileBudget(tmp_path / str(nodes[0].context.node_id)).rounds
+    assert left == 4
+    last = grid.rounds[-1]
+    assert last.plan is not None
+    assert last.privacy is not None
+    assert last.privacy["epsilon_server"] >= epsilon(last.plan, rounds=left, delta=1e-5)
+    assert last.privacy["epsilon_model"] >= epsilon(last.plan, rounds=left, delta=1e-5, view="model")
+    assert "over 5 rounds" in last.privacy["statement"]  # and one for the first restart, before which none was lost
+
+
+def test_a_state_is_charged_one_round_more_where_there_is_any_and_room_for_it() -> None:
+    def resumed(state: dict[str, Any]) -> GridBudget:
+        budget = GridBudget(ASKED, mean=True, identities=True)
+        budget.load_state_dict(json.loads(json.dumps(state)))
+        return budget
+
+    first = GridBudget(ASKED, mean=True, identities=True)
+    assert resumed(first.state_dict()).state_dict() == first.state_dict()
+    first.charge(noisy_plan())
+    first.charge(noisy_plan(7.0))
+    before = resumed(first.state_dict())
+    first.charge(noisy_plan(7.0))
+    assert before.state_dict() == first.state_dict()
+    with pytest.raises(BudgetError) as full:
+        [first.charge(noisy_plan()) for _ in range(100)]
+    after = resumed(first.state_dict())
+    assert after.state_dict() == first.state_dict()
+    with pytest.raises(BudgetError) as none_left:
+        after.charge(noisy_plan(600.0))  # whose cost there would be room for
+    assert str(none_left.value) == str(full.value)

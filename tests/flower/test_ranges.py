@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from flwr.app import Message
 
 from heterosag import Simulation, aggregate
 from heterosag.aggregation.clipping import AdaptiveRange
-from heterosag.errors import PlanError
+from heterosag.errors import PlanError, UsageError
 from heterosag.flower import SecureGrid, mod
 from heterosag.flower.ranges import Ranges, _Masked
 from heterosag.plan import Plan
@@ -83,20 +84,44 @@ def test_a_grid_goes_on_with_the_ranges_of_another(tmp_path: Path) -> None:
     run(other, nodes, 1)
     (done,) = other.rounds
     assert done.plan is not None
-    expected = AdaptiveRange.from_state_dict(state["range"]).settle(done.plan)
+    expected = AdaptiveRange.from_state_dict(state["range"]["adaptive"]).settle(done.plan)
     assert done.plan.half_widths == pytest.approx(expected.half_widths)
 
 
-def test_an_array_that_was_positive_stays_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("fixed", [{"value_range": None, "adapt_range": True}, {"value_range": 9.0}])
+def test_an_array_that_was_positive_stays_so(
+    fixed: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def fall(node: int, before: dict[str, Any]) -> dict[str, Any]:
         return learn(node, before) | {"variance": before["variance"] - 3.0}
 
     nodes = make_nodes(12, tmp_path, fall)
-    grid, _ = grid_of(nodes, levels=[16], value_range=None, adapt_range=True, options=OPTIONS)
+    grid, _ = grid_of(nodes, levels=[16], options=OPTIONS, **fixed)
     with caplog.at_level("WARNING", logger="flwr"):
         found = run(grid, nodes, 4)
     assert np.all(found[-1]["variance"] >= 0.25)
     assert "fell too far, and were held" in caplog.text
+
+
+def test_arrays_that_were_positive_in_the_first_model_stay_so_also_under_a_plan_that_tells_none_apart() -> None:
+    plan = Plan.build([12], [16], 5, value_range=9.0, subgroup_size=3, rotate=False)
+    combined = aggregate(plan, np.full((12, 5), -3.0), simulate=Simulation(rounding_seed=0, secure=False)).combined
+    first, second = (Ranges(9.0, adapts=False) for _ in range(2))
+    assert first.state_dict() is None
+    second.load_state_dict(None)
+    before = np.array([1.0, 1.0, -1.0, 1.0, 0.5])
+    assert first.settle(plan, before, (), [2, 3]) is not None
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    now = np.array([0.5, 0.1, 1.0, 1.0, 1.0])  # the second array has become positive
+    second.settle(plan, now, (), [2, 3])
+    after = second.follow(plan, combined, now)
+    assert after[:2].tolist() == [0.125, 0.025]
+    assert np.all(after[2:] < 0)
+    assert second.state_dict() == first.state_dict()
+    second.settle(plan, now, (), [1, 4])  # another model
+    assert np.all(second.follow(plan, combined, now) > 0)
+    with pytest.raises(UsageError, match="no state of a grid's ranges"):
+        second.load_state_dict({"clipping_norm": 1.0})
 
 
 def test_a_range_that_does_not_adapt_is_the_plans_or_the_one_given() -> None:

@@ -92,3 +92,17 @@ def test_the_range_follows_the_updates(tmp_path: Path) -> None:
         list(grid.send_and_receive(messages(nodes, arrays())))
     widths = [done.plan.value_range[1] for done in grid.rounds if done.plan is not None]
     assert widths[0] < widths[1] < widths[2]
+
+
+@pytest.mark.parametrize("adapts", [True, False])
+def test_a_model_that_is_not_finite_is_refused_by_the_name_of_its_array(adapts: bool, tmp_path: Path) -> None:
+    nodes = make_nodes(12, tmp_path, train)
+    model = {"w": np.zeros(40, dtype=np.float32), "mask": np.array([0, -np.inf], dtype=np.float32)}
+    grid, inside = grid_of(nodes, adapt_range=adapts)
+    (reply,) = grid.send_and_receive(messages(nodes, model))
+    assert reply.error.reason.startswith("UsageError: the model is not finite in ['mask']")
+    assert "SecureGrid(exclude=['mask'])" in reply.error.reason
+    assert inside.log == []
+    grid, _ = grid_of(nodes, adapt_range=adapts, exclude=["mask"])
+    found = result_of(next(iter(grid.send_and_receive(messages(nodes, model)))))
+    assert np.array_equal(found["mask"], model["mask"])

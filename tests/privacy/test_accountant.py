@@ -34,6 +34,7 @@ def test_different_rounds_add_up_order_by_order() -> None:
     found = Accountant(target_delta=DELTA)
     found.compose(ROUND, 5)
     found.compose(OTHER, 7)
+    assert (found.last_event, Accountant(target_delta=DELTA).last_event) == (OTHER, None)
     best = min(5 * divergence(ROUND, o) + 7 * divergence(OTHER, o) + overhead(o, DELTA) for o in ORDERS)
     assert found.get_epsilon(DELTA) == pytest.approx(best)
     assert found.get_epsilon(DELTA) < epsilon(ROUND, rounds=5, delta=DELTA) + epsilon(OTHER, rounds=7, delta=DELTA)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,17 @@ from rich.console import Console
 from heterosag.plan.costs import beside_vector
 from heterosag.planner import Requirements, best
 from heterosag.planner.cohorts import best_cohorts
+from heterosag.planner.private import PrivacyRequirements, best_private
 from heterosag.report.proposals import (
     describe,
     describe_cohorts,
+    describe_private,
     next_steps,
     next_steps_of_cohorts,
+    next_steps_of_private,
     show,
     show_cohort_proposal,
+    show_private,
 )
 
 
@@ -73,3 +78,20 @@ def test_uploads_are_shown_with_and_without_keys_and_shares() -> None:
     assert f"{(proposal.bytes[0] + beside) / 1000:,.1f}" in text
     assert "vector, kB" in text
     assert "all messages, kB" in text
+
+
+@pytest.mark.parametrize("rule", ["mean", "median"])
+def test_a_private_proposal_states_an_epsilon_of_the_models_for_the_mean_only(rule: str) -> None:
+    proposal = best_private(PrivacyRequirements(users=40, dimension=60, epsilon=8.0, attackers=1))
+    if rule == "mean":
+        proposal = replace(proposal, epsilon_model=4.0)
+    found = json.loads(json.dumps(describe_private(proposal)))
+    assert (found["epsilon_model"] is None) == (rule == "median")
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(show_private(proposal))
+    assert "against whoever sees all sums" in capture.get()
+    assert ("the models only (with the mean)" in capture.get()) == (rule == "mean")
+    steps = next_steps_of_private(proposal)
+    assert f"--rule {rule}\n" in steps
+    assert max(map(len, steps.splitlines())) <= 80

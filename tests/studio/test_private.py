@@ -32,6 +32,17 @@ def test_a_privacy_budget_gives_a_plan_with_noise_and_its_error_by_epsilon(studi
     assert dict(map(tuple, traced["curve"]))[8.0] == pytest.approx(privacy["error"])
     assert traced["chosen"] == [8.0, privacy["error"]]
     assert plan["guarantees"][4]["name"] == "Noise"
+    assert privacy["epsilon_model"] <= privacy["epsilon_server"]
+    assert "--rule=mean" in plan["exports"]["train"]
+
+
+def test_a_plan_for_the_median_has_no_epsilon_of_the_models(studio: Studio) -> None:
+    status, plan = studio.post("/api/plan", PRIVATE | {"users": 40, "dimension": 60, "attackers": 1})
+    assert (status, plan["problem"]) == (200, None)
+    assert plan["privacy"]["epsilon_model"] is None
+    assert "models only" not in plan["privacy"]["statement"]
+    assert "--rule=median" in plan["exports"]["train"]
+    assert "rule='median'" in plan["exports"]["flower"]
 
 
 @pytest.mark.slow

@@ -42,6 +42,18 @@ def config_of(**change: Any) -> TrainConfig:
     return TrainConfig(**given | change)
 
 
+def one_diverges(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update of every round has an element that is not a number."""
+    honest = run._updates
+
+    def updates(number: int, members: list[int]) -> Any:
+        found = honest(number, members)
+        found[3, 5] = np.nan
+        return found
+
+    monkeypatch.setattr(run, "_updates", updates)
+
+
 def test_the_noise_is_that_of_the_budget() -> None:
     config = config_of(rounds=20)
     plan = build_plan(config, [650])
@@ -78,6 +90,21 @@ def test_a_run_records_both_epsilons_and_draws_its_noise_from_the_system(
     rows = dict(summary_rows([summarise_run(record)]))
     assert rows["epsilon: all sums, models only"][0].startswith(f"{spent[-1]['epsilon_server']:.2f}")
     assert rows["honest survivors of a block, clipping norm, error in clipping norms"][0].startswith("11, 0.5, ")
+
+
+def test_nothing_exact_of_the_updates_is_recorded_beside_an_epsilon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(config_of(rounds=1), tmp_path / "run")
+    one_diverges(run, monkeypatch)
+    run.train()
+    record = read_run(tmp_path / "run")
+    [line] = record.rounds
+    assert (line["aggregate_error"], line["aggregate_rms"], line["diverged"]) == (None, None, None)
+    summary = summarise_run(record)
+    assert (summary["aggregate_error"], summary["relative_error"]) == (None, None)
+    assert "error of the aggregate" not in dict(summary_rows([summary]))
+    assert "Error of the aggregate" not in make_page([record])
 
 
 def test_rounds_that_are_done_again_are_charged_again_and_the_run_ends_at_its_budget(tmp_path: Path) -> None:
@@ -139,18 +166,10 @@ def test_without_cryptography_nothing_is_claimed(tmp_path: Path) -> None:
 
 def test_an_update_that_is_not_finite_takes_part_as_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(config_of(secure=False, rounds=1), tmp_path / "run")
-    honest = run._updates
-
-    def updates(number: int, members: list[int]) -> Any:
-        found = honest(number, members)
-        found[3, 5] = np.nan
-        return found
-
-    monkeypatch.setattr(run, "_updates", updates)
+    one_diverges(run, monkeypatch)
     run.train()
     [line] = read_run(tmp_path / "run").rounds
-    assert (line["survivors"], line["diverged"], line["error"]) == (12, 1, None)
-    assert line["aggregate_error"] > 0
+    assert (line["survivors"], line["error"]) == (12, None)
     assert np.isfinite(run.vector).all()
 
 

@@ -48,7 +48,8 @@ JSON: dict[str, dict[str, str]] = {
     "optimize --epsilon ...": {
         "error_in_clipping_norms": "bound on the error of the mean that noise makes, in clipping norms",
         "epsilon_server": "epsilon of all rounds, against whoever sees all sums",
-        "epsilon_model": "epsilon of all rounds, against whoever sees the released models only, with the rule mean",
+        "epsilon_model": "epsilon of all rounds, against whoever sees the released models only, with the rule mean; "
+        "null with `--attackers`, which the median is for",
         "delta": "delta of both",
         "rounds": "how many rounds they are for",
         "noise_multiplier": "standard deviation of a block's noise over its honest survivors, in clipping norms",
@@ -116,7 +117,7 @@ JSON: dict[str, dict[str, str]] = {
         "refusals": "messages refused, all rounds together",
         "trips": "how often messages went to the nodes and back, by round; null on the embedded engine",
         "aggregate_error": "distance of the aggregate from the honest survivors' mean, root mean square, mean over "
-        "rounds, or null",
+        "rounds, or null, as on Flower and under a privacy budget",
         "relative_error": "the same over the root mean square of that mean, or null",
         "inference_robustness": "the least of any round's survivors, or null",
         "sent_bytes": "by class, bytes that a user sent in a round, mean",
@@ -127,7 +128,8 @@ JSON: dict[str, dict[str, str]] = {
         "([threat model](../threat-model.md#over-many-rounds))",
         "protocol_seconds": "measured seconds of the protocol, `user` (all together) and `server`",
         "privacy": "what the rounds have cost every user: `epsilon_server` against whoever sees all sums, "
-        "`epsilon_model` against whoever sees the models only, and the `statement`; null without noise",
+        "`epsilon_model` against whoever sees the models only (null unless the rule is the mean), and the `statement`; "
+        "null without noise",
     },
     "identity": {"public": "the public key, in hex"},
     "directory": {

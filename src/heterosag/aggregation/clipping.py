@@ -36,6 +36,7 @@ from heterosag.aggregation.clip_counts import (
     find_ranges,
     measure_clipping,
 )
+from heterosag.aggregation.positive import PositiveArrays
 from heterosag.errors import UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.cohorts import plans_of
@@ -61,7 +62,6 @@ _POWER = 0.7  # of an array's size in the aggregate that its scale follows
 _NOISE_LEFT = 0.05  # the least mean square of an array, in parts of the noise: where nothing else shows
 _FIRST_PART = 0.3  # of the model's own size that a first update is believed to have
 _LEAST_PART = 0.1  # of the whole model's root mean square that an array is taken for at least
-_KEPT = 0.25  # of an element of a positive array that a round leaves at least
 _NORM_RATE = 0.2  # of a clipping norm's logarithm, for a fraction of users
 _THREE = deviations(THREE_DEVIATIONS)
 
@@ -147,7 +147,7 @@ class AdaptiveRange:
         if sum(sizes) != model.size:
             raise UsageError(f"arrays of {sum(sizes)} elements, the model has {model.size}")
         parts = [model[begin:end].astype(np.float64) for begin, end in pairwise(accumulate(sizes, initial=0))]
-        positive = [bool(np.all(part > 0)) for part in parts]
+        positive = PositiveArrays.of(model, sizes).positive
         if half_widths is not None:
             return cls([half / _THREE for half in half_widths], arrays, positive=positive, largest=largest)
         roots = np.array([math.sqrt(np.mean(part**2)) for part in parts])
@@ -209,14 +209,7 @@ class AdaptiveRange:
         Returns:
             How many elements were held.
         """
-        held = 0
-        sizes = self.arrays or (after.size,)
-        for (begin, end), positive in zip(pairwise(accumulate(sizes, initial=0)), self._positive, strict=True):
-            if positive:
-                least = _KEPT * before[begin:end]
-                held += int(np.count_nonzero(after[begin:end] < least))
-                np.maximum(after[begin:end], least, out=after[begin:end], casting="same_kind")
-        return held
+        return PositiveArrays(arrays=self.arrays or (after.size,), positive=self._positive).hold(before, after)
 
     def state_dict(self) -> dict[str, Any]:
         """What a run that goes on later needs, in JSON types."""

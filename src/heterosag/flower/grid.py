@@ -335,8 +335,12 @@ class SecureGrid(PassingGrid):
         """What a grid of the same options needs to go on from here in another program, in JSON types.
 
         Returns:
-            The value range, the nodes that are left out, the plans in use with what the server has learned under each,
-            and, under `privacy`, the charges so far. Plans that nodes drew together are drawn anew.
+            The value range, which arrays stay positive, the nodes that are left out, the plans in use with what the
+            server has learned under each, and, under `privacy`, the charges so far. Plans that nodes drew together are
+            drawn anew.
+
+        Under `privacy` save it after every round, and once more after `load_state_dict`: each program that goes on from
+        it charges one round for what it does not know of.
         """
         return GridState(
             range=self._ranges.state_dict(),
@@ -349,6 +353,8 @@ class SecureGrid(PassingGrid):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where a grid of the same options stopped; before the first round.
+
+        Under `privacy` one round more is charged, since one may have begun after the state was saved.
 
         Args:
             state: What `state_dict` returned.

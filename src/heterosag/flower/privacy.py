@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from logging import INFO
 from typing import Any
+
+from flwr.common.logger import log
 
 from heterosag.errors import BudgetError, UsageError
 from heterosag.plan import CohortPlan, Plan
@@ -67,13 +70,17 @@ class GridBudget:
         limits: dict[str, Any] = {"max_epsilon": asked.target_epsilon, "target_delta": asked.target_delta}
         self._server = Accountant.filter(**limits)
         self._model = Accountant(target_delta=asked.target_delta, view="model")
+        self._full = False
 
     def state_dict(self) -> dict[str, Any]:
         """The charges so far, in JSON types."""
         return {"server": self._server.state_dict(), "model": self._model.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from charges of a program before.
+        """Go on from charges of a program before, with one round more: it may have begun after the state was saved.
+
+        That round is taken for one like the last that was charged, and counts among the rounds of the record. Where the
+        target has no room for it there are no rounds left; a state without charges has none more.
 
         Args:
             state: What `state_dict` returned.
@@ -85,6 +92,12 @@ class GridBudget:
             raise UsageError("a grid's budget has the charges of two views")
         self._server.load_state_dict(state["server"])
         self._model.load_state_dict(state["model"])
+        last = self._server.last_event
+        self._full = last is not None and self._server.would_exceed(last)
+        if last is not None and not self._full:
+            self._server.compose(last)
+            self._model.compose(last)
+            log(INFO, "one round more is charged, for one that may have begun after the state was saved")
 
     def charge(self, plan: Plan | CohortPlan) -> dict[str, Any]:
         """Charge a round before it begins, whether or not it will end.
@@ -99,7 +112,7 @@ class GridBudget:
             BudgetError: It would exceed the target; it is not charged.
         """
         delta, event = self._asked.target_delta, event_of(plan)
-        if self._server.would_exceed(event):
+        if self._full or self._server.would_exceed(event):
             raise BudgetError(self._server.get_epsilon(delta), self._asked.target_epsilon, delta)
         self._server.compose(event)
         self._model.compose(event)

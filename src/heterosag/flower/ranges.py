@@ -3,11 +3,14 @@
 A node accepts a range within a factor of the last one that it masked under, however many rounds ago that was. A range
 that follows the updates at full speed would leave that factor behind while a node misses one round, so the range waits
 for nodes that come back, as far as the others accept it.
+
+Whatever the range does, arrays that were positive in the first model stay so: rounding and noise may make a running
+variance negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import INFO, WARNING
 from typing import Any
@@ -20,6 +23,7 @@ from heterosag.aggregation.clip_counts import MOST_CLIPPED, Clipping
 from heterosag.aggregation.clipping import AdaptiveRange, follow_norm
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
+from heterosag.aggregation.positive import PositiveArrays
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.cohorts import plans_of
@@ -58,6 +62,7 @@ class Ranges:
         self._adapts = adapts
         self._given = given
         self._norm: float | None = None
+        self._positive: PositiveArrays | None = None
         self._first: ValueRange | None = None
         self._masked: dict[str, _Masked] = {}
         self._number = 0
@@ -70,22 +75,40 @@ class Ranges:
             raise PlanError("value_range", "a range that does not adapt must be given")
 
     def state_dict(self) -> dict[str, Any] | None:
-        """What a grid that goes on later needs; None where nothing has adapted yet."""
-        if self._norm is not None:
-            return {"clipping_norm": self._norm}
-        return None if self.adaptive is None else self.adaptive.state_dict()
+        """What a grid that goes on later needs; None before the first round."""
+        if self._positive is None:
+            return None
+        return {
+            "adaptive": None if self.adaptive is None else self.adaptive.state_dict(),
+            "clipping_norm": self._norm,
+            "positive": self._positive.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         """Go on with the range of another grid."""
-        if state is not None and "clipping_norm" in state:
-            self._norm = check_range(state["clipping_norm"])[1]
+        if state is None:
             return
-        self.adaptive = None if state is None else AdaptiveRange.from_state_dict(state)
+        if set(state) != {"adaptive", "clipping_norm", "positive"}:
+            raise UsageError("this is no state of a grid's ranges")
+        adaptive, norm = state["adaptive"], state["clipping_norm"]
+        self.adaptive = None if adaptive is None else AdaptiveRange.from_state_dict(adaptive)
+        self._norm = None if norm is None else check_range(norm)[1]
+        self._positive = PositiveArrays.from_state_dict(state["positive"])
 
     def settle(
-        self, plan: Plan | CohortPlan, model: npt.NDArray[np.float64], nodes: Collection[str] = ()
+        self,
+        plan: Plan | CohortPlan,
+        model: npt.NDArray[np.float64],
+        nodes: Collection[str] = (),
+        arrays: Sequence[int] = (),
     ) -> Plan | CohortPlan:
-        """The plan with the range and the scales of this round, which starts from a model and asks these nodes."""
+        """The plan with the range and the scales of this round, which starts from a model and asks these nodes.
+
+        The model's arrays have so many elements each, also where those of the plan are not told apart.
+        """
+        sizes = tuple(arrays) or (model.size,)
+        if self._positive is None or self._positive.arrays != sizes:
+            self._positive = PositiveArrays.of(model, sizes)
         if not self._adapts or plan.noise_multiplier:  # noise is that of the plan's own clipping norm
             settled = self._norm or self._first
             return plan if settled is None else plan.with_value_range(settled)
@@ -150,7 +173,7 @@ class Ranges:
             self._norm = follow_norm(plan.value_range[1], combined.within_norm)
         if self.adaptive is not None:
             self.adaptive.follow(plan, combined)
-            held = self.adaptive.hold_positive(model, after)
-            if held:
-                log(WARNING, "\t%d elements of arrays that were positive fell too far, and were held", held)
+        held = 0 if self._positive is None else self._positive.hold(model, after)
+        if held:
+            log(WARNING, "\t%d elements of arrays that were positive fell too far, and were held", held)
         return after

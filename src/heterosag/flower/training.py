@@ -8,6 +8,7 @@ from glob import escape
 from logging import INFO, WARNING
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.common.logger import log
@@ -86,14 +87,15 @@ class Training:
         if selection.left_out and not self._left_out_logged:
             log(INFO, "\tarrays that are not aggregated, and stay as they are: %s", selection.left_out)
             self._left_out_logged = True
+        before = _finite_vector(selection)
 
         def carry(work: Work, stage: str, fields: Mapping[int, Mapping[str, Any]]) -> dict[int, Message]:
             return self._trips.carry(work, stage, fields, timeout)
 
         self._epochs.ask_classes(work, carry)
-        before = selection.vector
         plan = self._epochs.plan_for(work, selection.layout.sizes, carry)
-        plan = self._ranges.settle(plan, before, [str(node) for node in work.messages])
+        nodes = [str(node) for node in work.messages]
+        plan = self._ranges.settle(plan, before, nodes, selection.layout.sizes)
         if not plans_of(plan)[0].metrics and self._budget is None and not self._no_metrics_logged:
             log(
                 WARNING,
@@ -136,6 +138,19 @@ def _one_model(messages: Iterable[Message]) -> tuple[str, dict[str, npt.NDArray[
             "a secure round needs one model and one configuration for all nodes: these train messages differ"
         )
     return arrays_of(listed[0].content, "a train message")
+
+
+def _finite_vector(selection: Selection) -> npt.NDArray[np.float64]:
+    """What goes of the model, as one vector: where it is not finite no node's update is, and noise would hide that."""
+    vector = selection.vector
+    if np.isfinite(vector).all():
+        return vector
+    parts = {slot.name: vector[slot.offset : slot.offset + slot.size] for slot in selection.layout.slots}
+    wrong = [str(name) for name, part in parts.items() if not np.isfinite(part).all()]
+    raise UsageError(
+        f"the model is not finite in {wrong}, so that no update would be: leave arrays out that are meant so, such as "
+        f"masks, SecureGrid(exclude={[escape(name) for name in wrong]}), or start from a finite model"
+    )
 
 
 def _sound_weight(blocks: Sequence[BlockSum]) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from heterosag.choices import RuleName
 from heterosag.errors import InfeasibleError, PlanError, UsageError
 from heterosag.plan import Plan
 from heterosag.plan.design import Design, has_perfect, make
@@ -123,7 +124,8 @@ class PrivateProposal:
         blocks: How it was found.
         error: Of the mean, in units of the clipping norm.
         epsilon_server: Of all rounds, against whoever sees all sums.
-        epsilon_model: Of all rounds, against whoever sees the released models only.
+        epsilon_model: Of all rounds, against whoever sees the released models only; None where attackers must be
+            tolerated, since the rule is then the median and the bound is for the mean.
         delta: Of both.
         rounds: How many rounds they are for.
         others: What other numbers of subgroups would give.
@@ -133,10 +135,15 @@ class PrivateProposal:
     blocks: Blocks
     error: float
     epsilon_server: float
-    epsilon_model: float
+    epsilon_model: float | None
     delta: float
     rounds: int
     others: tuple[Blocks, ...]
+
+    @property
+    def rule(self) -> RuleName:
+        """The rule that the plan is for."""
+        return "mean" if self.epsilon_model is not None else "median"
 
 
 def best_private(requirements: PrivacyRequirements) -> PrivateProposal:
@@ -172,13 +179,13 @@ def best_private(requirements: PrivacyRequirements) -> PrivateProposal:
 
 def _propose(requirements: PrivacyRequirements, chosen: Blocks, tried: list[Blocks]) -> PrivateProposal:
     plan = _build(requirements, chosen)
-    rounds, delta = requirements.rounds, requirements.delta
+    rounds, delta, mean = requirements.rounds, requirements.delta, not requirements.attackers
     return PrivateProposal(
         plan=plan,
         blocks=chosen,
         error=chosen.error,
         epsilon_server=epsilon(plan, rounds=rounds, delta=delta),
-        epsilon_model=epsilon(plan, rounds=rounds, delta=delta, view="model"),
+        epsilon_model=epsilon(plan, rounds=rounds, delta=delta, view="model") if mean else None,
         delta=delta,
         rounds=rounds,
         others=tuple(one for one in tried if one != chosen),

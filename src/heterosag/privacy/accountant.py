@@ -114,6 +114,11 @@ class Accountant:
         return sum(count for _, count in self._composed)
 
     @property
+    def last_event(self) -> NoisyRound | None:
+        """The round that was composed last; None before the first."""
+        return self._composed[-1][0] if self._composed else None
+
+    @property
     def order(self) -> float | None:
         """The one order of a filter; None of an accountant that takes the best of all."""
         return self._order

@@ -219,7 +219,7 @@ def _lines(
 
 
 def _knows_error(run: RunRecord) -> bool:
-    """On Flower nobody does: nobody sees the true mean."""
+    """On Flower nobody sees the true mean; under a privacy budget the record does not have it."""
     return any(line["aggregate_error"] is not None for line in run.rounds)
 
 

@@ -163,10 +163,11 @@ def show_private(proposal: PrivateProposal) -> RenderableType:
         table.add_row("chosen" if chosen else "", *_row(one), style="bold" if chosen else None)
     noise = plan.noise_multiplier
     most = plan.honest * len(plan.users) / noise**2
+    views = f"epsilon {proposal.epsilon_server:.2f} against whoever sees all sums"
+    if proposal.epsilon_model is not None:
+        views += f", {proposal.epsilon_model:.2f} against whoever sees the models only (with the mean)"
     lines = [
-        f"epsilon {proposal.epsilon_server:.2f} against whoever sees all sums, {proposal.epsilon_model:.2f} against "
-        f"whoever sees the models only (with the mean), at delta {proposal.delta:g} over {proposal.rounds} rounds: "
-        f"{word_for(proposal.epsilon_server)}",
+        f"{views}, at delta {proposal.delta:g} over {proposal.rounds} rounds: {word_for(proposal.epsilon_server)}",
         f"the mean is off by {proposal.error:.2g} clipping norms c: {_worth(proposal.error)}",
         f"an error of 1c would take {most:,.0f} elements (honest x users / noise^2), not {plan.dimension:,}",
         "larger blocks have less error, smaller ones tolerate more attackers (users of a block, its least survivors):",
@@ -185,7 +186,8 @@ def next_steps_of_private(proposal: PrivateProposal) -> str:
         f"--delta {proposal.delta:g} \\",
         f"                            --rounds {proposal.rounds} --clip {plan.value_range[1]:g} --classes {classes} \\",
         f"                            --levels {levels} --design {plan.design.name} "
-        f"--subgroup-size {plan.subgroup_size}",
+        f"--subgroup-size {plan.subgroup_size} \\",
+        f"                            --rule {proposal.rule}",
         f"                        (the model must have its {plan.dimension:,} parameters)",
     ]
     return "\n".join(lines)

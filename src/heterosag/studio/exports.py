@@ -100,8 +100,9 @@ def export_private_run(proposal: PrivateProposal) -> dict[str, str]:
         "delta": proposal.delta,
         "clip": norm,
         "rounds": rounds,
+        "rule": proposal.rule,
     }
-    arguments = {"levels": list(plan.levels), "options": _options(plan)}
+    arguments = {"levels": list(plan.levels), "rule": proposal.rule, "options": _options(plan)}
     budget = (
         f"privacy=Privacy(clipping_norm={norm!r}, target_epsilon={epsilon:.6g}, target_delta={proposal.delta!r}, "
         f"rounds={rounds})"

@@ -255,8 +255,8 @@ class Run:
         plan = epoch.plan
         updates = self._updates(number, members)
         trained = time.perf_counter()
-        finite = [place for place, row in enumerate(updates) if np.isfinite(row).all()]
-        whole = finite if self._budget is None else list(range(len(members)))  # noise stands for what is not a number
+        private = self._budget is not None  # noise stands for what is not a number, and nothing exact is recorded
+        whole = [place for place, row in enumerate(updates) if private or np.isfinite(row).all()]
         diverged = [user for place, user in enumerate(members) if place not in set(whole)]
         hostile = set(self.attackers)
         plan = self._settle(plan, updates, [place for place in whole if members[place] not in hostile])
@@ -271,7 +271,7 @@ class Run:
             "participants": len(members),
             "dropped": {phase.value: sum(p == phase.value for p in dropped.values()) for phase in Phase},
             "missed_deadline": missed,
-            "diverged": len(members) - len(finite),
+            "diverged": None if private else len(diverged),
             "error": None,
         } | ({} if spent is None else {"privacy": spent})
         malicious = [user for user in self.attackers if user in set(members)]
@@ -288,7 +288,7 @@ class Run:
         else:
             line |= summed.line
             kept = set(summed.survivors) - set(malicious)
-            honest = [place for place in finite if members[place] in kept]
+            honest = [] if private else [place for place in whole if members[place] in kept]
             line |= _compare_with_mean(summed.vector, updates[honest])
             if self.config.range_rule == "fixed" and summed.result is not None:
                 line["clipping_warning"] = Clipping.of(plan, summed.result.combined).warning
@@ -418,7 +418,7 @@ def _describe_failure(error: HeteroSagError, diverged: int) -> dict[str, Any]:
 def _compare_with_mean(vector: npt.NDArray[Any], honest: npt.NDArray[np.float32]) -> dict[str, float | None]:
     """How far an aggregate is from the mean of the honest survivors' updates, and how large that is.
 
-    None where nobody honest survived. In float64, where not even the updates of a model that diverges overflow.
+    None where nobody honest is given. In float64, where not even the updates of a model that diverges overflow.
     """
     if not len(honest):
         return {"aggregate_error": None, "aggregate_rms": None}

@@ -72,7 +72,7 @@ function tilesOf() {
   tiles.push(["Slowest upload", `${shorten(slow)} s`, plan.deadline ? `deadline ${shorten(plan.deadline)} s` : ""], ["Largest upload", `${shorten(large / 1000)} kB`, "masked vector of a user"]);
   if (privacy === null) tiles.push(["Error of the mean, at most", `${shorten(percentOf(plan.error))}%`, `of an update's RMS; ${shorten(Math.sqrt(plan.error / plan.dimension))} RMS a parameter`]);
   else {
-    tiles.push(["Epsilon, all sums", shorten(privacy.epsilon_server), ""], ["Epsilon, models only", shorten(privacy.epsilon_model), ""],
+    tiles.push(["Epsilon, all sums", shorten(privacy.epsilon_server), ""], ["Epsilon, models only", shorten(privacy.epsilon_model), privacy.epsilon_model === null ? "the bound is for the mean, not for the median" : ""],
       ["Error of the mean", shorten(privacy.error), "clipping norms"], ["Noise", shorten(privacy.noise_multiplier), "clipping norms"],
       ["Honest survivors of a block", String(privacy.honest), ""]);
   }
