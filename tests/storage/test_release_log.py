@@ -9,12 +9,16 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
+from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, LocalFileError, UsageError
 from heterosag.protocol import RoundReleaseLog
+from heterosag.protocol.context import survivors_bytes
 from heterosag.storage.release_log import FileReleaseLog
 
 TRACEME, SYSCALL = 0, 24  # of ptrace(2)
@@ -29,6 +33,20 @@ def test_claims_outlive_the_program(tmp_path: Path) -> None:
     with pytest.raises(FaultyServerError, match="asked a second time"):
         again.claim(b"context", "unmask", b"two")
     assert [path.name for path in (tmp_path / "log").iterdir()] == ["releases.sqlite"]
+
+
+def test_a_survivor_set_cannot_be_found_by_trying_all(tmp_path: Path) -> None:
+    """Its context, which is hashed with it, follows from keys that the file does not hold."""
+    log, context = FileReleaseLog(tmp_path), digest("context/sharers", b"keys of the round")
+    log.of_round(b"session", 1, b"first context").claim(context, "unmask", survivors_bytes([0, 1, 3]))
+    with closing(sqlite3.connect(tmp_path / "releases.sqlite")) as database:
+        kept = [row for table in ("sessions", "rounds", "claims") for row in database.execute(f"SELECT * FROM {table}")]
+    values = {value for row in kept for value in row if isinstance(value, bytes)}
+    assert context not in values
+    tried = {survivors_bytes(some) for size in range(5) for some in combinations(range(4), size)}
+    for known in ((), *((value,) for value in values)):
+        assert values.isdisjoint(digest("release-value", *known, some) for some in tried)
+    assert digest("release-value", context, survivors_bytes([0, 1, 3])) in values
 
 
 def claim_round(log: FileReleaseLog, number: int, kind: str = "share", value: bytes = b"value") -> None:

@@ -8,7 +8,9 @@ The log stays small. Of a client's rounds it keeps the claims of the newest 64; 
 number for ever, and a round at or below it of which the log holds nothing is refused. So a round whose claims
 were removed can never be claimed again.
 
-Claims are kept by digests: the file tells nobody whom a survivor set held.
+Claims are kept by digests over their context and value. The context of a survivor set follows from the keys of its
+round and is not in the file, which alone tells nobody whom the set held, not even by trying all sets; whoever has the
+round's messages needs no file for that.
 """
 
 from __future__ import annotations
@@ -138,7 +140,7 @@ class _RoundLog:
 
 
 def _claim(database: sqlite3.Connection, row: int | None, context: bytes, kind: str, value: bytes) -> None:
-    name, claimed = digest("release", context, kind.encode()), digest("release-value", value)
+    name, claimed = digest("release", context, kind.encode()), digest("release-value", context, value)
     found = database.execute("SELECT value FROM claims WHERE name = ?", (name,)).fetchone()
     if found is None:
         database.execute("INSERT INTO claims VALUES (?, ?, ?)", (name, claimed, row))
