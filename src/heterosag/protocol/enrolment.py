@@ -109,13 +109,13 @@ class Enrolling(Secret):
             self._policy.check(one, directory=directory, settled=False)
         if len(set(plan.levels)) < len(plan.levels):
             raise FaultyServerError("the charter has two classes of one level, which only choose who is with whom")
-        if isinstance(plan, Plan):  # the classes of a cohort are known when it is drawn
-            self._policy.check_draw(plan, user)
         strangers = [other for other in plan.users if other not in directory]
         if strangers:
             raise FaultyServerError(f"the charter names {strangers[0]!r}, whom this user's directory does not know")
         if directory[user] != identity.public:
             raise UsageError(f"the directory's key of {user!r} is not the one of the identity given")
+        if isinstance(plan, Plan):  # the classes of a cohort are known when it is drawn
+            self._policy.check_draw(plan, user)
         if after is not None and not set(plan.users) < set(after.plan.users):
             raise FaultyServerError("after a failed enrolment the next charter has fewer users, all of the one before")
         if level is not None and plan.levels[_class_of(plan, user)] != level:

@@ -41,9 +41,8 @@ class Policy:
             tried again with it.
         max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
             not count.
-        max_surrounded: Greatest probability that the assignment which users draw leaves this one with colluders only:
-            all whom the plan tolerates are in its class, and so many in its subgroup that with it they are
-            `min_survivors`.
+        max_surrounded: Greatest probability that users draw an assignment in which this one is with colluders only: as
+            few as make `min_survivors` with it, if the plan tolerates so many, and all of them in its class.
         max_epsilon: Privacy budget over all rounds, against whoever sees all sums; plans without noise are then
             refused, and a client needs a `budget`. None: no limit.
         delta: Probability with which the guarantee of that epsilon may fail.
@@ -191,18 +190,16 @@ class Policy:
         mine = plan.subgroups[plan.subgroup_of(user)].user_class
         sizes = [len(subgroup.members) for subgroup in plan.subgroups if subgroup.user_class == mine]
         others, drawn = sum(sizes) - 1, max(sizes) - 1
-        colluders = min(plan.colluders, others)
-        surrounding = sum(
-            math.comb(colluders, count) * math.comb(others - colluders, drawn - count)
-            for count in range(plan.min_survivors - 1, min(colluders, drawn) + 1)
-        )
-        found = surrounding / math.comb(others, drawn)
-        if found > self.max_surrounded:
+        enough = plan.min_survivors - 1
+        if plan.colluders < enough:
+            return
+        found = math.prod((drawn - place) / (others - place) for place in range(enough))
+        if found > self.max_surrounded * (1 + 1e-9):
             raise PlanError(
                 "classes",
-                f"with {plan.colluders} colluders in its class of {others + 1} users, this client's subgroup has "
-                f"{plan.min_survivors - 1} of them with probability {found:.2g}; its policy accepts "
-                f"{self.max_surrounded:g}: larger classes, or a larger min_survivors",
+                f"{enough} colluders in its class of {others + 1} users are in this client's subgroup with probability "
+                f"{found:.2g}, and with them it would be unmasked; its policy accepts {self.max_surrounded:g}: larger "
+                "classes, or a larger min_survivors",
             )
 
     def _ask(self, field: str, found: float, least: float, what: str) -> None:
