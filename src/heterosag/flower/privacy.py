@@ -79,8 +79,8 @@ class GridBudget:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from charges of a program before, with one round more: it may have begun after the state was saved.
 
-        That round is taken for one like the last that was charged, and counts among the rounds of the record. Where the
-        target has no room for it there are no rounds left; a state without charges has none more.
+        That round is taken for one like the last that was charged, and counts among the rounds of the record. Where it
+        is beyond the target there are no rounds left; a state without charges has none more.
 
         Args:
             state: What `state_dict` returned.
