@@ -9,6 +9,8 @@ from heterosag.plan import Plan
 from heterosag.protocol import Policy
 from heterosag.storage.node_memory import NodeMemory
 
+REST = '"models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}'
+
 
 def plan(seed: int = 0, half: float = 1.0) -> Plan:
     return Plan.build([12], [4], 30, value_range=half, subgroup_size=3, assignment_seed=seed)
@@ -38,6 +40,17 @@ def test_the_range_of_every_array_is_held_against_the_round_before(tmp_path: Pat
     file.note_round(policy, scaled(1.0, 2.0, 4.0), b"model")
     file.note_round(policy, scaled(2.0, 4.0), b"model")
     file.note_round(policy, scaled(2.0, 2.0, 8.0), b"model")
+
+
+def test_arrays_in_another_order_are_compared_each_with_each(tmp_path: Path) -> None:
+    """A server that swaps two arrays would give each the other's range, with every place of the vector as it was."""
+    two = Plan.build([12], [4], 30, value_range=1.0, subgroup_size=3, arrays=[15, 15], scales=[1.0, 8.0])
+    file, policy = NodeMemory(tmp_path, 7), Policy()
+    file.note_round(policy, two, b"model", ["a", "b"])
+    file.note_round(policy, two, b"model", ["a", "b"])
+    with pytest.raises(PlanError, match=r"0\.125 times"):
+        file.note_round(policy, two, b"model", ["b", "a"])
+    file.note_round(policy, two, b"model", ["a", "b"])
 
 
 def test_epochs_are_counted_once_each(tmp_path: Path) -> None:
@@ -101,9 +114,9 @@ def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
     [
         "[]",
         "{",
-        '{"array_widths": [[1, 1.0]]}',
-        '{"array_widths": [[1, 0]], "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}',
-        '{"array_widths": 1, "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}',
+        '{"names": [], "array_widths": [[1, 1.0]]}',
+        '{"names": [], "array_widths": [[1, 0]], ' + REST,
+        '{"names": [], "array_widths": 1, ' + REST,
     ],
 )
 def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
@@ -114,9 +127,9 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
 
 def test_a_file_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     """It had one range an array and no sizes, so nothing says of which elements."""
-    old = '{"half_widths": [1.0], "models": {}, "epochs": [], "enrolments": 0, "enrolled": [], "evaluated": false}'
+    old = '{"half_widths": [1.0], ' + REST
     (tmp_path / "run-7.json").write_text(old, encoding="utf-8")
-    with pytest.raises(LocalFileError, match=r"run-7\.json: .*array_widths.*If another version of heterosag wrote it"):
+    with pytest.raises(LocalFileError, match=r"run-7\.json: .*missing.*If another version of heterosag wrote it"):
         NodeMemory(tmp_path, 7).note_round(Policy(), plan(), b"model")
 
 

@@ -95,10 +95,10 @@ class Masking:
         work = self._open(evaluating)
         client.check_inbox(part.message)
         memory = self.kept.memory(self.context)
-        if evaluating:
+        if work.selection is None:
             memory.note_evaluation()
         else:
-            memory.note_round(self.policy, plan, model_digest(self.message.content))
+            memory.note_round(self.policy, plan, model_digest(self.message.content), work.selection.names)
         return self._run_and_mask(client, part.message, work)
 
     def _settle(self, client: Client, number: int, record: Mapping[str, Any], model: bytes, evaluating: bool) -> Plan:

@@ -227,21 +227,28 @@ class Policy:
         if before is not None:
             self.check_change(plan.array_widths, before)
 
-    def check_change(self, array_widths: Sequence[tuple[int, float]], before: Sequence[tuple[int, float]]) -> None:
+    def check_change(
+        self,
+        array_widths: Sequence[tuple[int, float]],
+        before: Sequence[tuple[int, float]],
+        *,
+        same_elements: bool = True,
+    ) -> None:
         """Refuse half widths that are too far from those of the round before in the same epoch.
 
-        Those of every element are compared, however the arrays are cut. If an update has another number of elements,
-        nothing says which are the same, so each is compared with each.
+        Those of every element are compared, however the arrays are cut. If an update has other elements, or another
+        number of them, nothing says which are the same, so each is compared with each.
 
         Args:
             array_widths: The `array_widths` of the plan of the round.
             before: Those of the round before.
+            same_elements: False where the elements are not the same, or not in the same order.
 
         Raises:
             PlanError: Says what the policy accepts.
         """
         most = self.max_range_change * (1 + 1e-9)
-        for now, then in _compared(array_widths, before):
+        for now, then in _compared(array_widths, before, same_elements):
             if not 1 / most <= now / then <= most:
                 raise PlanError(
                     "value_range",
@@ -250,10 +257,12 @@ class Policy:
                 )
 
 
-def _compared(now: Sequence[tuple[int, float]], before: Sequence[tuple[int, float]]) -> Iterator[tuple[float, float]]:
+def _compared(
+    now: Sequence[tuple[int, float]], before: Sequence[tuple[int, float]], same_elements: bool
+) -> Iterator[tuple[float, float]]:
     """The half widths that one element may have had in both rounds."""
     ends, ends_before = (list(accumulate(size for size, _ in widths)) for widths in (now, before))
-    if ends[-1] != ends_before[-1]:
+    if not same_elements or ends[-1] != ends_before[-1]:
         halves, halves_before = ([half for _, half in widths] for widths in (now, before))
         yield min(halves), max(halves_before)
         yield max(halves), min(halves_before)

@@ -10,7 +10,7 @@ side chooses for each round.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +30,9 @@ _NAME_BYTES = 16  # of a model's digest: a server gains nothing from two models 
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run: `array_widths` of the last round, rounds by `models`."""
+    """What is known of a run: `array_widths` of the last round and the `names` of its arrays, rounds by `models`."""
 
+    names: list[str]
     array_widths: list[tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[float, msgspec.Meta(gt=0)]]]
     models: dict[str, int]
     epochs: list[str]
@@ -40,7 +41,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: bool
 
 
-_NOTHING = _Known(array_widths=[], models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
+_NOTHING = _Known(names=[], array_widths=[], models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
 
 
 class RunMemory(ABC):
@@ -57,24 +58,31 @@ class RunMemory(ABC):
         """Whether this is a plan that this node has drawn with the others."""
         return plan.frame.hex() in self._read().enrolled
 
-    def note_round(self, policy: Policy, plan: Plan, model: bytes) -> None:
+    def note_round(self, policy: Policy, plan: Plan, model: bytes, names: Sequence[str] = ()) -> None:
         """Keep the range, the model and the epoch of a round before this node trains; refuse one beyond the policy.
 
         A range must not be too far from the one of the round before, however many rounds ago that was: how many it was
-        is the server's word, which would otherwise widen what the policy allows. Two programs of one node may be at it
+        is the server's word, which would otherwise widen what the policy allows. The names of the arrays, in order, say
+        which elements are the same. Two programs of one node may be at it
         at once: all are checked under the lock that the note is under.
         """
         epoch = epoch_of(plan).hex()
 
         def note(known: _Known) -> _Known:
             _check_epoch(known, policy, plan)
-            _check_range(known, policy, plan)
+            _check_range(known, policy, plan, list(names))
             _check_model(known, policy, model)
             new = plan.has_several_blocks and epoch not in known.epochs
             epochs = [*known.epochs, epoch] if new else known.epochs
             models = {**known.models, _name(model): known.models.get(_name(model), 0) + 1}
-            widths = list(plan.array_widths)
-            return msgspec.structs.replace(known, array_widths=widths, models=models, epochs=epochs, evaluated=False)
+            return msgspec.structs.replace(
+                known,
+                names=list(names),
+                array_widths=list(plan.array_widths),
+                models=models,
+                epochs=epochs,
+                evaluated=False,
+            )
 
         self._change(note)
 
@@ -170,9 +178,9 @@ def _check_epoch(known: _Known, policy: Policy, plan: Plan) -> None:
         )
 
 
-def _check_range(known: _Known, policy: Policy, plan: Plan) -> None:
+def _check_range(known: _Known, policy: Policy, plan: Plan, names: list[str]) -> None:
     if known.array_widths:
-        policy.check_change(plan.array_widths, known.array_widths)
+        policy.check_change(plan.array_widths, known.array_widths, same_elements=names == known.names)
 
 
 def _check_model(known: _Known, policy: Policy, model: bytes) -> None:
