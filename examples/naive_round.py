@@ -652,9 +652,8 @@ class Server:
             for dealer, share in zip(held, rows(shares, 32, len(held)), strict=True):
                 kind = dealer in self.survivors  # of a survivor the self share is released
                 committed = rows(self.digests[dealer][user], 16, 2)[kind]
-                if int.from_bytes(share, "little") >= PRIME:
-                    continue  # no field element: it counts as missing
-                if commit(KINDS[kind], self.c1, dealer, user, share) != committed:
+                matches = commit(KINDS[kind], self.c1, dealer, user, share) == committed
+                if int.from_bytes(share, "little") >= PRIME or not matches:
                     disputed.add(dealer)
                 elif len(found[dealer]) < self.plan.threshold:
                     found[dealer][user + 1] = share

@@ -44,12 +44,13 @@ def test_false_shares_count_as_missing_while_enough_good_ones_exist(bad: bytes) 
     combine(world.plan, world.server.decoded, RULES["mean"])
 
 
-def test_too_many_false_shares_name_the_pairs() -> None:
+@pytest.mark.parametrize("bad", [bytes(32), b"\xff" * 32])
+def test_too_many_false_shares_name_the_pairs(bad: bytes) -> None:
     world = unmasking()
     for user in world.waiting:
         message, shares = released(world, user)
         if user < 6:
-            message = change(wire.Released, message, world.plan, shares=bytes(32 * len(shares)))
+            message = change(wire.Released, message, world.plan, shares=bad * len(shares))
         world.server.receive(user, message)
     world.server.close()
     decoded = world.server.decoded
@@ -60,6 +61,18 @@ def test_too_many_false_shares_name_the_pairs() -> None:
             assert "disputed by its holders 0, 1, 2, 3, 4, 5" in (block.fault or "")
     with pytest.raises(FaultyBlockError, match="no sound block is left"):
         combine(world.plan, decoded, RULES["median"])
+
+
+def test_who_releases_what_is_no_field_element_is_faulty_though_enough_others_are_left() -> None:
+    world = unmasking()
+    for user in world.waiting:
+        message, shares = released(world, user)
+        if user == 11:
+            message = change(wire.Released, message, world.plan, shares=b"\xff" * 32 * len(shares))
+        world.server.receive(user, message)
+    world.server.close()
+    assert world.server.decoded.faulty == (11,)
+    combine(world.plan, world.server.decoded, RULES["mean"])
 
 
 def test_too_few_answers_end_the_round() -> None:

@@ -141,16 +141,16 @@ def _bad_releases() -> list[Document]:
     missing, cut, more = shares[:place] + shares[place + 32 :], shares[:-1], shares + bytes(32)
     secret = replace(dealt, secret_commitment=hashed("wrong commitment")[:16])
 
-    def release(name: str, shares: Any, error: str) -> Document:
-        at = "combine" if error == "FaultyBlockError" else "close"
-        return fails(name, "plain", at, "unmask", error, [("unmask", 2, replace(message, shares=shares))])
+    def release(name: str, shares: Any) -> Document:
+        changed = replace(message, shares=shares)
+        return fails(name, "plain", "combine", "unmask", "FaultyBlockError", [("unmask", 2, changed)])
 
     return [
         received("a share too few", "plain", "unmask", 2, replace(message, shares=missing)),
         received("a share too many", "plain", "unmask", 2, replace(message, shares=more)),
         received("a share cut", "plain", "unmask", 2, replace(message, shares=cut)),
-        release("a share that does not match its commitment", false, "FaultyBlockError"),
-        release("a share that is no field element counts as missing", no_element, "TooFewSurvivorsError"),
+        release("a share that does not match its commitment", false),
+        release("a share that is no field element", no_element),
         fails(
             "a secret that is not the one committed",
             "plain",

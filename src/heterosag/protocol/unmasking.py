@@ -75,16 +75,17 @@ def rebuild(
     Raises a `TooFewSurvivorsError` if a secret lacks shares though nobody disputes any.
     """
     answers: dict[int, dict[int, int]] = {dealer: {} for dealer in commitments}
+    outside: dict[int, set[int]] = {dealer: set() for dealer in commitments}
     for holder in sorted(released):
         for dealer, data in released[holder].items():
             try:
                 answers[dealer][holder] = element_from_bytes(data)
-            except WireError:
-                continue  # not a field element: counts as missing
+            except WireError:  # not a field element, which a holder that was dealt one complains about
+                outside[dealer].add(holder)
     disputed: dict[int, set[int]] = {dealer: set() for dealer in commitments}
     for dealer, holder in disputes:
         disputed[dealer].add(holder)
-    faulty = _to_blame(disputed, tolerated=max(plan.colluders, plan.byzantine_tolerance()))
+    faulty = _to_blame(disputed, tolerated=max(plan.colluders, plan.byzantine_tolerance())).union(*outside.values())
     secrets: dict[int, int] = {}
     missing: dict[int, str] = {}
     for dealer, shares in answers.items():
@@ -93,7 +94,7 @@ def rebuild(
         secret = _combine(shares, plan.share_threshold)
         if secret is None or not check.secret(secret):
             good = {holder: share for holder, share in shares.items() if check.share(holder, share)}
-            false = shares.keys() - good.keys()
+            false = outside[dealer] | (shares.keys() - good.keys())
             faulty |= false  # a holder that had nothing to complain about had the share that was committed to
             secret = _combine(good, plan.share_threshold)
             if secret is None:
