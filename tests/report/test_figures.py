@@ -162,6 +162,15 @@ def test_survivors_are_drawn_below_the_number_of_users_with_room_above(
     assert axes.get_ylim()[1] > 1.1 * 24
 
 
+def test_only_epsilons_that_are_known_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    run = write_run(tmp_path / "one", 2)
+    spent = {"epsilon_server": 1.0, "epsilon_model": None, "clipping_norm": 1.0}
+    private = replace(run, rounds=tuple(line | {"privacy": spent} for line in run.rounds))
+    (axes,) = draw_all([private, private], monkeypatch)["Epsilon over rounds"].axes
+    assert not any("models only" in line.get_label() for line in axes.lines)
+
+
 @pytest.mark.slow
 def test_a_label_is_no_longer_than_its_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")

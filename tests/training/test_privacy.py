@@ -101,6 +101,7 @@ def test_nothing_exact_of_the_updates_is_recorded_beside_an_epsilon(
     record = read_run(tmp_path / "run")
     [line] = record.rounds
     assert (line["aggregate_error"], line["aggregate_rms"], line["diverged"]) == (None, None, None)
+    assert line["clipped_fraction"] is None
     summary = summarise_run(record)
     assert (summary["aggregate_error"], summary["relative_error"]) == (None, None)
     assert "error of the aggregate" not in dict(summary_rows([summary]))

@@ -408,7 +408,8 @@ def _epsilons(runs: Sequence[RunRecord]) -> Figure:
         for name, style in (("epsilon_server", "-"), ("epsilon_model", "--")):
             known = [(line["round"], line["privacy"][name]) for line in lines if line["privacy"][name] is not None]
             label = run.name if name == "epsilon_server" else f"{run.name}, models only"
-            axes.plot([at for at, _ in known], [value for _, value in known], style, color=colour, label=label)
+            if known:  # there is none of the models where the rule is not the mean
+                axes.plot([at for at, _ in known], [value for _, value in known], style, color=colour, label=label)
     _name_rounds(axes, "epsilon of all rounds so far")
     axes.set_ylim(bottom=0)
     _legend(axes)

@@ -206,7 +206,7 @@ def describe_round(
         "byzantine_tolerance": combined.byzantine_tolerance,
         "faulty_blocks": len(combined.faulty_blocks),
         "faulty_users": list(combined.faulty_users),
-        "clipped_fraction": measure_clipping(plan, combined),
+        "clipped_fraction": None if plan.noise_multiplier else measure_clipping(plan, combined),  # noise has no counts
         "sent_bytes": {
             phase: [
                 _mean([size for user, size in by.items() if user_classes.get(user) == index])

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from heterosag.aggregation.clipping import AdaptiveRange
 from heterosag.crypto.hashing import digest
+from heterosag.storage.durable_file import replace_file
 
 __all__ = ["CHECKPOINT", "State", "read_checkpoint", "write_checkpoint"]
 
@@ -45,14 +46,13 @@ class State:
 
 
 def write_checkpoint(path: Path, state: State, ledgers: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write a checkpoint beside the old one, then put it in its place.
+    """Put a checkpoint in the place of the old one, written through to the disk.
 
     Args:
         path: Where it goes.
         state: The run's.
         ledgers: Those of its epoch, as arrays.
     """
-    fresh = path.with_name(f"{path.name}.tmp")
     found = {
         "vector": state.vector,
         "round": np.array(state.round),
@@ -61,8 +61,7 @@ def write_checkpoint(path: Path, state: State, ledgers: Mapping[str, npt.NDArray
         "range": np.frombuffer(json.dumps(state.range.state_dict()).encode(), dtype=np.uint8),
         **ledgers,
     }
-    save_file(found, fresh)
-    fresh.replace(path)
+    replace_file(path, save(found))
 
 
 def read_checkpoint(path: Path) -> tuple[State, dict[str, npt.NDArray[Any]]]:
