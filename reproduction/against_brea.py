@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +14,22 @@ from heterosag.training.attacks import choose_attackers
 from reproduction import brea, brea_commitments
 from reproduction.baselines import brea_for
 from reproduction.brea import Brea, Step
-from reproduction.descriptions import about, about_engine, accuracies, same_bits, scale_note, trained, with_reference
-from reproduction.outcome import OURS, Holds, Outcome, Plot, Scale, Table, Verdict
+from reproduction.descriptions import (
+    about,
+    about_engine,
+    accuracies,
+    percent,
+    points_below,
+    same_bits,
+    scale_note,
+    trained,
+    values,
+    with_reference,
+)
+from reproduction.experiments import plot_accuracy
+from reproduction.outcome import OURS, Holds, Outcome, Scale, Table, Verdict
 from reproduction.plans import paper_plan
-from reproduction.running import Finished, Job, accuracy, run_all
+from reproduction.running import Finished, Job, run_all
 from reproduction.settings import ATTACKS, Setting, beside_brea
 
 __all__ = ["against_brea"]
@@ -64,8 +76,8 @@ def _measure(users: int, size: int, job: Job) -> tuple[_Cost, _Cost]:
     return _Cost.of(theirs, stays), _Cost.of(ours, stays)
 
 
-def _train(job: Job) -> list[dict[str, Finished]]:
-    """The runs of every seed by name.
+def _train(job: Job) -> tuple[dict[str, Finished], list[Finished]]:
+    """Every setting by name with the records of all seeds, and the runs of each seed, which have the secure rounds.
 
     A round of real shares takes a minute or more with 40 users, so that at full scale runs have one secure round each
     with the first seed, and two of them with the others, as quick runs have.
@@ -78,7 +90,8 @@ def _train(job: Job) -> list[dict[str, Finished]]:
             own = replace(job, scale=Scale.QUICK, folder=job.folder / "runs" / job.scale / "brea" / f"seed-{seed}")
             parts = [[one] for one in settings] if seed == job.seed else parts
         every.append({run.setting.name: run for some in parts for run in run_all(own, "brea", some)})
-    return every
+    joined = {name: replace(run, records=tuple(runs[name].record for runs in every)) for name, run in every[0].items()}
+    return joined, [run for runs in every for run in runs.values()]
 
 
 def _thinned(setting: Setting, scale: Scale) -> Setting:
@@ -88,25 +101,14 @@ def _thinned(setting: Setting, scale: Scale) -> Setting:
     return replace(setting, config=replace(setting.config, train_samples=12_000, batch_size=8, rounds=20))
 
 
-def _lost(reached: Mapping[str, Sequence[float]], kind: str, attack: str) -> tuple[float, ...]:
-    """Points that an attack costs, seed by seed."""
-    pairs = zip(reached[f"none-{kind}"], reached[f"{attack}-{kind}"], strict=True)
-    return tuple(100 * (free - attacked) for free, attacked in pairs)
-
-
-def _points(values: Sequence[float]) -> str:
-    """The mean over the seeds, and their range."""
-    mean = f"{sum(values) / len(values):+.1f}"
-    return mean if len(values) == 1 else f"{mean} ({min(values):+.1f} to {max(values):+.1f})"
-
-
 def against_brea(job: Job) -> Outcome:
     """Accuracy under the attacks, and what a round costs."""
-    every = _train(job)
-    found = every[0]
-    reached = {name: [accuracy(runs[name].record) for runs in every] for name in found}
+    found, by_seed = _train(job)
     config = found["none-brea"].setting.config
-    lost = {kind: {attack: _lost(reached, kind, attack) for attack in ATTACKS} for kind in ("brea", "median")}
+    lost = {
+        kind: {attack: points_below(found[f"none-{kind}"], found[f"{attack}-{kind}"]) for attack in ATTACKS}
+        for kind in ("brea", "median")
+    }
     size = 500 if job.scale is Scale.TINY else 79_510
     costs = {users: _measure(users, size, job) for users in _USERS[job.scale]}
     users = max(costs)
@@ -116,13 +118,13 @@ def against_brea(job: Job) -> Outcome:
     few, many = (found[f"{name}-brea"].setting.config.attackers for name in ("gaussian", "many"))
     return Outcome(
         text=(
-            f"{about(config)} {len(every)} seeds." if len(every) > 1 else about(config),
+            about(config),
             f"Training: {config.users} users, BREA with T={setting.privacy}, A={setting.adversaries}, "
             f"D={setting.dropouts} and {setting.selected} users selected, elements at {setting.scale} steps a unit; "
-            f"HeteroSAg with {_LEVEL} levels in subgroups of four, which tolerates {few} malicious users here, where "
-            f"BREA tolerates {setting.adversaries}. {_bound(reached, many)} BREA trains on the plain path, which gives "
+            f"HeteroSAg with {_LEVEL} levels in subgroups of four, which tolerates {few} malicious here, where "
+            f"BREA tolerates {setting.adversaries}. {_bound(found, many)} BREA trains on the plain path, which gives "
             "the bits of real shares; in rounds with real shares malicious users also send false distances and sums. "
-            + about_engine(found.values()),
+            + about_engine(by_seed),
             f"Costs: one real round each of {' and of '.join(map(str, costs))} users on {size:,} elements, on the same "
             "updates, a tenth of the users dropping out before their vector is sent. An element of BREA is one of a "
             "field of 61 bits, sent as eight bytes, so that not even the attacks above wrap a distance; in one of "
@@ -153,41 +155,37 @@ def against_brea(job: Job) -> Outcome:
                 claim="BREA tolerates the three attacks as HeteroSAg does",
                 paper=OURS,
                 found="; ".join(
-                    f"{name} loses " + ", ".join(_points(values) for values in lost[kind].values()) + " points"
+                    f"{name} loses " + ", ".join(map(str, lost[kind].values())) + " points"
                     for kind, name in (("brea", "BREA"), ("median", "HeteroSAg"))
                 ),
-                holds=Holds.of(*(bool(np.mean(values) <= 2) for some in lost.values() for values in some.values())),
-                note=f"{few} of {config.users} users attack; read as within 2 points in the mean over the seeds"
+                holds=Holds.of(*(points.mean <= 2 for some in lost.values() for points in some.values())),
+                note=f"{', '.join(ATTACKS)}; {few} of {config.users} users attack; read as within 2 points"
                 + scale_note(job, config),
             ),
-            same_bits(run for runs in every for run in runs.values()),
+            same_bits(by_seed),
         ),
         tables=(
-            accuracies("accuracy", f"Test accuracy at the end, seed {job.seed}", found.values()),
-            *([_seeds_table(found, reached)] if len(every) > 1 else []),
+            accuracies("accuracy", "Test accuracy at the end", found.values()),
             _cost_table(costs, size),
         ),
         plots=(
-            Plot(
-                name="accuracy",
-                title=f"BREA and HeteroSAg, {config.users} users: test accuracy",
-                kind="lines",
-                x_label="round",
-                y_label="test accuracy, %",
-                series=with_reference(found, ["none-median"]),
+            plot_accuracy(
+                "accuracy",
+                f"BREA and HeteroSAg, {config.users} users: test accuracy",
+                with_reference(found, ["none-median"]),
             ),
         ),
         values={
-            **{name: round(float(np.mean(values)), 4) for name, values in reached.items()},
+            **values(found.values()),
             "sent_ratio": theirs.sent / ours.sent,
             "user_ratio": theirs.user / ours.user,
             "server_ratio": theirs.server / ours.server,
         },
-        runs=tuple(
-            replace(one, name=f"{one.name}, seed {job.seed + number}")
-            for number, runs in enumerate(every)
-            for one in trained(runs.values())
-        ),
+        runs=trained(found.values()),
+        differs="the paper compares formulas only and runs no BREA; users, model and attacks are those of its "
+        f"experiment 2 but for {config.users} of 300 users"
+        + (f" and {config.train_samples:,} of 60,000 samples" if config.train_samples else "")
+        + ".",
     )
 
 
@@ -198,27 +196,9 @@ def _by_formula(users: int, size: int) -> tuple[float, float]:
     return sent, (size * users**2 + users * size * log**2) / (users**2 + size * log)
 
 
-def _bound(reached: Mapping[str, Sequence[float]], many: int) -> str:
-    brea_ends, ours = (float(np.mean(reached[f"many-{kind}"])) for kind in ("brea", "median"))
-    return f"With {many} malicious users under label-flip BREA ends at {brea_ends:.1%} and HeteroSAg at {ours:.1%}."
-
-
-def _seeds_table(found: Mapping[str, Finished], reached: Mapping[str, Sequence[float]]) -> Table:
-    return Table(
-        name="seeds",
-        title="Test accuracy at the end, mean and range over the seeds",
-        head=("setting", "scheme", "mean", "lowest", "highest"),
-        rows=tuple(
-            (
-                run.setting.panel,
-                run.setting.label,
-                f"{np.mean(reached[name]):.1%}",
-                f"{min(reached[name]):.1%}",
-                f"{max(reached[name]):.1%}",
-            )
-            for name, run in found.items()
-        ),
-    )
+def _bound(found: Mapping[str, Finished], many: int) -> str:
+    brea_ends, ours = (percent(found[f"many-{kind}"]) for kind in ("brea", "median"))
+    return f"With {many} malicious users under label-flip BREA ends at {brea_ends} and HeteroSAg at {ours}."
 
 
 def _commitments(users: int, size: int) -> str:

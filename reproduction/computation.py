@@ -17,6 +17,7 @@ from reproduction.running import Job
 __all__ = ["Measured", "comparison", "measure_round"]
 
 _LEVEL, _SUBGROUP = 2, 8
+_REPEATS = 3
 _SUBGROUPS = {Scale.TINY: (6, 7), Scale.QUICK: (5, 11, 12), Scale.FULL: (5, 11, 12, 13)}
 """Numbers of subgroups: primes, where the paper's design is at its best, and a composite one, where it is not."""
 _DESIGNS: dict[str, DesignName] = {"SecAg": "secagg", "HeteroSAg": "paper-composite", "perfect": "perfect"}
@@ -27,7 +28,7 @@ _ORDERS = {  # what the paper's table says of SecAg and of HeteroSAg
     "inference robustness": ("1", "(G-2)/G"),
     "faulty users tolerated": ("no", "yes"),
     "quantization error bound": ("formula", "formula"),
-    "a lone survivor shows, 10% dropout": ("0", "to 0"),
+    "a lone survivor is exposed, 10% dropout": ("0", "to 0"),
 }
 
 
@@ -97,7 +98,13 @@ def comparison(job: Job) -> Outcome:
     counts = _SUBGROUPS[job.scale]
     measure_round("perfect", 2 * _SUBGROUP, size, job.seed, subgroup_size=_SUBGROUP)  # compiles, and is not counted
     found = {
-        (count, name): measure_round(design, _SUBGROUP * count, size, job.seed, subgroup_size=_SUBGROUP)
+        (count, name): min(
+            (
+                measure_round(design, _SUBGROUP * count, size, job.seed, subgroup_size=_SUBGROUP)
+                for _ in range(_REPEATS)
+            ),
+            key=lambda one: one.user + one.server,
+        )
         for count in counts
         for name, design in _DESIGNS.items()
     }
@@ -107,7 +114,9 @@ def comparison(job: Job) -> Outcome:
         for what, value in _SECONDS.items()
     }
     slower = [
-        f"{_SUBGROUP * count} users {what} ({ratio:.2f} times)" for (count, what), ratio in ratios.items() if ratio > 1
+        f"{what} with {_SUBGROUP * count} users ({ratio:.2f} times)"
+        for (count, what), ratio in ratios.items()
+        if ratio > 1
     ]
     sent = {count: [found[count, name].sent / 1000 for name in ("HeteroSAg", "SecAg")] for count in counts}
     bounds = {
@@ -116,9 +125,9 @@ def comparison(job: Job) -> Outcome:
     return Outcome(
         text=(
             f"{', '.join(map(str, counts))} subgroups of {_SUBGROUP}, {size:,} elements at {_LEVEL} levels, HeteroSAg "
-            "in the paper's design and in ours, measured in one real round each, a tenth of the users dropping out. "
-            "With a prime number of subgroups the paper's design has the robustness that it claims, with a composite "
-            "one it has not. Seconds are CPU seconds of this run's machine. HeteroSAg is slower than SecAg with "
+            f"in the paper's design and in ours, a tenth of the users dropping out, the quickest of {_REPEATS} real "
+            "rounds. With a prime number of subgroups the paper's design has the robustness that it claims, with a "
+            "composite one it has not. Seconds are CPU seconds of this run's machine. HeteroSAg is slower than SecAg "
             f"{_join(slower)}.",
             "BREA is compared here by the cost formulas of section 1.2 alone, constants left out as there; the item "
             "`brea` runs it. Generalized BREA stays a formula: the paper does not define it.",
@@ -166,7 +175,7 @@ _SECONDS: dict[str, Callable[[Measured], float]] = {
 
 
 def _join(words: list[str]) -> str:
-    return "; ".join(words) or "none of these"
+    return "; ".join(words) or "nowhere"
 
 
 def _rows(counts: tuple[int, ...], found: dict[tuple[int, str], Measured]) -> tuple[tuple[str, ...], ...]:
@@ -178,7 +187,7 @@ def _rows(counts: tuple[int, ...], found: dict[tuple[int, str], Measured]) -> tu
         "inference robustness": lambda one: f"{one.plan.inference_robustness():.3f}",
         "faulty users tolerated": lambda one: str(one.plan.byzantine_tolerance()),
         "quantization error bound": lambda one: f"{one.plan.quantization_error():.2f}",
-        "a lone survivor shows, 10% dropout": lambda one: (
+        "a lone survivor is exposed, 10% dropout": lambda one: (
             f"{one.plan.leak_probability(0.1).block:.1g}, with `min_survivors` 0"
         ),
     }

@@ -224,10 +224,9 @@ def theorem_2(job: Job) -> Outcome:
         distance=float(best @ best),
     )
     trained = tuple(
-        Trained(name=f"{name} from {where}, seed {seed}", users=_USERS, samples=problem.samples, rounds=length)
+        Trained(name=f"{name} from {where}", users=_USERS, samples=problem.samples, rounds=length, seeds=len(some))
         for where, group, length in (("zero", found.far, rounds), ("the minimiser", found.near, short))
         for name, some in group.items()
-        for seed, _ in zip(drawn, some, strict=False)
     )
     clipped = sum(run.clipped for group in (found.far, found.near) for some in group.values() for run in some)
     return Outcome(

@@ -184,7 +184,7 @@ def remark_5(job: Job) -> Outcome:
 
 def _words(fewer: Sequence[float], more: Sequence[float]) -> str:
     """At how many deadlines fewer and more uploads are lost, and where."""
-    return f"fewer uploads miss {_where(fewer)}, more miss {_where(more)}"
+    return f"fewer uploads are late at {_where(fewer)}, more at {_where(more)}"
 
 
 def _where(deadlines: Sequence[float]) -> str:

@@ -66,7 +66,7 @@ def differs(found: Iterable[Finished], paper: Mapping[str, TrainConfig], fixed: 
         if difference:
             words.setdefault(difference, []).append(run.setting.panel.removesuffix(", no attack"))
     lines = [f"{', '.join(where)}: {what}" if len(groups) > 1 else what for what, where in words.items()]
-    return "; ".join([*lines, f"not stated there and fixed here: {fixed}"]) + "."
+    return "; ".join([*(lines or ["in nothing that it states"]), f"not stated there and fixed here: {fixed}"]) + "."
 
 
 def _differences(run: Finished, paper: TrainConfig) -> Iterator[str]:
@@ -128,12 +128,16 @@ def trained(found: Iterable[Finished]) -> tuple[Trained, ...]:
         Trained(
             name=run.setting.name,
             users=run.setting.config.users,
-            samples=run.setting.config.train_samples or len(read_data(*_source(run)).train_y),
+            samples=_samples(run),
             rounds=len(run.record.rounds),
             seeds=len(run.records),
         )
         for run in found
     )
+
+
+def _samples(run: Finished) -> int:
+    return run.setting.config.train_samples or len(read_data(*_source(run)).train_y)
 
 
 def _source(run: Finished) -> tuple[str, str]:
@@ -200,6 +204,8 @@ def accuracies(name: str, title: str, found: Iterable[Finished]) -> Table:
             "test accuracy",
             "least and largest",
             "seeds",
+            "users",
+            "samples",
             "rounds",
             "upload of the slowest class, kB",
             "aggregate's error",
@@ -211,6 +217,8 @@ def accuracies(name: str, title: str, found: Iterable[Finished]) -> Table:
                 f"{run.accuracy:.1%}",
                 f"{min(run.accuracies):.1%} to {max(run.accuracies):.1%}" if len(run.records) > 1 else "",
                 str(len(run.records)),
+                str(run.setting.config.users),
+                f"{_samples(run):,}",
                 str(len(run.record.rounds)),
                 f"{_upload(run.record):.1f}",
                 f"{_error(run.record):.2g}",

@@ -112,7 +112,7 @@ def smaller_cifar_links(seed: int, data_dir: str) -> list[Setting]:
     panel = "Dirichlet 1, 25 users"
     return [
         *_three_kinds("small", panel, base, budget=40, seeds=SEEDS),
-        *_three_kinds("padded", f"{panel}, the network of the authors' code", padded, budget=40, seeds=SEEDS),
+        *_three_kinds("padded", "25 users, authors' network", padded, budget=40, seeds=SEEDS),
     ]
 
 

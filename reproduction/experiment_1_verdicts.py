@@ -17,6 +17,7 @@ from reproduction.descriptions import (
     worth_judging,
 )
 from reproduction.experiments import (
+    all_of,
     first_group,
     left_out,
     of_groups,
@@ -31,6 +32,7 @@ from reproduction.running import Finished, Job, accuracy_series
 __all__ = ["cifar_1", "mnist_1", "mnist_1_hundred"]
 
 _OURS = ("adaptive", "quantile")  # lines beyond the paper are dashed
+_KINDS = "100 users, 25 users and the authors' network are a part of the claim each, where they were run"
 
 
 def _on_the_way(runs: Mapping[str, Finished]) -> str:
@@ -63,7 +65,7 @@ def _links(job: Job, item: str, users: int, figure: str) -> Outcome:
     judged = worth_judging(none.accuracy)
     note = scale_note(job, none.setting.config)
     shown = [name for name in found if name not in ("filled", "perfect")]
-    beyond = ["none", "heterogeneous-adaptive", *(n for n in ("filled", "quantile", "perfect") if n in found)]
+    beyond = ["none", "heterogeneous-adaptive", "homogeneous-adaptive", "filled", "quantile", "perfect"]
     same = "`perfect` on 5 subgroups is the paper's design itself, so that its line is the same. "
     return Outcome(
         text=(
@@ -79,15 +81,15 @@ def _links(job: Job, item: str, users: int, figure: str) -> Outcome:
                 claim="Heterogeneous quantization is close to none",
                 paper=f"close ({figure})",
                 found=f"{near} points below under min-max, {adaptive_near} under the adaptive range",
-                holds=Holds.of(near.mean <= 3, adaptive_near.mean <= 3, judged=judged),
-                note="close read as within 3 points" + note,
+                holds=Holds.of(near.mean <= 3, judged=judged),
+                note="close read as within 3 points, judged under min-max" + note,
             ),
             Verdict(
                 claim="Heterogeneous is more than 15 points above homogeneous K=2",
                 paper=f"> 15 points ({figure})",
                 found=f"{gap} points under min-max, {adaptive_gap} under the adaptive range",
                 holds=Holds.of(gap.mean > 1, gap.mean > 15, judged=judged),
-                note="judged under min-max"
+                note="partly if by more than 1 point, judged under min-max"
                 + (
                     "; most of the gap is the range rule's, as it closes under the other"
                     if adaptive_gap.mean < gap.mean / 2
@@ -107,7 +109,7 @@ def _links(job: Job, item: str, users: int, figure: str) -> Outcome:
             plot_accuracy(
                 "beyond",
                 f"Experiment 1, {users} users: beyond the paper",
-                tuple(accuracy_series(found[name], dashed=name == "none") for name in beyond),
+                tuple(accuracy_series(found[name], dashed=name == "none") for name in beyond if name in found),
             ),
         ),
         values=values(found.values()),
@@ -129,29 +131,37 @@ def cifar_1(job: Job) -> Outcome:
     learned = {group: run for group, run in groups.items() if worth_judging(run.accuracy)}
     below = {group: points_below(run, found[f"{group}-heterogeneous"]) for group, run in groups.items()}
     above = {group: points_below(found[f"{group}-heterogeneous"], found[f"{group}-homogeneous"]) for group in groups}
-    first = first_group(groups)
-    note = left_out(groups, learned) + scale_note(job, first.setting.config)
+    note = left_out(groups, learned) + scale_note(job, first_group(groups).setting.config)
+    parts = [of_groups(learned, kind) for kind in ("alpha-", "small", "padded")]
     return Outcome(
         text=(
-            about(first.setting.config, len(first.record.rounds)),
+            *(
+                f"{size_of(found, group)}. {about(run.setting.config, len(run.record.rounds))}"
+                for group, run in groups.items()
+            ),
             "Networks: the table of the paper prints one of 117,706 parameters, whose output depends on the first 23 "
             "rows and columns of a picture only; the authors' code has one of 191,434 parameters, which sees the whole "
-            "picture. " + about_engine(found.values()),
+            "picture. No run on CIFAR-10 has the adaptive range. " + about_engine(found.values()),
         ),
         verdicts=(
             Verdict(
                 claim="On CIFAR-10 heterogeneous is comparable to no quantization",
                 paper="comparable (figure 11)",
-                found="; ".join(f"{size_of(run)}: {below[group]}" for group, run in groups.items()) + " points below",
-                holds=Holds.of(*(below[group].mean <= 3 for group in learned), judged=bool(learned)),
-                note="comparable read as at most 3 points below" + note,
+                found="; ".join(f"{size_of(found, group)}: {below[group]}" for group in groups) + " points below",
+                holds=Holds.of(
+                    *all_of(*([below[group].mean <= 3 for group in part] for part in parts)), judged=bool(learned)
+                ),
+                note=f"comparable read as at most 3 points below; {_KINDS}{note}",
             ),
             Verdict(
                 claim="and above homogeneous K=2",
                 paper="higher (figure 11)",
-                found="; ".join(f"{size_of(run)}: {above[group]}" for group, run in groups.items()) + " points",
-                holds=Holds.of(*(above[group].mean > 1 for group in learned), judged=bool(learned)),
-                note="higher read as by more than 1 point, as on MNIST" + note,
+                found="; ".join(f"{size_of(found, group)}: {above[group]}" for group in groups) + " points",
+                holds=Holds.of(
+                    *all_of(*([above[group].mean > 1 for group in part] for part in parts)), judged=bool(learned)
+                ),
+                note=f"higher read as by more than 1 point, as on MNIST; {_KINDS}; with 25 users on MNIST the "
+                f"difference grew over the rounds, so that fewer than the paper's 250 may hide one{note}",
             ),
             same_bits(found.values()),
         ),
@@ -160,7 +170,11 @@ def cifar_1(job: Job) -> Outcome:
             plot_accuracy(name, title, tuple(accuracy_series(run) for run in runs.values()))
             for name, title, runs in (
                 ("accuracy", "Experiment 1 on CIFAR-10: test accuracy", of_groups(found, "alpha-")),
-                ("smaller", "Experiment 1 on CIFAR-10, smaller", of_groups(found, "small", "padded")),
+                (
+                    "smaller",
+                    "Experiment 1 on CIFAR-10 with 25 users, both networks",
+                    of_groups(found, "small", "padded"),
+                ),
             )
             if runs
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from heterosag.errors import UsageError
 from heterosag.training.config import TrainConfig
@@ -10,7 +10,7 @@ from reproduction.outcome import Plot, Scale, Series
 from reproduction.running import Finished, Job, run_all
 from reproduction.settings import EXPERIMENTS
 
-__all__ = ["plot_accuracy", "first_group", "left_out", "of_groups", "size_of", "papers_configs", "runs_of"]
+__all__ = ["all_of", "first_group", "left_out", "of_groups", "papers_configs", "plot_accuracy", "runs_of", "size_of"]
 
 
 def runs_of(job: Job, item: str, *, whole: bool) -> dict[str, Finished]:
@@ -49,13 +49,24 @@ def of_groups(found: Mapping[str, Finished], *beginnings: str) -> dict[str, Fini
     return {name: run for name, run in found.items() if run.setting.group.startswith(beginnings)}
 
 
-def size_of(run: Finished) -> str:
-    """The panel of a run with its rounds and seeds."""
-    seeds = f"{len(run.records)} seeds" if len(run.records) > 1 else "one seed"
-    return f"{run.setting.panel.removesuffix(', no attack')} ({len(run.record.rounds)} rounds, {seeds})"
+def size_of(found: Mapping[str, Finished], group: str) -> str:
+    """The panel of a group with the rounds and seeds of its runs."""
+    runs = [run for run in found.values() if run.setting.group == group]
+    seeds = {len(run.records) for run in runs}
+    words = "one seed" if seeds == {1} else f"{' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds"
+    return f"{_place(runs[0])} ({min(len(run.record.rounds) for run in runs)} rounds, {words})"
+
+
+def _place(run: Finished) -> str:
+    return run.setting.panel.removesuffix(", no attack")
+
+
+def all_of(*kinds: Iterable[bool]) -> list[bool]:
+    """Whether all of a kind are true, kind by kind; one that has none says nothing."""
+    return [all(kind) for kind in map(list, kinds) if kind]
 
 
 def left_out(groups: dict[str, Finished], learned: dict[str, Finished]) -> str:
     """What a verdict leaves out, because nothing was learned there."""
-    left = [run.setting.panel.removesuffix(", no attack") for group, run in groups.items() if group not in learned]
+    left = [_place(run) for group, run in groups.items() if group not in learned]
     return f"; not judged, as without attack or quantization little was learned: {', '.join(left)}" if left else ""

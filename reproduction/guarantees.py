@@ -61,9 +61,11 @@ def theorem_1(job: Job) -> Outcome:
         text=(
             f"Inference robustness for 2 to {most} groups, computed from the blocks{'' if exact else ' (bounds)'}. The "
             "paper's design loses it for composite G: a residue class modulo the least prime factor is closed under "
-            "the pairings of whole rows, so its sum is decoded there. `perfect` exists where G, or G+1, is a prime "
-            "plus one or twice a prime (and for 15 and 16); elsewhere a plan takes the nearest number of subgroups and "
-            "says so.",
+            "the pairings of whole rows, so its sum is decoded there: with 6 groups that of 0, 2 and 4 in the rows "
+            f"{', '.join(map(str, paper(6).decodable((0, 2, 4))))}. For even G no design with G rows reaches (G-1)/G, "
+            "so `perfect` has G-1 rows and no group alone, which gives (G-2)/(G-1). It exists where G, or G+1, is a "
+            "prime plus one or twice a prime (and for 15 and 16); elsewhere a plan takes the nearest number of "
+            "subgroups and says so.",
         ),
         verdicts=(
             Verdict(
@@ -72,7 +74,8 @@ def theorem_1(job: Job) -> Outcome:
                 found=f"false for {len(wrong)} of {len(counts)} values of G, the first from 5 on being "
                 f"{min((g for g in wrong if g > 4), default=0)}",
                 holds=Holds.of(not wrong),
-                note=f"true for G = {list_numbers(g for g in counts if g not in wrong)}"
+                note=f"true for G = {list_numbers(g for g in counts if g not in wrong)}; for G=2 it is "
+                f"{float(true[2]):g}, not {claimed_robustness(2):g}"
                 + ("; for composite G from 6 on it is 1 - 1/(least prime factor)" if factor_rule else "")
                 + (f"; the paper's own G=75 has {float(true[75]):.3f}" if 75 in true else ""),
             ),

@@ -37,6 +37,7 @@ __all__ = ["SHOWS", "average_picture", "best_guess", "draw_samples", "inversion"
 _DESIGNS: tuple[DesignName, ...] = ("multigroup", "paper-composite", "perfect", "secagg")
 _COUNTS = (6, 7, 13)  # of subgroups: a composite number first
 _SIZE = 4
+_LARGER = (8, 16)
 _LEVEL = 2**16  # so fine that only the design protects
 _PIXELS, _HIDDEN = 64, 48
 SHOWS = 0.9
@@ -85,12 +86,14 @@ def _attack(design: DesignName, subgroups: int, size: int, trials: int, seed: in
 def inversion(job: Job) -> Outcome:
     """Best guesses at users' pictures, and at who took part, under four designs and three numbers of subgroups."""
     trials = 2 if job.scale is Scale.TINY else 12
+    drawn = {(count, _SIZE): max(1, trials * _COUNTS[0] // count) for count in _COUNTS}
+    drawn |= {(_COUNTS[0], size): max(1, trials * _SIZE // size) for size in _LARGER}
     found = {
-        (count, name): _attack(name, count, _SIZE, max(1, trials * _COUNTS[0] // count), job.seed)
+        (count, name): _attack(name, count, _SIZE, drawn[count, _SIZE], job.seed)
         for count in _COUNTS
         for name in _DESIGNS
     }
-    larger = {size: _attack("perfect", _COUNTS[0], size, max(1, trials * _SIZE // size), job.seed) for size in (8, 16)}
+    larger = {size: _attack("perfect", _COUNTS[0], size, drawn[_COUNTS[0], size], job.seed) for size in _LARGER}
     shown = {name: found[_COUNTS[0], name].shown for name in _DESIGNS}
     exposed = [found[count, "multigroup"].shown for count in _COUNTS]
     return Outcome(
@@ -141,8 +144,10 @@ def inversion(job: Job) -> Outcome:
         values={f"shown_{name}": value for name, value in shown.items()}
         | {f"area_{name}": found[_COUNTS[0], name].area for name in _DESIGNS},
         runs=tuple(
-            Trained(name=f"{count} subgroups of {_SIZE}", users=count * _SIZE, samples=count * _SIZE, rounds=1)
-            for count in _COUNTS
+            Trained(
+                name=f"{count} subgroups of {size}", users=count * size, samples=count * size, rounds=1, seeds=draws
+            )
+            for (count, size), draws in drawn.items()
         ),
     )
 

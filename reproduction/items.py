@@ -62,7 +62,11 @@ ITEMS: dict[str, Item] = {
     item.name: item
     for item in (
         _item(
-            "examples-1-2", "Why unlike quantizers do not add up", "Examples 1 and 2", "examples:examples_1_2", (1, 1)
+            "examples-1-2",
+            "Why different quantizers do not add up",
+            "Examples 1 and 2",
+            "examples:examples_1_2",
+            (1, 1),
         ),
         _item("examples-3-4", "HeteroSAg on five groups", "Examples 3 and 4", "examples:examples_3_4", (1, 1)),
         _item("appendix-a", "Secure aggregation of three users", "Appendix A", "appendix:appendix_a", (1, 1)),
@@ -165,7 +169,7 @@ ITEMS: dict[str, Item] = {
         _item(
             "inversion",
             "What the server makes of what it decodes",
-            "Section 3.2, the motive",
+            "Section 3.2, Remark 1",
             "inversion:inversion",
             (12, 12),
         ),

@@ -46,7 +46,7 @@ def labels(job: Job) -> Outcome:
             plots.append(
                 Plot(
                     name=f"{figure.replace(' ', '-')}-{alpha:g}",
-                    title=f"{figure.capitalize()}: samples of each label, {config.users} users, Dirichlet {alpha:g}",
+                    title=f"Samples of each label, {config.users} users, Dirichlet {alpha:g}",
                     kind="heat",
                     x_label="user",
                     y_label="label",

@@ -122,18 +122,18 @@ def properties(job: Job) -> Outcome:
         "Property 4: an even set paired in one row has two unpaired numbers in every other": [
             g for g in counts if not _unpaired(paper(g), stars=False)
         ],
-        "Property 4 if a star counts as unpaired": [g for g in counts if not _unpaired(paper(g), stars=True)],
         "Case 4: an odd set of three or more groups decodes nothing": [
             g for g in counts if not _odd_sets_hidden(paper(g))
         ],
     }
+    starred = [g for g in counts if not _unpaired(paper(g), stars=True)]
     triples = sum(bool(paper(5).decodable(some)) for some in combinations(range(5), 3))
     return Outcome(
         text=(
             f"Every proper set of groups for G = 3..{most}. Read literally, Property 4 fails from G=5 on: a set of "
-            "four leaves one unpaired number and a star. If the star counts as unpaired it fails exactly where "
-            f"Theorem 1 does. Case 4 fails even for G=5, where {triples} of 10 triples decode a row (a pair and a "
-            "star), though there the theorem's number survives.",
+            "four leaves one unpaired number and a star. If the star counts as unpaired it fails for "
+            f"G = {', '.join(map(str, starred))}, where Theorem 1 does. Case 4 fails even for G=5, where {triples} of "
+            "10 triples decode a row (a pair and a star), though there the theorem's number survives.",
         ),
         verdicts=tuple(
             Verdict(

@@ -6,7 +6,7 @@ with the mean in floating point, and training through the ring with federated av
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,17 +15,17 @@ from heterosag.plan import Plan, costs
 from heterosag.simulation.engine import Simulation, aggregate
 from heterosag.training.config import TrainConfig
 from heterosag.vector.quantize import step
-from reproduction.descriptions import about, about_engine, same_bits, trained, worth_judging
-from reproduction.outcome import Holds, Outcome, Plot, Scale, Table, Verdict
+from reproduction.descriptions import about, about_engine, accuracies, differs, same_bits, trained, worth_judging
+from reproduction.experiments import papers_configs, plot_accuracy
+from reproduction.outcome import Holds, Outcome, Scale, Verdict
 from reproduction.plans import paper_plan
-from reproduction.running import Finished, Job, accuracy, accuracy_series, run_all
+from reproduction.running import Finished, Job, accuracy_series, run_all
+from reproduction.setting import SEEDS
 from reproduction.settings import LEVELS, UNQUANTIZED, Setting
 
 __all__ = ["largest_difference", "no_quantization"]
 
-_SEEDS = 3
 _ELEMENTS = 79_510
-_NAMES = ("heterosag", "fedavg", "heterogeneous")
 
 
 def _plan(levels: Sequence[int], size: int) -> Plan:
@@ -65,20 +65,15 @@ def _settings(job: Job) -> list[Setting]:
         rotate=False,
         fill_levels=False,
         secure=False,
+        seed=job.seed,
     )
-    seeds = range(job.seed, job.seed + (1 if job.scale is Scale.TINY else _SEEDS))
-    found = []
-    for seed in seeds:
-        one = replace(base, seed=seed)
-        plain = replace(one, design="secagg", range_rule="fixed", value_range=1.0)
-        found += [
-            Setting(name=f"heterosag-{seed}", label="HeteroSAg, 2^32 levels", config=one),
-            Setting(name=f"fedavg-{seed}", label="FedAvg of plaintext updates", config=plain, scheme="float"),
-            Setting(
-                name=f"heterogeneous-{seed}", label="HeteroSAg, 2 to 12 levels", config=replace(one, levels=LEVELS)
-            ),
-        ]
-    return found
+    plain = replace(base, design="secagg", range_rule="fixed", value_range=1.0)
+    found = (
+        Setting(name="heterosag", label="HeteroSAg, 2^32 levels", config=base),
+        Setting(name="fedavg", label="FedAvg of plaintext updates", config=plain, scheme="float"),
+        Setting(name="heterogeneous", label="HeteroSAg, 2 to 12 levels", config=replace(base, levels=LEVELS)),
+    )
+    return [replace(one, seeds=1 if job.scale is Scale.TINY else SEEDS) for one in found]
 
 
 def no_quantization(job: Job) -> Outcome:
@@ -86,18 +81,14 @@ def no_quantization(job: Job) -> Outcome:
     size = 2_000 if job.scale is Scale.TINY else _ELEMENTS
     off, unit = largest_difference(size, job.seed)
     found = {run.setting.name: run for run in run_all(job, "no-quantization", _settings(job))}
-    reached = {
-        name: [accuracy(run.record) for key, run in found.items() if key.rpartition("-")[0] == name] for name in _NAMES
-    }
-    apart = 100 * _farthest(found, "heterosag", "fedavg")
-    coarse = 100 * _farthest(found, "heterogeneous", "fedavg")
+    fedavg = found["fedavg"]
+    apart, coarse = (100 * _farthest(found[name], fedavg) for name in ("heterosag", "heterogeneous"))
     bits = max(costs.of(_plan((UNQUANTIZED,) * 5, _ELEMENTS)).per_class()) / _ELEMENTS
-    config = next(iter(found.values())).setting.config
     return Outcome(
         text=(
             f"One real round of 25 users and {size:,} elements at 2^32 levels, against the mean in floating point: the "
             f"largest difference is {off:.2g}, two neighbouring levels being {unit:.2g} apart.",
-            f"{about(config)} {len(reached['fedavg'])} seeds. {about_engine(found.values())}",
+            f"{about(fedavg.setting.config)} {len(fedavg.records)} seeds. {about_engine(found.values())}",
         ),
         verdicts=(
             Verdict(
@@ -110,9 +101,9 @@ def no_quantization(job: Job) -> Outcome:
             Verdict(
                 claim="HeteroSAg without quantization is FedAvg: the test accuracy",
                 paper="the same (footnote of section 5.1)",
-                found=f"never more than {apart:.2f} points apart in a round, over {len(reached['fedavg'])} seeds; with "
+                found=f"never more than {apart:.2f} points apart in a round, over {len(fedavg.records)} seeds; with "
                 f"2 to 12 levels up to {coarse:.1f}",
-                holds=Holds.of(apart <= 0.5, judged=worth_judging(*reached["fedavg"])),
+                holds=Holds.of(apart <= 0.5, judged=worth_judging(*fedavg.accuracies)),
                 note="read as within half a point, two of the 360 test pictures",
             ),
             Verdict(
@@ -123,41 +114,24 @@ def no_quantization(job: Job) -> Outcome:
             ),
             same_bits(found.values()),
         ),
-        tables=(
-            Table(
-                name="accuracy",
-                title="Test accuracy at the end, mean and range over the seeds",
-                head=("scheme", "mean", "lowest", "highest"),
-                rows=tuple(
-                    (_label(found, name), f"{np.mean(some):.1%}", f"{min(some):.1%}", f"{max(some):.1%}")
-                    for name, some in reached.items()
-                ),
-            ),
-        ),
+        tables=(accuracies("accuracy", "Test accuracy at the end", found.values()),),
         plots=(
-            Plot(
-                name="accuracy",
-                title="No quantization and FedAvg: test accuracy",
-                kind="lines",
-                x_label="round",
-                y_label="test accuracy, %",
-                series=tuple(accuracy_series(found[f"{name}-{job.seed}"], dashed=name == "fedavg") for name in _NAMES),
+            plot_accuracy(
+                "accuracy",
+                "No quantization and FedAvg: test accuracy",
+                tuple(accuracy_series(run, dashed=run is fedavg) for run in found.values()),
             ),
         ),
         values={"difference": off, "interval": unit, "apart": apart},
         runs=trained(found.values()),
+        differs=differs(found.values(), papers_configs(job, "experiment-1"), "the rule for the value range, min-max"),
     )
 
 
-def _label(found: Mapping[str, Finished], name: str) -> str:
-    return next(run.setting.label for key, run in found.items() if key.rpartition("-")[0] == name)
-
-
-def _farthest(found: Mapping[str, Finished], one: str, other: str) -> float:
+def _farthest(one: Finished, other: Finished) -> float:
     """The largest difference of two schemes' accuracies in a round, over all seeds."""
     return max(
         abs(float(a["accuracy"]) - float(b["accuracy"]))
-        for name, run in found.items()
-        if name.startswith(f"{one}-")
-        for a, b in zip(run.record.rounds, found[f"{other}-{name.removeprefix(f'{one}-')}"].record.rounds, strict=True)
+        for first, second in zip(one.records, other.records, strict=True)
+        for a, b in zip(first.rounds, second.rounds, strict=True)
     )

@@ -16,7 +16,7 @@ from reproduction import figures
 from reproduction.outcome import Holds, Outcome, Plot, Summary, Table, Verdict
 from reproduction.parts import FIGURES, PARTS, Part
 
-__all__ = ["caption", "html", "lead", "markdown", "of_part", "sizes", "write_all", "write_pages"]
+__all__ = ["caption", "html", "lead", "markdown", "of_part", "sizes", "took", "write_all", "write_pages"]
 
 _TITLE = "The paper, reproduced"
 
@@ -47,7 +47,8 @@ READING = (
     "the mean over the seeds, with the least and the largest in brackets and as a band in figures; differences are "
     "taken seed by seed. A seed decides data split, initial model, order of samples, attackers and rounding. Verdicts "
     "are judged on means. At full scale every accuracy that a verdict rests on is to have three seeds, on CIFAR-10 one "
-    "at the paper's sizes and three at a smaller one; each item says how many were run. Quick runs have one seed.",
+    "at the paper's sizes and three at a smaller one; each item says how many were run. Quick runs of the "
+    "experiments have one seed.",
 )
 """How the pages are to be read."""
 
@@ -55,7 +56,7 @@ READING = (
 def lead(summaries: Sequence[Summary]) -> str:
     """How many claims came true: the paper's and ours apart, and only what was judged."""
     theirs, ours = _verdicts(summaries)
-    own = f" Of our own {_count(ours)}." if ours else ""
+    own = f" Of our own {_count(_once(ours))}." if ours else ""
     return f"{len(summaries)} items. Of the paper's claims {_count(theirs)}.{own}"
 
 
@@ -63,6 +64,12 @@ def _verdicts(summaries: Sequence[Summary]) -> tuple[list[Verdict], list[Verdict
     """The verdicts on the paper's claims, and those on ours."""
     verdicts = [verdict for summary in summaries for verdict in summary.outcome.verdicts]
     return [verdict for verdict in verdicts if not verdict.ours], [verdict for verdict in verdicts if verdict.ours]
+
+
+def _once(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Claims that several items check, each with its worst verdict."""
+    order = (Holds.NOT_JUDGED, Holds.YES, Holds.PARTLY, Holds.NO)
+    return list({one.claim: one for one in sorted(verdicts, key=lambda one: order.index(one.holds))}.values())
 
 
 def _count(verdicts: Sequence[Verdict]) -> str:
@@ -85,6 +92,12 @@ def sizes(outcome: Outcome) -> str:
         for (users, samples, rounds, seeds), count in kinds.items()
     ]
     return f"{'; '.join(words)}." if words else ""
+
+
+def took(summary: Summary) -> str:
+    """How long an item took; of one that was judged from records, its training."""
+    of_training = " of training" if "--records" in summary.command else ""
+    return f"{summary.duration_seconds:,.0f} s{of_training}"
 
 
 def caption(item: str, plot: Plot) -> str:
@@ -157,8 +170,7 @@ def _page(part: Part, found: Sequence[Summary], pictures: str) -> list[str]:
         outcome = summary.outcome
         lines.append(f"## {summary.title}")
         lines.append(
-            f"{summary.place}. `{summary.command}`, seed {summary.seed}, scale {summary.scale.value}, "
-            f"{summary.duration_seconds:.0f} s."
+            f"{summary.place}. `{summary.command}`, seed {summary.seed}, scale {summary.scale.value}, {took(summary)}."
         )
         lines += [f"**Differs from the paper:** {outcome.differs}"] if outcome.differs else []
         lines += [f"**Training runs:** {sizes(outcome)}"] if outcome.runs else []
@@ -205,7 +217,7 @@ def html(summaries: Sequence[Summary]) -> str:
         drawn[summary.item] = [(words, text[text.index("<svg") :]) for words, text in pairs]
     shown = [(part, found) for part in PARTS if (found := of_part(part, summaries))]
     template = Path(__file__).with_name("page.html")
-    return render(template, parts=shown, figures=drawn, lead=lead(summaries), sizes=sizes, reading=READING)
+    return render(template, parts=shown, figures=drawn, lead=lead(summaries), sizes=sizes, took=took, reading=READING)
 
 
 def _csv(table: Table) -> str:

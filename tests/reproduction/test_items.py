@@ -46,7 +46,7 @@ VERDICTS = {
     "examples-3-4": [Y, Y, Y],
     "appendix-a": [Y, Y, N],
     "matrices": [Y, Y, Y, N],
-    "properties": [Y, Y, Y, N, N, N],
+    "properties": [Y, Y, Y, N, N],
     "theorem-1": [N, N, Y, Y, Y],
     "theorem-3": [Y, N, Y, P, Y],
     "remarks": [N, N, N, Y, N, Y],
@@ -306,17 +306,18 @@ def test_models_at_chance_judge_nothing() -> None:
 
 
 def test_the_headline_counts_the_papers_claims_and_ours_apart_and_only_what_was_judged(tmp_path: Path) -> None:
-    kinds = [verdict(Y), verdict(Y), verdict(P), verdict(N), verdict(Holds.NOT_JUDGED), verdict(Y, OURS)]
+    kinds = [verdict(Y), verdict(Y), verdict(P), verdict(N), verdict(Holds.NOT_JUDGED), verdict(P, OURS)]
+    kinds.append(verdict(Y, OURS))  # the same claim again
     summary = run("expansion", tmp_path)
     changed = replace(summary, outcome=replace(summary.outcome, verdicts=tuple(kinds)))
     assert page.lead([changed]) == (
         "1 items. Of the paper's claims 4 were judged: 2 hold, 1 holds partly, 1 fails; 1 could not be judged. "
-        "Of our own 1 was judged: 1 holds, 0 hold partly, 0 fail."
+        "Of our own 1 was judged: 0 hold, 1 holds partly, 0 fail."
     )
     pages = page.markdown([changed])
     assert "**not judged**" in pages["reproduction.md"]
     assert "**not judged**" in pages["reproduction/costs.md"]
-    assert "| 2 | 1 | 1 | 1 | 1 holds |" in pages["reproduction.md"]
+    assert "| 2 | 1 | 1 | 1 | 1 holds, 1 partly |" in pages["reproduction.md"]
     assert 'class="not judged"' in page.html([changed])
 
 
