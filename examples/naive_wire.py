@@ -364,8 +364,8 @@ def sharers_context(
 ) -> bytes:
     """Compute c2."""
     require(len(model) == 32, "no digest of a model", UsageError)
-    model = digest("context/metrics", model) if metrics_only else model
-    return digest("context/sharers", c1, plan_digest, model, u64(*sharers))
+    content = b"metrics" + model if metrics_only else model
+    return digest("context/sharers", c1, plan_digest, content, u64(*sharers))
 
 
 def keystream(key: bytes, size: int, start: int = 0) -> bytes:

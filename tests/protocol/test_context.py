@@ -7,6 +7,7 @@ import pytest
 from cases import each
 from rounds import ROUND, World, change, refuses, small_plan, total_counts
 
+from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import ClientPhase, Policy, RoundId
@@ -44,6 +45,19 @@ def test_round_ids_are_checked() -> None:
     ):
         with pytest.raises(UsageError, match="session"):
             RoundId(**bad)
+
+
+def test_no_model_gives_a_whole_round_the_context_of_an_evaluation() -> None:
+    """A server that says so to one user, and evaluation to the others, would see one mask used on two contents."""
+    plan = small_plan(metrics=["loss"])
+    evaluation = RoundId(session=b"x", model=b"m" * 32, metrics_only=True)
+    content, name = evaluation.content(plan)
+    expected = sharers_context(b"c1", content, name, [0, 1])
+    for model in (b"m" * 32, digest("context/metrics", b"m" * 32), name[:32], name[-32:]):
+        whole = RoundId(session=b"x", model=model).content(plan)
+        assert sharers_context(b"c1", *whole, [0, 1]) != expected
+    with pytest.raises(UsageError, match="a model digest 32"):
+        RoundId(session=b"x", model=name)
 
 
 def test_a_round_is_named_in_bytes() -> None:

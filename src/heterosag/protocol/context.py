@@ -60,10 +60,11 @@ class RoundId:
             plan: The plan of the round.
 
         Returns:
-            The plan of what is masked, and the name that c2 binds.
+            The plan of what is masked, and the name that c2 binds: the model digest, of another length where metrics
+            alone are summed, so that no model has the name of an evaluation.
         """
         if self.metrics_only:
-            return plan.only_metrics(), digest("context/metrics", self.model)
+            return plan.only_metrics(), b"metrics" + self.model
         return plan, self.model
 
 
