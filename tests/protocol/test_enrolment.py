@@ -588,7 +588,7 @@ def test_a_charter_of_cohorts_is_checked_like_a_plan() -> None:
     ("colluders", "policy", "words"),
     [
         ((2, 3), Policy(min_users=2, min_colluders=2), "1 colluders tolerated"),  # left open, as the cohorts differ
-        ((2, 2), Policy(min_users=2, max_surrounded=0.09), "2 colluders in its class of 6 users"),
+        ((2, 2), Policy(min_users=2, max_surrounded=0.09), "if 2 in its class of 6 users collude"),
     ],
 )
 def test_the_cohort_that_was_drawn_is_checked_too(colluders: tuple[int, int], policy: Policy, words: str) -> None:

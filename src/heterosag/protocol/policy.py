@@ -41,8 +41,8 @@ class Policy:
             tried again with it.
         max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
             not count.
-        max_surrounded: Greatest probability that users draw an assignment in which this one is with colluders only: as
-            few as make `min_survivors` with it, if the plan tolerates so many, and all of them in its class.
+        max_surrounded: Greatest probability that a draw puts so many colluders into this user's subgroup that they
+            make `min_survivors` with it, if as many collude as the plan tolerates and all of them are in its class.
         max_epsilon: Privacy budget over all rounds, against whoever sees all sums; plans without noise are then
             refused, and a client needs a `budget`. None: no limit.
         delta: Probability with which the guarantee of that epsilon may fail.
@@ -190,16 +190,18 @@ class Policy:
         mine = plan.subgroups[plan.subgroup_of(user)].user_class
         sizes = [len(subgroup.members) for subgroup in plan.subgroups if subgroup.user_class == mine]
         others, drawn = sum(sizes) - 1, max(sizes) - 1
-        enough = plan.min_survivors - 1
-        if plan.colluders < enough:
-            return
-        found = math.prod((drawn - place) / (others - place) for place in range(enough))
+        enough, colluders = plan.min_survivors - 1, min(plan.colluders, sum(sizes) - 1)
+        ways = sum(
+            math.comb(colluders, some) * math.comb(others - colluders, drawn - some)
+            for some in range(enough, min(colluders, drawn) + 1)
+        )
+        found = ways / math.comb(others, drawn)
         if found > self.max_surrounded * (1 + 1e-9):
             raise PlanError(
                 "classes",
-                f"{enough} colluders in its class of {others + 1} users are in this client's subgroup with probability "
-                f"{found:.2g}, and with them it would be unmasked; its policy accepts {self.max_surrounded:g}: larger "
-                "classes, or a larger min_survivors",
+                f"if {colluders} in its class of {others + 1} users collude, {enough} of them are in this client's "
+                f"subgroup with probability {found:.2g}, and with them alone it would be unmasked; its policy accepts "
+                f"{self.max_surrounded:g}: a larger min_survivors, or smaller subgroups",
             )
 
     def _ask(self, field: str, found: float, least: float, what: str) -> None:
