@@ -122,7 +122,9 @@ def test_width_times_scale_is_bounded_for_every_array() -> None:
 def test_a_class_in_which_colluders_may_be_all_that_a_subgroup_has_is_refused() -> None:
     """Who is in which class is the server's word: three users in one of their own are not drawn at all."""
     alone = build(classes=[3, 21], levels=[15, 16], subgroup_size=3, colluders=2)
-    with pytest.raises(PlanError, match=r"if 2 in its class of 3 users collude, 2 of them .* probability 1,") as refusal:
+    with pytest.raises(
+        PlanError, match=r"if 2 in its class of 3 users collude, 2 of them .* probability 1,"
+    ) as refusal:
         Policy().check_draw(alone, 1)
     assert refusal.value.field == "classes"
     Policy().check_draw(alone, 5)
