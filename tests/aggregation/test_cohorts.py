@@ -68,7 +68,7 @@ def test_the_robust_rule_goes_on_with_the_blocks_of_other_cohorts() -> None:
     segment = WHOLE.plans[0].segments[1]
     alone = combine_cohorts(WHOLE, [FEW, decoded(1)], MEDIAN)
     assert np.array_equal(combined.vector[segment.start : segment.stop], alone.vector[segment.start : segment.stop])
-    with pytest.raises(FaultyBlockError, match="no sound block of any cohort is left at element"):
+    with pytest.raises(FaultyBlockError, match="no sound block is left at element 0 of any cohort"):
         combine_cohorts(WHOLE, [spoil(decoded(0), 0), spoil(decoded(1), 0)], MEDIAN)
 
 

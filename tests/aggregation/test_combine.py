@@ -1,10 +1,12 @@
 """Block sums to a result: blocks that honest users cannot have made are left out or raised."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from heterosag.aggregation.combine import check_rule, combine
-from heterosag.aggregation.rules import RULES, find_rule
+from heterosag.aggregation.rules import RULES, Rule, find_rule
 from heterosag.errors import FaultyBlockError, UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol import Decoded, DecodedBlock
@@ -56,6 +58,52 @@ def test_impossible_blocks_are_left_out_by_robust_rules_and_raised_by_the_mean(
     with pytest.raises(FaultyBlockError, match=fault) as refusal:
         combine(PLAN, decoded(**tampering), RULES["mean"])
     assert refusal.value.blocks == ((0, PLAN.segments[0].blocks[0].subgroups),)
+
+
+def spoiled(*places: int, faulty: tuple[int, ...] = ()) -> Decoded:
+    """Of the first segment these blocks have masks that could not be removed, and these users are proven faulty."""
+    found = decoded()
+    first = tuple(
+        replace(block, fault="too few shares", spoiled=True) if place in places else block
+        for place, block in enumerate(found.segments[0])
+    )
+    return replace(found, segments=(first, *found.segments[1:]), faulty=faulty)
+
+
+def member(place: int) -> int:
+    """A user of a block of the first segment."""
+    subgroup = PLAN.subgroups[PLAN.segments[0].blocks[place].subgroups[0]]
+    return next(user for user in PLAN.users if PLAN.index(user) in subgroup.members)
+
+
+def test_robust_rules_leave_out_the_blocks_of_a_user_who_is_proven_faulty() -> None:
+    """A holder of shares who spoils the blocks of others must not be left to decide."""
+    liable = spoiled(1, faulty=(member(0),))
+    found = combine(PLAN, liable, RULES["median"])
+    assert {block.subgroups for block in found.faulty_blocks if block.segment == 0} == {
+        PLAN.segments[0].blocks[place].subgroups for place in (0, 1)
+    }
+    assert "false shares" in (found.faulty_blocks[0].fault or "")
+    assert len(found.faulty_blocks) == 2 + 4, "and one in every other segment"
+    assert not combine(PLAN, replace(decoded(), faulty=(member(0),)), RULES["mean"]).faulty_blocks
+    rest = tuple(user for user in PLAN.users if user != member(0))
+    gone = replace(decoded(), faulty=(member(0),), survivors=rest)
+    assert not combine(PLAN, gone, RULES["median"]).faulty_blocks, "who did not survive is in no sum"
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
+def test_rules_raise_where_the_blocks_left_could_not_outvote_a_malicious_user(rule: str) -> None:
+    """Nobody is proven faulty: whoever spoiled the others may be in what is left."""
+    assert PLAN.byzantine_tolerance() == 1
+    with pytest.raises(FaultyBlockError, match="sound blocks left in segment 0: 1, too few"):
+        combine(PLAN, spoiled(0, 1), RULES["median"])
+    found = spoiled(0)
+    if RULES[rule].tolerates(3):  # type: ignore[misc]
+        with pytest.raises(FaultyBlockError, match="sound blocks left in segment 0: 2, too few"):
+            combine(PLAN, found, RULES[rule])
+    assert combine(PLAN, replace(found, faulty=(member(0),)), RULES[rule]).faulty_blocks, "its own doing"
+    own = Rule(name="own", leaves_out_faulty=True, combine=RULES["median"].combine)
+    assert combine(PLAN, found, own).faulty_blocks, "nothing is known of what it tolerates"
 
 
 def test_the_unchecked_mean_takes_what_comes() -> None:

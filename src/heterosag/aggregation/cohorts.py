@@ -19,6 +19,7 @@ from heterosag.aggregation.combine import (
     BlockSum,
     Combined,
     check_blocks,
+    check_left,
     decode_segment,
     mean_metrics,
     within_norm,
@@ -137,7 +138,7 @@ def combine_cohorts(plan: CohortPlan, found: Sequence[Decoded | HeteroSagError],
     Raises:
         UsageError: There is not one entry for each cohort.
         FailedCohortsError: All cohorts failed; a single one's error is raised itself.
-        FaultyBlockError: No cohort has a sound block left for some elements.
+        FaultyBlockError: For some elements no cohort has a sound block left, or all have too few for the rule.
     """
     if len(found) != len(plan.plans):
         raise UsageError(f"{len(plan.plans)} cohorts have {len(plan.plans)} outcomes, not {len(found)}")
@@ -156,15 +157,16 @@ def combine_cohorts(plan: CohortPlan, found: Sequence[Decoded | HeteroSagError],
             decoded[index] = outcome
     check_failures(failed, len(plan.plans))
     survivors = {user for one in sums.values() for user in one.survivors}
+    tolerance = plan.byzantine_tolerance(survivors)
     return CombinedCohorts(
-        vector=_combine(plan, sums, rule),
+        vector=_combine(plan, sums, rule, tolerance),
         survivors=tuple(user for user in plan.users if user in survivors),
         cohorts=tuple(sums.values()),
         failed=failed,
         metrics=_metrics(plan, decoded),
         within_norm=_within_norm(plan, decoded),
         inference_robustness=min(plan.plans[index].inference_robustness(one.survivors) for index, one in sums.items()),
-        byzantine_tolerance=plan.byzantine_tolerance(survivors),
+        byzantine_tolerance=tolerance,
     )
 
 
@@ -197,9 +199,10 @@ def _check(index: int, plan: Plan, decoded: Decoded, rule: Rule) -> CohortSums:
     )
 
 
-def _combine(plan: CohortPlan, sums: dict[int, CohortSums], rule: Rule) -> npt.NDArray[np.float64]:
+def _combine(plan: CohortPlan, sums: dict[int, CohortSums], rule: Rule, tolerance: int) -> npt.NDArray[np.float64]:
     """The rule over the blocks of all cohorts, range by range; of each cohort one decoded segment is kept at a time."""
     plans = [plan.plans[index] for index in sums]
+    faulty = [user for one in sums.values() for user in one.faulty_users]
     vector = np.empty(plan.dimension)
     current: list[tuple[int, list[npt.NDArray[np.float64]], list[int]]] = [(-1, [], [])] * len(plans)
     for start, stop, places in ranges_between_cuts([own.segments for own in plans]):
@@ -211,14 +214,8 @@ def _combine(plan: CohortPlan, sums: dict[int, CohortSums], rule: Rule) -> npt.N
             first = own.segments[segment].start
             means += [mean[start - first : stop - first] for mean in current[at][1]]
             weights += current[at][2]
-        if not means:
-            named = [
-                (segment, block.subgroups)
-                for one, segment in zip(sums.values(), places, strict=True)
-                for block in one.blocks[segment]
-            ]
-            users = [user for one in sums.values() for user in one.faulty_users]
-            raise FaultyBlockError(named, f"no sound block of any cohort is left at element {start}", users=users)
+        met = [block for one, segment in zip(sums.values(), places, strict=True) for block in one.blocks[segment]]
+        check_left(met, rule, tolerance, f"at element {start} of any cohort", faulty)
         vector[start:stop] = rule.combine(means, weights)
     return vector
 

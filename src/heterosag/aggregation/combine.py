@@ -2,10 +2,15 @@
 
 A block that honest users cannot have made is *faulty* (blocks.py says when): the median and the trimmed mean leave
 it out and the result names it; the mean raises. Metrics whose block is faulty are left out likewise.
+
+A malicious holder of shares can make blocks of others faulty, so that its own is one of few that are left. Robust rules
+therefore also leave out every block with a user who is proven faulty, and raise where those that are left could not
+outvote as many malicious users as the survivors' blocks tolerate, less those that a faulty block each accounts for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +28,7 @@ __all__ = [
     "BlockSum",
     "Combined",
     "check_blocks",
+    "check_left",
     "check_rule",
     "combine",
     "decode_segment",
@@ -42,7 +48,8 @@ class BlockSum:
         weight: Their weights together.
         clipped: How many of their elements were clipped.
         sums: The elements, in the block's ring.
-        fault: Why it cannot come from honest users, None if it can.
+        fault: Why it is left out: it cannot come from honest users, or has one who is proven faulty. None if sound.
+        spoiled: Whether that is because masks could not be removed, and none of its users is proven faulty.
     """
 
     segment: int
@@ -52,6 +59,7 @@ class BlockSum:
     clipped: int
     sums: Lanes
     fault: str | None
+    spoiled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,15 +119,14 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
         The aggregate.
 
     Raises:
-        FaultyBlockError: Blocks are faulty that the rule cannot leave out, or no sound one is left in a segment.
+        FaultyBlockError: Blocks are faulty that the rule cannot leave out, or too few sound ones are left in a segment.
     """
     blocks, faulty = check_blocks(plan, decoded, rule)
+    tolerance = plan.byzantine_tolerance(decoded.survivors)
     vector = np.empty(plan.dimension)
     for index, segment in enumerate(plan.segments):
+        check_left(blocks[index], rule, tolerance, f"in segment {index}", decoded.faulty)
         means, weights = decode_segment(plan, blocks, index, rule)
-        if not means:
-            named = [(block.segment, block.subgroups) for block in blocks[index]]
-            raise FaultyBlockError(named, f"no sound block is left in segment {index}", users=decoded.faulty)
         vector[segment.start : segment.stop] = rule.combine(means, weights)
     return Combined(
         vector=vector,
@@ -128,7 +135,7 @@ def combine(plan: Plan, decoded: Decoded, rule: Rule) -> Combined:
         faulty_blocks=faulty,
         metrics=mean_metrics(plan, decoded.metrics),
         inference_robustness=plan.inference_robustness(decoded.survivors),
-        byzantine_tolerance=plan.byzantine_tolerance(decoded.survivors),
+        byzantine_tolerance=tolerance,
         faulty_users=decoded.faulty,
         within_norm=within_norm(plan, decoded.metrics),
     )
@@ -150,8 +157,13 @@ def check_blocks(
     Raises:
         FaultyBlockError: Blocks are faulty that the rule cannot leave out.
     """
+    proven = {plan.subgroup_of(user) for user in decoded.faulty}
+    left_out = {plan.subgroup_of(user) for user in set(decoded.faulty) & set(decoded.survivors)}
+    if not rule.leaves_out_faulty:
+        left_out = set()
     blocks = tuple(
-        tuple(_describe(index, block) for block in segment) for index, segment in enumerate(decoded.segments)
+        tuple(_describe(index, block, proven, left_out) for block in segment)
+        for index, segment in enumerate(decoded.segments)
     )
     faulty = tuple(block for segment in blocks for block in segment if block.fault is not None)
     if decoded.metrics is not None and decoded.metrics.fault is not None:
@@ -164,6 +176,35 @@ def check_blocks(
             users=decoded.faulty,
         )
     return blocks, faulty
+
+
+def check_left(
+    blocks: Sequence[BlockSum], rule: Rule, tolerance: int, where: str, faulty_users: Sequence[User]
+) -> None:
+    """Refuse to go on where too many of the blocks that meet are faulty.
+
+    Args:
+        blocks: The blocks of a segment, of all cohorts together.
+        rule: How they become one.
+        tolerance: How many faulty users the survivors' blocks tolerate.
+        where: What the error calls the place.
+        faulty_users: Who is proven faulty, for the error.
+
+    Raises:
+        FaultyBlockError: None is sound, or those that are could not outvote the malicious users that there may be.
+    """
+    if rule.takes_faulty:
+        return
+    left = sum(block.fault is None for block in blocks)
+    problem = f"no sound block is left {where}"
+    if left and rule.tolerates is not None:
+        known = sum(block.fault is not None and not block.spoiled for block in blocks)  # a malicious user in each
+        if rule.tolerates(left) >= min(tolerance, rule.tolerates(len(blocks))) - known:
+            return
+        problem = f"sound blocks left {where}: {left}, too few for {rule.name!r} to outvote malicious users"
+    elif left:
+        return
+    raise FaultyBlockError([(block.segment, block.subgroups) for block in blocks], problem, users=faulty_users)
 
 
 def decode_segment(
@@ -195,7 +236,13 @@ def _weight(plan: Plan, block: BlockSum) -> int:
     return min(max(block.weight, block.survivors), block.survivors * plan.max_weight)
 
 
-def _describe(segment: int, block: DecodedBlock) -> BlockSum:
+def _describe(
+    segment: int, block: DecodedBlock, proven: Collection[int] = (), left_out: Collection[int] = ()
+) -> BlockSum:
+    """A block; subgroups with a user who is proven faulty, and those that are left out since such a user survived."""
+    fault = block.fault
+    if fault is None and any(subgroup in left_out for subgroup in block.block.subgroups):
+        fault = "it has a user who released or dealt false shares"
     return BlockSum(
         segment=segment,
         subgroups=block.block.subgroups,
@@ -203,7 +250,8 @@ def _describe(segment: int, block: DecodedBlock) -> BlockSum:
         weight=block.weight,
         clipped=block.auxiliary.get("clipped", 0),
         sums=block.elements,
-        fault=block.fault,
+        fault=fault,
+        spoiled=block.spoiled and not any(subgroup in proven for subgroup in block.block.subgroups),
     )
 
 

@@ -26,6 +26,7 @@ class DecodedBlock:
         elements: The sums, in the block's ring.
         auxiliary: The sums of the auxiliary lanes, by name.
         fault: Why honest users cannot have made it, None if they can. A faulty block's numbers mean nothing.
+        spoiled: Whether it is faulty because masks could not be removed, which is not always its users' doing.
     """
 
     block: PlannedBlock
@@ -33,6 +34,7 @@ class DecodedBlock:
     elements: Lanes
     auxiliary: dict[str, int]
     fault: str | None
+    spoiled: bool = False
 
     @property
     def weight(self) -> int:
@@ -103,13 +105,16 @@ def join_blocks(
         elements = ring.reduce(total.elements, block.bits)
         auxiliary = dict(zip(lanes, total.auxiliary.tolist(), strict=True))
         fault = next((spoiled[subgroup] for subgroup in block.subgroups if subgroup in spoiled), None)
-        if fault is not None:
+        masked = fault is not None
+        if masked:
             pass  # what is left of masks decides nothing
         elif place < len(plan.segments) or plan.adaptive_clip:
             fault = find_fault(plan, block, survived, elements, auxiliary)
         else:
             fault = find_metric_fault(plan, survived, auxiliary)
-        return DecodedBlock(block=block, survivors=survived, elements=elements, auxiliary=auxiliary, fault=fault)
+        return DecodedBlock(
+            block=block, survivors=survived, elements=elements, auxiliary=auxiliary, fault=fault, spoiled=masked
+        )
 
     segments = tuple(
         tuple(found for block in segment.blocks if (found := join(place, block, plan.lanes)) is not None)
