@@ -34,6 +34,13 @@ def test_notes_say_where_least_survivors_and_quorum_disagree() -> None:
     )
 
 
+def test_a_sparse_plan_claims_no_more_colluders_than_its_quorum_tolerates() -> None:
+    base: dict[str, Any] = {"classes": [400], "levels": [4], "dimension": 100, "value_range": 1.0, "subgroup_size": 8}
+    for given, tolerated in ((None, 20), (1, 1)):
+        plan = Plan.build(**base, sharing="sparse", colluders=given, assignment_seed=b"x")
+        assert any(f"dropout and {tolerated} colluders" in note for note in plan.notes)
+
+
 def test_a_subgroup_size_that_cannot_be_met_is_a_note() -> None:
     met = Plan.build([16, 16], [4, 4], 30, value_range=0.5, subgroup_size=8)
     missed = Plan.build([16, 5], [4, 4], 30, value_range=0.5, subgroup_size=8)

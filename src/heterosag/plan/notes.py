@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from heterosag.plan import sharing
-from heterosag.plan.build import LEAST_CORRUPT
 
 if TYPE_CHECKING:
     from heterosag.plan.cohorts import CohortPlan
@@ -36,8 +35,7 @@ def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Ite
         yield (
             f"secrets are shared with {plan.sharing.neighbours} neighbours, {plan.share_threshold} of whom rebuild "
             f"one: 2^-{sharing.PRIVACY_BITS} privacy, 2^-{sharing.FAILURE_BITS} failure at "
-            f"{plan.dropout:.0%} dropout and "
-            f"{max(plan.colluders, math.floor(LEAST_CORRUPT * len(plan.users)))} colluders"
+            f"{plan.dropout:.0%} dropout and {plan.colluders} colluders"
         )
     if plan.colluders > plan.min_survivors - 2:
         yield (

@@ -278,7 +278,7 @@ class Client(Secret):
 
         Raises:
             FaultyServerError, WireError, BudgetError: What `mask` would raise for this message, with what it does to
-                this client.
+                this client. One that has masked already refuses, where `mask` repeats its answer.
             UsageError: The round is not settled.
         """
         if not self._settled:
