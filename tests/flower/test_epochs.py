@@ -141,6 +141,38 @@ def test_nodes_that_take_turns_to_withhold_end_one_round_and_not_the_run(tmp_pat
     assert grid.rounds[2].trips == 3
 
 
+def test_reveals_that_are_all_lost_end_one_round_and_not_the_run(tmp_path: Path) -> None:
+    """The nodes have revealed, and do so again only without one of them."""
+    nodes, directory = signed_nodes(13, tmp_path)
+    lost = [True]
+    grid, _ = grid_of(nodes, lambda stage, *_: "crash" if stage == "reveal" and lost[0] else "", directory=directory)
+    assert "no node draws" in str(one_round(grid, nodes).error.reason)
+    lost[0] = False
+    assert not one_round(grid, nodes).has_error()
+    assert len(grid.rounds[1].survivors) == 12
+
+
+def test_whoever_was_silent_before_may_draw_after_tries_that_came_to_nothing(tmp_path: Path) -> None:
+    nodes, directory = signed_nodes(14, tmp_path)
+    ids = [node.context.node_id for node in nodes]
+    tries = 0
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        nonlocal tries
+        del message
+        tries += (stage, node) == ("commit", ids[-1])
+        return (
+            "crash"
+            if (tries, stage, node) in {(0, "commit", ids[0]), (2, "reveal", ids[1]), (3, "reveal", ids[2])}
+            else ""
+        )
+
+    grid, _ = grid_of(nodes, fault, directory=directory)
+    assert "silent in 3 enrolments" in str(one_round(grid, nodes).error.reason)
+    assert not one_round(grid, nodes).has_error()
+    assert set(grid.rounds[1].survivors) == {ids[0], *ids[3:]}
+
+
 def test_garbage_while_they_draw_costs_the_sender_its_place(tmp_path: Path) -> None:
     nodes, directory = signed_nodes(13, tmp_path)
     plain = nodes[5].app

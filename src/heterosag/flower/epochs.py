@@ -305,6 +305,8 @@ class Epochs:
                 for user in error.users:
                     work.lose(int(user), COMMIT, "was silent while the nodes drew their assignment")
                 if len(error.users) == len(charter.plan.users):
+                    if stage == REVEAL:  # who has revealed draws again without one of these users only
+                        self.withheld.add(int(error.users[-1]))
                     raise PlanError(
                         "assignment", f"no node draws its assignment with the others: {commonest(work.lost)}"
                     ) from None
