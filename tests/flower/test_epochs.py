@@ -17,7 +17,7 @@ from heterosag import Plan
 from heterosag.errors import PlanError
 from heterosag.flower import SecureGrid, mod
 from heterosag.plan.notes import WITHOUT_IDENTITIES
-from heterosag.protocol import Policy
+from heterosag.protocol import Identity, Policy
 from heterosag.storage.run_log import read_run
 
 pytest.importorskip("flwr")
@@ -139,6 +139,43 @@ def test_nodes_that_take_turns_to_withhold_end_one_round_and_not_the_run(tmp_pat
     assert set(grid.rounds[1].survivors) == {node.context.node_id for node in nodes[3:]}
     assert "did not reveal what it had committed to" in grid.rounds[2].lost[FIRST_NODE]
     assert grid.rounds[2].trips == 3
+
+
+def test_one_node_cannot_have_others_excluded_by_using_their_draws_up(tmp_path: Path) -> None:
+    """Nodes that may draw no more must not commit: the grid would take those who refuse to reveal for malicious."""
+    identities = [Identity.generate() for _ in range(13)]
+    directory = {str(FIRST_NODE + 1000 * place): own.public for place, own in enumerate(identities)}
+
+    def secure(place: int) -> Any:
+        policy = LOOSE if place == 12 else replace(LOOSE, max_epochs=3)
+        return mod(identity=identities[place], directory=directory, policy=policy, release_log=tmp_path)
+
+    nodes = make_nodes(13, tmp_path, train, secure=secure)
+    malicious, seen = nodes[-1].context.node_id, 0
+
+    def withhold_once(stage: str, node: int, message: Message) -> str:
+        nonlocal seen
+        seen += (stage, node) == ("reveal", malicious)
+        return "silent" if (stage, node, seen) == ("reveal", malicious, 2) else ""
+
+    grid, _ = grid_of(nodes, withhold_once, directory=directory, stop_after=0)
+    assert not one_round(grid, nodes).has_error()
+    for out in range(2):  # other nodes each time, so that all draw again
+        one_round(grid, nodes[:out] + nodes[out + 1 :])
+    assert grid._epochs.withheld <= {malicious}
+    assert not one_round(grid, nodes).has_error()  # with the plan that all of them drew
+    assert len(grid.rounds[-1].survivors) == 13
+
+
+def test_whoever_has_withheld_still_takes_part_in_what_it_drew_before(tmp_path: Path) -> None:
+    nodes, directory = signed_nodes(13, tmp_path)
+    grid, _ = grid_of(nodes, directory=directory)
+    assert not one_round(grid, nodes).has_error()
+    grid._epochs.withheld.add(FIRST_NODE)
+    assert not one_round(grid, nodes).has_error()
+    assert (grid.rounds[1].lost, grid.rounds[1].trips) == ({}, 3)
+    assert not one_round(grid, nodes[:-1]).has_error()
+    assert set(grid.rounds[2].lost) == {FIRST_NODE}
 
 
 def test_reveals_that_are_all_lost_end_one_round_and_not_the_run(tmp_path: Path) -> None:

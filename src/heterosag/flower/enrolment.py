@@ -58,7 +58,7 @@ class NodeEnrolment:
         charter = {name: record[name] for name in ("plan", "cohorts", "epoch") if name in record}
         chartered = _charter(charter)
         enrolling, plan = self._enrolling(chartered), chartered.plan
-        self.kept.memory(self.context).check_enrolment(chartered.context, plan.users)
+        self.kept.memory(self.context).check_enrolment(self.policy, chartered.context, plan.users)
         check(plan.plan_of(str(self.context.node_id)) if isinstance(plan, CohortPlan) else plan)
         message = enrolling.commit()
         self._save(charter, enrolling)

@@ -104,9 +104,12 @@ class RunMemory(ABC):
 
         self._change(note)
 
-    def check_enrolment(self, charter: bytes, users: Sequence[User]) -> None:
-        """Refuse a charter that `note_enrolment` would refuse: whoever could not reveal does not commit."""
-        _check_users(self._read(), charter.hex(), users)
+    def check_enrolment(self, policy: Policy, charter: bytes, users: Sequence[User]) -> None:
+        """Refuse a charter that `note_enrolment` would refuse: who could not reveal must not commit.
+
+        Whoever commits and does not reveal ends the enrolment for the others, and is taken for malicious.
+        """
+        _check_enrolment(self._read(), policy, charter.hex(), users)
 
     def note_enrolment(self, policy: Policy, charter: bytes, users: Sequence[User]) -> None:
         """Keep that this node reveals for a charter now; refuse one more than the policy allows epochs.
@@ -122,16 +125,9 @@ class RunMemory(ABC):
         name = charter.hex()
 
         def note(known: _Known) -> _Known:
-            if name in known.unfinished:  # the same message again
+            _check_enrolment(known, policy, name, users)
+            if name in known.unfinished:
                 return known
-            if known.enrolments >= policy.max_epochs:
-                raise PlanError(
-                    "assignment",
-                    f"users draw their assignment once more, after {known.enrolments} times in this run; this "
-                    f"client's policy accepts {policy.max_epochs}: a server that starts over again and again chooses "
-                    "among as many",
-                )
-            _check_users(known, name, users)
             return msgspec.structs.replace(
                 known,
                 enrolments=known.enrolments + 1,
@@ -210,9 +206,17 @@ def _check_epoch(known: _Known, policy: Policy, plan: Plan) -> None:
         )
 
 
-def _check_users(known: _Known, charter: str, users: Sequence[User]) -> None:
+def _check_enrolment(known: _Known, policy: Policy, charter: str, users: Sequence[User]) -> None:
+    if charter in known.unfinished:  # the same message again
+        return
+    if known.enrolments >= policy.max_epochs:
+        raise PlanError(
+            "assignment",
+            f"users draw their assignment once more, after {known.enrolments} times in this run; this client's policy "
+            f"accepts {policy.max_epochs}: a server that starts over again and again chooses among as many",
+        )
     missing = len(set(known.drawn_with) - set(map(str, users)))
-    if charter not in known.unfinished and missing < len(known.unfinished):
+    if missing < len(known.unfinished):
         raise FaultyServerError(
             f"asked to draw again after {len(known.unfinished)} enrolments that this node has revealed in and not "
             f"finished, {missing} of their users left out: a server that starts over leaves out one for each"
