@@ -17,7 +17,7 @@ from heterosag import Plan
 from heterosag.errors import PlanError
 from heterosag.flower import SecureGrid, mod
 from heterosag.plan.notes import WITHOUT_IDENTITIES
-from heterosag.protocol import Policy
+from heterosag.protocol import Identity, Policy
 from heterosag.storage.run_log import read_run
 
 pytest.importorskip("flwr")
@@ -139,6 +139,75 @@ def test_nodes_that_take_turns_to_withhold_end_one_round_and_not_the_run(tmp_pat
     assert set(grid.rounds[1].survivors) == {node.context.node_id for node in nodes[3:]}
     assert "did not reveal what it had committed to" in grid.rounds[2].lost[FIRST_NODE]
     assert grid.rounds[2].trips == 3
+
+
+def test_one_node_cannot_have_others_excluded_by_using_their_draws_up(tmp_path: Path) -> None:
+    """Nodes that may draw no more must not commit: the grid would take those who refuse to reveal for malicious."""
+    identities = [Identity.generate() for _ in range(13)]
+    directory = {str(FIRST_NODE + 1000 * place): own.public for place, own in enumerate(identities)}
+
+    def secure(place: int) -> Any:
+        policy = LOOSE if place == 12 else replace(LOOSE, max_epochs=3)
+        return mod(identity=identities[place], directory=directory, policy=policy, release_log=tmp_path)
+
+    nodes = make_nodes(13, tmp_path, train, secure=secure)
+    malicious, seen = nodes[-1].context.node_id, 0
+
+    def withhold_once(stage: str, node: int, message: Message) -> str:
+        nonlocal seen
+        seen += (stage, node) == ("reveal", malicious)
+        return "silent" if (stage, node, seen) == ("reveal", malicious, 2) else ""
+
+    grid, _ = grid_of(nodes, withhold_once, directory=directory, stop_after=0)
+    assert not one_round(grid, nodes).has_error()
+    for out in range(2):  # other nodes each time, so that all draw again
+        one_round(grid, nodes[:out] + nodes[out + 1 :])
+    assert grid._epochs.withheld <= {malicious}
+    assert not one_round(grid, nodes).has_error()  # with the plan that all of them drew
+    assert len(grid.rounds[-1].survivors) == 13
+
+
+def test_whoever_has_withheld_still_takes_part_in_what_it_drew_before(tmp_path: Path) -> None:
+    nodes, directory = signed_nodes(13, tmp_path)
+    grid, _ = grid_of(nodes, directory=directory)
+    assert not one_round(grid, nodes).has_error()
+    grid._epochs.withheld.add(FIRST_NODE)
+    assert not one_round(grid, nodes).has_error()
+    assert (grid.rounds[1].lost, grid.rounds[1].trips) == ({}, 3)
+    assert not one_round(grid, nodes[:-1]).has_error()
+    assert set(grid.rounds[2].lost) == {FIRST_NODE}
+
+
+def test_reveals_that_are_all_lost_end_one_round_and_not_the_run(tmp_path: Path) -> None:
+    """The nodes have revealed, and do so again only without one of them."""
+    nodes, directory = signed_nodes(13, tmp_path)
+    lost = [True]
+    grid, _ = grid_of(nodes, lambda stage, *_: "crash" if stage == "reveal" and lost[0] else "", directory=directory)
+    assert "no node draws" in str(one_round(grid, nodes).error.reason)
+    lost[0] = False
+    assert not one_round(grid, nodes).has_error()
+    assert len(grid.rounds[1].survivors) == 12
+
+
+def test_whoever_was_silent_before_may_draw_after_tries_that_came_to_nothing(tmp_path: Path) -> None:
+    nodes, directory = signed_nodes(14, tmp_path)
+    ids = [node.context.node_id for node in nodes]
+    tries = 0
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        nonlocal tries
+        del message
+        tries += (stage, node) == ("commit", ids[-1])
+        return (
+            "crash"
+            if (tries, stage, node) in {(0, "commit", ids[0]), (2, "reveal", ids[1]), (3, "reveal", ids[2])}
+            else ""
+        )
+
+    grid, _ = grid_of(nodes, fault, directory=directory)
+    assert "silent in 3 enrolments" in str(one_round(grid, nodes).error.reason)
+    assert not one_round(grid, nodes).has_error()
+    assert set(grid.rounds[1].survivors) == {ids[0], *ids[3:]}
 
 
 def test_garbage_while_they_draw_costs_the_sender_its_place(tmp_path: Path) -> None:

@@ -146,6 +146,46 @@ def test_an_app_without_an_evaluate_function_is_asked_once(tmp_path: Path) -> No
     assert not next(iter(grid.send_and_receive(messages(nodes, arrays())))).has_error()
 
 
+@pytest.mark.parametrize("before", ["succeeds", "is lost"])
+def test_a_round_that_fails_before_it_masks_does_not_turn_evaluation_off(before: str, tmp_path: Path) -> None:
+    """Nodes then refuse to evaluate again; they do not once they have trained."""
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "accuracy": 0.25})
+    now = 1
+
+    def fault(stage: str, node: int, message: Message) -> str:
+        del node
+        evaluates = message.metadata.message_type == MessageType.EVALUATE
+        if now == 1 and evaluates and before == "is lost":
+            return "crash"
+        return "silent" if now == 2 and stage == "mask" and not evaluates else ""
+
+    grid, _ = grid_of(nodes, fault, stop_after=0)
+    failed = []
+    for now in range(1, 4):
+        for asked in (messages(nodes, arrays(now)), ask(nodes, arrays(now))):
+            (reply,) = grid.send_and_receive(asked)
+            failed.append(reply.has_error())
+    assert failed == [False, before == "is lost", True, True, False, False]
+
+
+def test_a_model_on_which_no_node_can_evaluate_does_not_turn_evaluation_off(tmp_path: Path) -> None:
+    """One poisoned update may make everybody's function fail once."""
+    now = 1
+
+    def metrics(place: int) -> dict[str, float]:
+        if now == 2:
+            raise RuntimeError("the loss is not finite")
+        return {"num-examples": 5, "accuracy": 0.25}
+
+    nodes = evaluating(6, tmp_path, metrics)
+    grid, _ = grid_of(nodes)
+    failed = []
+    for now in range(1, 4):
+        assert not next(iter(grid.send_and_receive(messages(nodes, arrays(now))))).has_error()
+        failed.append(next(iter(grid.send_and_receive(ask(nodes, arrays(now))))).has_error())
+    assert failed == [False, True, False]
+
+
 def test_evaluation_before_training_is_named(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path, train)
     grid, _ = grid_of(nodes)

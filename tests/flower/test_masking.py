@@ -4,12 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 
 from flower_nodes import (
     FIRST_NODE,
+    LocalGrid,
     arrays,
     grid_of,
     make_nodes,
@@ -18,10 +20,37 @@ from flower_nodes import (
     told_at_home,
     train,
 )
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
-from heterosag.flower import mod
+from heterosag.flower import Privacy, SecureGrid, mod
 from heterosag.protocol.policy import Policy
+from heterosag.storage.budget import FileBudget
+
+MODEL = {"w": np.zeros(2000)}
+
+
+def failing_app(how: str, folder: Path) -> ClientApp:
+    """An app whose train function does what no app should."""
+    app = ClientApp(mods=[mod(trust_server=True, release_log=folder, policy=Policy.any_plan())])
+
+    @app.train()
+    def fail(message: Message, context: Context) -> Any:
+        del context
+        before = message.content.array_records["arrays"]["w"].numpy()
+        if how == "returns nothing":
+            return None
+        if how == "no message":
+            return RecordDict({"arrays": record({"w": before})})
+        if how == "ends the program":
+            raise SystemExit("no data")
+        if how == "a huge metric":
+            metrics = MetricRecord({"num-examples": 1, "loss": 10**400})
+            return Message(RecordDict({"arrays": record({"w": before}), "metrics": metrics}), reply_to=message)
+        np.seterr(all="raise")
+        return Message(RecordDict({"arrays": record({"w": before + 1e-200})}), reply_to=message)
+
+    return app
 
 
 def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path) -> None:
@@ -37,6 +66,41 @@ def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path) -> None:
     assert "out of memory" not in grid.rounds[0].lost[FIRST_NODE]
     assert "the app's function failed" in grid.rounds[0].lost[FIRST_NODE]
     assert 1 not in nodes[0].context.state.config_records["heterosag"]["rounds"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("how", ["returns nothing", "no message", "ends the program", "a huge metric", "numpy raises"])
+def test_no_failure_of_the_app_is_told_or_left_uncharged_under_noise(how: str, tmp_path: Path) -> None:
+    """A server that chooses the model would read from it, free of charge, whether a node has data of some kind."""
+    nodes = make_nodes(8, tmp_path, lambda node, before: {"w": before["w"] + 0.001})
+    nodes[0].app = failing_app(how, tmp_path)
+    asked = Privacy(clipping_norm=0.5, target_epsilon=8.0, rounds=3)
+    options = {"design": "secagg", "subgroup_size": 8, "dropout": 0.0}
+    grid = SecureGrid(LocalGrid(nodes), levels=[2], privacy=asked, options=options)
+    with np.errstate():
+        (reply,) = grid.send_and_receive(messages(nodes, MODEL))
+    assert not reply.has_error(), reply.error.reason
+    assert (len(grid.rounds[0].survivors), grid.rounds[0].lost) == (8, {})
+    assert FileBudget(tmp_path / str(FIRST_NODE)).rounds == 1
+
+
+@pytest.mark.parametrize("how", ["returns nothing", "no message", "ends the program", "a huge metric"])
+def test_every_failure_of_the_app_is_told_as_one_text_without_noise(how: str, tmp_path: Path) -> None:
+    nodes = make_nodes(9, tmp_path, train)
+    nodes[0].app = failing_app(how, tmp_path)
+    grid, _ = grid_of(nodes)
+    (reply,) = grid.send_and_receive(messages(nodes, MODEL))
+    assert not reply.has_error()
+    assert "the app's function failed, or returned what cannot be aggregated" in grid.rounds[0].lost[FIRST_NODE]
+
+
+def test_an_app_that_is_interrupted_stops(tmp_path: Path) -> None:
+    def interrupt(node: int, before: dict[str, Any]) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    nodes = make_nodes(9, tmp_path, interrupt)
+    grid, _ = grid_of(nodes)
+    with pytest.raises(KeyboardInterrupt):
+        grid.send_and_receive(messages(nodes, arrays()))
 
 
 def test_another_model_in_the_mask_stage_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,14 @@ from flower_nodes import (
 )
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
-from heterosag.flower.messages import round_digest
+from heterosag.errors import UsageError
+from heterosag.flower.messages import arrays_of, round_digest
+
+
+def npy(header: str) -> bytes:
+    """A file of numpy's format with a header of the sender's choice."""
+    line = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line
 
 
 def test_other_terms_for_one_node_are_another_context(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -66,3 +73,20 @@ def test_an_array_that_cannot_be_read_is_a_named_error(data: bytes, tmp_path: Pa
     asked = [Message(content, dst_node_id=node.context.node_id, message_type=MessageType.TRAIN) for node in nodes]
     (reply,) = grid.send_and_receive(asked)
     assert "an array that cannot be read" in str(reply.error.reason)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"PK\x03\x04garbage", id="BadZipFile"),
+        pytest.param(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'x': ((("), id="TokenError"),
+        pytest.param(npy("  1\n 2\n   x"), id="IndentationError"),
+        pytest.param(npy("{'descr': ((),), 'fortran_order': False, 'shape': (3,), }"), id="IndexError"),
+        pytest.param(npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10**27},), }}"), id="OverflowError"),
+    ],
+)
+def test_hostile_bytes_of_an_array_are_a_named_error(data: bytes) -> None:
+    """numpy fails in many ways on bytes that somebody chose; any that escaped would end the program."""
+    content = RecordDict({"arrays": ArrayRecord({"w": Array("float32", (3,), "numpy.ndarray", data)})})
+    with pytest.raises(UsageError, match="a train message carries an array that cannot be read"):
+        arrays_of(content, "a train message")

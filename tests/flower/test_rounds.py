@@ -1,4 +1,4 @@
-"""What a round on Flower says of itself: its bytes."""
+"""What a round on Flower says of itself: its bytes, and why nodes are lost."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from flower_nodes import (
 )
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from heterosag.flower.rounds import wire_size
+from heterosag.flower.rounds import Work, wire_size
 
 
 def test_messages_are_at_most_three_percent_above_the_packed_bytes(tmp_path: Path) -> None:
@@ -90,3 +90,31 @@ def test_the_size_of_a_message_is_that_of_its_objects() -> None:
     assert message.content["heterosag"] is before
     refused = Message(Error(code=2, reason="no" * 100), reply_to=message)
     assert wire_size(refused) == len(refused.deflate())
+
+
+def test_a_node_does_not_choose_what_its_reason_does_to_logs_and_records(tmp_path: Path) -> None:
+    """Megabytes of words in every round would fill the disk, and control sequences rewrite a terminal."""
+    nodes = make_nodes(9, tmp_path / "log", train)
+    malicious = nodes[4].context.node_id
+    plain = nodes[4].app
+
+    def shout(message: Message, context: Any) -> Message:
+        plain(message, context)
+        return Message(Error(code=2, reason="\x1b[2J\x1b]0;owned\x07\u202e" + "A" * 3_000_000), reply_to=message)
+
+    nodes[4].app = shout  # type: ignore[assignment]
+    grid, _ = grid_of(nodes, record=tmp_path)
+    (reply,) = grid.send_and_receive(messages(nodes, {"w": np.zeros(10, dtype=np.float32)}))
+    assert not reply.has_error()
+    grid.close()
+    said = grid.rounds[0].lost[malicious]
+    assert said.startswith("at advertise: [2J]0;ownedAAA")
+    assert said.isprintable()
+    assert len(said) < 320
+    assert (tmp_path / "run" / "record.jsonl").stat().st_size < 100_000
+
+
+def test_of_a_traceback_the_last_line_is_the_reason() -> None:
+    work = Work(number=1, messages={}, message_type="train")
+    work.lose(1, "mask", "Traceback:\n  in train\nRuntimeError: out of memory\n")
+    assert work.lost == {1: "at mask: RuntimeError: out of memory"}

@@ -100,13 +100,30 @@ def test_two_programs_at_once_are_held_against_each_other(tmp_path: Path) -> Non
 def test_enrolments_are_counted_and_their_plans_kept(tmp_path: Path) -> None:
     file, policy = NodeMemory(tmp_path, 7), Policy(max_epochs=2)
     assert not file.has_enrolled(plan(3))
-    for _ in range(2):
-        file.note_enrolment(policy)
+    for number in range(2):
+        file.note_enrolment(policy, b"%d" % number, ["1", "2"][number:])
     file.note_enrolled(plan(3))
     assert file.has_enrolled(plan(3, half=0.25))
     assert not file.has_enrolled(plan(4))
-    with pytest.raises(PlanError, match="after 2 times"):
-        file.note_enrolment(policy)
+    for refuses in (file.check_enrolment, file.note_enrolment):  # nor does it commit
+        with pytest.raises(PlanError, match="after 2 times"):
+            refuses(policy, b"2", ["1", "2"])
+
+
+def test_each_enrolment_that_is_not_finished_costs_a_user(tmp_path: Path) -> None:
+    file, policy, users = NodeMemory(tmp_path, 7), Policy(), list("abcdef")
+    for number in range(3):
+        for _ in range(2):  # the same message again
+            file.check_enrolment(policy, b"%d" % number, users[number:])
+            file.note_enrolment(policy, b"%d" % number, users[number:])
+        for refused in (users, users[number:], [*users[number:], "new"]):
+            with pytest.raises(FaultyServerError, match="leaves out one for each"):
+                file.check_enrolment(policy, b"another", refused)
+            with pytest.raises(FaultyServerError, match="leaves out one for each"):
+                file.note_enrolment(policy, b"another", refused)
+    file.check_enrolment(policy, b"another", ["a", "d", "new"])  # which users it leaves out is the server's choice
+    file.note_enrolled(plan(3))
+    file.check_enrolment(policy, b"another", users)
 
 
 @pytest.mark.parametrize(

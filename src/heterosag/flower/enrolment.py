@@ -1,6 +1,11 @@
 """A node's part in an enrolment: it draws the assignment to subgroups together with the other nodes of an epoch.
 
-What it must remember of the enrolment is in the run's Context from one message to the next.
+What it must remember of the enrolment is in the run's Context from one message to the next. For which charters it has
+revealed and not finished is in its memory of the run.
+
+Guarantees: a node that has revealed and not finished enrols again only without one of those users for each time. That
+bounds the seeds of which nodes never learn. A server may also finish an enrolment whose seed it does not like, and then
+begin another epoch of all users: among how many seeds it chooses is in the end bounded by `Policy.max_epochs` alone.
 """
 
 from __future__ import annotations
@@ -51,8 +56,9 @@ class NodeEnrolment:
             The commitment.
         """
         charter = {name: record[name] for name in ("plan", "cohorts", "epoch") if name in record}
-        enrolling = self._enrolling(charter)
-        plan = _chartered(charter)
+        chartered = _charter(charter)
+        enrolling, plan = self._enrolling(chartered), chartered.plan
+        self.kept.memory(self.context).check_enrolment(self.policy, chartered.context, plan.users)
         check(plan.plan_of(str(self.context.node_id)) if isinstance(plan, CohortPlan) else plan)
         message = enrolling.commit()
         self._save(charter, enrolling)
@@ -60,17 +66,17 @@ class NodeEnrolment:
 
     def reveal(self, message: bytes) -> bytes:
         """Reveal the nonce to everybody's commitments: so often in a run, and once for a charter."""
-        charter, enrolling = self._resume()
-        self.kept.memory(self.context).note_enrolment(self.policy)
+        kept, chartered, enrolling = self._resume()
+        self.kept.memory(self.context).note_enrolment(self.policy, chartered.context, chartered.plan.users)
         reply = enrolling.reveal(message)
-        self._save(charter, enrolling)
+        self._save(kept, enrolling)
         return reply
 
     def finish(self, plan: Plan, message: bytes) -> None:
         """Work out the plan that everybody's nonces make; it must be the one that the server opens a round with."""
         if self.kept.memory(self.context).has_enrolled(plan):
             return
-        _, enrolling = self._resume()
+        _, _, enrolling = self._resume()
         drawn = enrolling.finish(message)
         if drawn.frame != plan.frame:
             raise FaultyServerError("the plan is another one than the nodes drew together")
@@ -80,18 +86,18 @@ class NodeEnrolment:
     def _save(self, charter: Mapping[str, Any], enrolling: Enrolling) -> None:
         self.context.state[_RECORD] = ConfigRecord({**charter, "saved": enrolling.save()})
 
-    def _resume(self) -> tuple[dict[str, Any], Enrolling]:
+    def _resume(self) -> tuple[dict[str, Any], Charter, Enrolling]:
         kept = dict(self.context.state.config_records.get(_RECORD) or {})
         if not kept:
             raise FaultyServerError("asked to go on with an enrolment that this node has not begun")
         saved = value(kept, "saved", bytes, sender="context")
-        return kept, self._enrolling(kept, saved)
+        chartered = _charter(kept)
+        return kept, chartered, self._enrolling(chartered, saved)
 
-    def _enrolling(self, charter: Mapping[str, Any], saved: bytes | None = None) -> Enrolling:
+    def _enrolling(self, chartered: Charter, saved: bytes | None = None) -> Enrolling:
         identity, directory = self.identify(self.context)
         if identity is None or directory is None:
             raise UsageError("nodes draw their assignment together with identities only")
-        chartered = Charter(epoch=value(charter, "epoch", bytes, sender="server"), plan=_chartered(charter))
         options: dict[str, Any] = {
             "identity": identity,
             "directory": directory,
@@ -108,8 +114,11 @@ def erase_enrolment(context: Context) -> None:
     context.state.pop(_RECORD, None)
 
 
-def _chartered(charter: Mapping[str, Any]) -> Plan | CohortPlan:
-    """The plan of a charter, or its cohorts."""
-    if "cohorts" in charter:
-        return CohortPlan.decode(value(charter, "cohorts", bytes, sender="server"))
-    return Plan.decode(value(charter, "plan", bytes, sender="server"))
+def _charter(fields: Mapping[str, Any]) -> Charter:
+    """The charter of a record, for a plan or for cohorts."""
+    plan: Plan | CohortPlan
+    if "cohorts" in fields:
+        plan = CohortPlan.decode(value(fields, "cohorts", bytes, sender="server"))
+    else:
+        plan = Plan.decode(value(fields, "plan", bytes, sender="server"))
+    return Charter(epoch=value(fields, "epoch", bytes, sender="server"), plan=plan)

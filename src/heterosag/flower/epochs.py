@@ -70,7 +70,7 @@ class Epochs:
         cohort_size: Nodes that a cohort has at most.
         privacy: The target that plans have the noise of.
 
-    `classes` has what nodes have named, `faulty` who is not asked any more, `withheld` whom no plan has because an
+    `classes` has what nodes have named, `faulty` who is not asked any more, `withheld` whom no new plan has because an
     enrolment came to nothing after they had committed.
     """
 
@@ -152,17 +152,19 @@ class Epochs:
         """
         if self._given is not None:
             return self._check_given(self._given, work, sum(arrays))
-        members: list[list[str]] = [[] for _ in self._levels]
+        able: list[int] = []
         for node in sorted(work.messages):
             if node in self.faulty:
                 work.lose(node, Phase.ADVERTISE.value, FALSE_SHARES)
-            elif node in self.withheld:
-                work.lose(node, COMMIT, "did not reveal what it had committed to, in an enrolment that came to nothing")
             elif self._directory is not None and str(node) not in self._directory:
                 work.lose(node, Phase.ADVERTISE.value, "has no key in the directory")
             elif node in self.classes:
-                members[self.classes[node]].append(str(node))
-        users = tuple(user for group in members for user in group)
+                able.append(node)
+        members, users = self._members(able)
+        if (users, arrays) not in self._plans:  # in what they drew before nobody has to reveal
+            for node in self.withheld.intersection(able):
+                work.lose(node, COMMIT, "did not reveal what it had committed to, in an enrolment that came to nothing")
+            members, users = self._members(node for node in able if node not in self.withheld)
         if not users:
             raise PlanError("classes", f"no node can take part: {commonest(work.lost)}")
         if (users, arrays) not in self._plans:
@@ -181,6 +183,13 @@ class Epochs:
                 for own in plans_of(oldest):
                     self._reveals.pop(own.frame, None)
         return self._plans[users, arrays]
+
+    def _members(self, nodes: Iterable[int]) -> tuple[list[list[str]], tuple[str, ...]]:
+        """Nodes by their class, and in that order."""
+        members: list[list[str]] = [[] for _ in self._levels]
+        for node in nodes:
+            members[self.classes[node]].append(str(node))
+        return members, tuple(user for group in members for user in group)
 
     def keeps(self, frame: bytes) -> bool:
         """Whether a plan of this frame is in use; one that is not will not come again."""
@@ -305,6 +314,8 @@ class Epochs:
                 for user in error.users:
                     work.lose(int(user), COMMIT, "was silent while the nodes drew their assignment")
                 if len(error.users) == len(charter.plan.users):
+                    if stage == REVEAL:  # who has revealed draws again without one of these users only
+                        self.withheld.add(int(error.users[-1]))
                     raise PlanError(
                         "assignment", f"no node draws its assignment with the others: {commonest(work.lost)}"
                     ) from None

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.aggregation.rules import Rule
-from heterosag.errors import FaultyBlockError, HeteroSagError, UsageError
+from heterosag.errors import FaultyBlockError, FaultyServerError, HeteroSagError, UsageError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.exchange import Exchange, combine_found
 from heterosag.flower.messages import round_digest
@@ -93,8 +93,7 @@ class Evaluations:
             reason = work.reason(error)
             log(WARNING, "secure evaluation %d failed: %s", number, reason)
             self.done.append(work.finish(time.perf_counter() - began, error=reason))
-            asked, lost = set(work.messages), work.lost
-            if asked and asked == set(lost) and not any(why.endswith(TOO_LATE) for why in lost.values()):
+            if self._can_nobody(work):
                 self._none = f"no node could evaluate, so the others are not asked to: {reason}"
             return _error(reason, messages[0])
         metrics = self._metrics(work, plan, weight, combined)
@@ -102,6 +101,15 @@ class Evaluations:
         alive, asked_nodes, trips = len(combined.survivors), len(work.messages), work.trips
         log(INFO, "secure evaluation %d: %d of %d nodes, %d trips", number, alive, asked_nodes, trips)
         return Message(RecordDict({"metrics": metrics}), reply_to=messages[0])
+
+    def _can_nobody(self, work: Work) -> bool:
+        """Whether no node has what it takes to evaluate: none ever did, and nothing else explains why none did now.
+
+        A message that was late, and a node that refuses because it has not trained since, say nothing of the next time.
+        """
+        if not work.messages or work.messages.keys() != work.lost.keys() or any(not done.error for done in self.done):
+            return False
+        return not any(why.endswith(TOO_LATE) or FaultyServerError.__name__ in why for why in work.lost.values())
 
     def _begin(self, message: Message, number: int) -> Work:
         """An evaluation of everybody in the plan, whomever the strategy asked."""

@@ -335,9 +335,9 @@ class SecureGrid(PassingGrid):
         """What a grid of the same options needs to go on from here in another program, in JSON types.
 
         Returns:
-            The value range, which arrays stay positive, the nodes that are left out, the plans in use with what the
-            server has learned under each, and, under `privacy`, the charges so far. Plans that nodes drew together are
-            drawn anew.
+            The value range, which arrays stay positive, the nodes that dealt false shares, the plans in use with what
+            the server has learned under each, and, under `privacy`, the charges so far. Plans that nodes drew together
+            are drawn anew, also with nodes that have not revealed before.
 
         Under `privacy` save it after every round, and once more after `load_state_dict`: each program that goes on from
         it charges one round for what it does not know of.
@@ -345,7 +345,6 @@ class SecureGrid(PassingGrid):
         return GridState(
             range=self._ranges.state_dict(),
             faulty=sorted(map(str, self._epochs.faulty)),
-            withheld=sorted(map(str, self._epochs.withheld)),
             plans=self._epochs.kept_plans,
             ledgers=self._exchange.ledgers,
             budget=None if self._budget is None else self._budget.state_dict(),
@@ -372,7 +371,6 @@ class SecureGrid(PassingGrid):
             self._budget.load_state_dict(found.budget)
         self._ranges.load_state_dict(found.range)
         self._epochs.faulty = {int(node) for node in found.faulty}
-        self._epochs.withheld = {int(node) for node in found.withheld}
         self._exchange.ledgers = found.ledgers
 
     # --- rounds ------------------------------------------------------------------------------------------------

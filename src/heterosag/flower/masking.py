@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import ERROR
+from traceback import format_exception_only
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,8 @@ class Masking:
                 raise
             log(ERROR, "noise goes in the place of this node's update: %s", error)
             update = Update.of(client.plan, np.full(client.plan.dimension, np.nan), 1, {})
-        masked = client.mask(inbox, update, parallel_map=all_cores())
+        with np.errstate(all="ignore"):  # the app may have made numpy raise, which would tell what the update holds
+            masked = client.mask(inbox, update, parallel_map=all_cores())
         self.names += names
         return masked
 
@@ -146,24 +148,28 @@ class Masking:
         """The update that the app's function returns, and the names of its metrics.
 
         Raises:
-            TrainingError: It failed, or returned what cannot be aggregated.
+            TrainingError: It failed, ended the program, or returned what cannot be aggregated, whatever that is.
         """
         try:
             reply = self.call_next(self.message, self.context)
-        except Exception as error:  # whatever the app raised: its words are this node's own business
-            raise TrainingError(f"the app's function raised {type(error).__name__}: {error}") from None
-        if reply.has_error():
-            raise TrainingError(f"the app's function failed: {reply.error.reason}")
-        try:
-            numbers = numbers_of(reply)
-            metrics, names = fill_slots(plan, numbers, wanted=work.wanted, leave_out=work.weighted_by)
-            weight = find_weight(plan, numbers, work.weighted_by, work.unit)
-            vector = np.empty(0)
-            if work.selection is not None:
-                vector = work.selection.update(arrays_of(reply.content, "a train reply")[1])
-            return Update.of(plan, vector, weight, metrics), names
+            with np.errstate(all="ignore"):
+                return self._read(reply, plan, work)
         except HeteroSagError as error:
             raise TrainingError(str(error)) from None
+        except (Exception, SystemExit) as error:  # whatever it is depends on the data: the server is not to tell apart
+            what = "".join(format_exception_only(error)).strip()
+            raise TrainingError(f"the app's function failed, or returned what cannot be read: {what}") from None
+
+    def _read(self, reply: Message, plan: Plan, work: _Work) -> tuple[Update, list[str]]:
+        if reply.has_error():
+            raise TrainingError(f"the app's function failed: {reply.error.reason}")
+        numbers = numbers_of(reply)
+        metrics, names = fill_slots(plan, numbers, wanted=work.wanted, leave_out=work.weighted_by)
+        weight = find_weight(plan, numbers, work.weighted_by, work.unit)
+        vector = np.empty(0)
+        if work.selection is not None:
+            vector = work.selection.update(arrays_of(reply.content, "a train reply")[1])
+        return Update.of(plan, vector, weight, metrics), names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,6 @@ class GridState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     version: Annotated[int, msgspec.Meta(ge=_VERSION, le=_VERSION)] = _VERSION
     range: dict[str, Any] | None
     faulty: list[_NodeId]
-    withheld: list[_NodeId]
     plans: list[KeptPlan]
     ledgers: dict[str, list[list[Annotated[int, msgspec.Meta(ge=0)]]]]
     budget: dict[str, Any] | None
@@ -42,7 +41,8 @@ class GridState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @classmethod
     def of(cls, values: dict[str, Any]) -> GridState:
         """The state that `to_dict` wrote; anything else is a UsageError."""
+        known = {name: found for name, found in values.items() if name != "withheld"}  # as it was once written
         try:
-            return msgspec.convert(values, cls)
+            return msgspec.convert(known, cls)
         except msgspec.MsgspecError as error:
             raise UsageError(f"this is no state of a SecureGrid: {error}") from None

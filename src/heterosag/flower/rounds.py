@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from logging import WARNING
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = ["FALSE_SHARES", "TOO_LATE", "Round", "Work", "commonest", "wire_size"
 
 TOO_LATE = "no reply in time"
 FALSE_SHARES = "dealt false shares in a round before"
+_LONGEST_REASON = 300  # characters: a node chooses the words, which go into logs and the run's record
 
 Sizes = dict[str, dict[int, int]]
 """Bytes by stage and node."""
@@ -101,9 +103,10 @@ class Work:
     trip_seconds: dict[str, float] = field(default_factory=dict)
 
     def lose(self, node: int, stage: str, reason: str) -> None:
-        """Note why a node is lost; the first reason stands."""
+        """Note why a node is lost, in a line of printable characters and bounded length; the first reason stands."""
         lines = reason.strip().splitlines()
         said = lines[-1].strip() if lines else reason  # of a traceback, what it ends with
+        said = "".join(islice(filter(str.isprintable, said), _LONGEST_REASON))
         self.lost.setdefault(node, f"at {stage}: {said}")
         self.lost_at.setdefault(node, stage)
 

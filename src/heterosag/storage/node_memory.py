@@ -18,7 +18,7 @@ import msgspec
 
 from heterosag.errors import FaultyServerError, LocalFileError, PlanError
 from heterosag.ledger import epoch_of
-from heterosag.plan import Plan
+from heterosag.plan import Plan, User
 from heterosag.protocol.policy import Policy
 from heterosag.storage.durable_file import replace_file
 from heterosag.storage.locks import locked
@@ -30,7 +30,11 @@ _NAME_BYTES = 16  # of a model's digest: a server gains nothing from two models 
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run: `array_widths` of the last round and the `names` of its arrays, rounds by `models`."""
+    """What is known of a run: `array_widths` of the last round and the `names` of its arrays, rounds by `models`.
+
+    `unfinished` are the charters for which this node has revealed since it last finished an enrolment, `drawn_with` all
+    users of theirs.
+    """
 
     names: list[str]
     array_widths: list[tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[float, msgspec.Meta(gt=0)]]]
@@ -39,6 +43,8 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     enrolments: int
     enrolled: list[str]
     evaluated: bool
+    unfinished: list[str] = []
+    drawn_with: list[str] = []
 
 
 _NOTHING = _Known(names=[], array_widths=[], models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
@@ -98,25 +104,47 @@ class RunMemory(ABC):
 
         self._change(note)
 
-    def note_enrolment(self, policy: Policy) -> None:
-        """Keep that this node draws an assignment now; refuse one more than the policy allows epochs."""
+    def check_enrolment(self, policy: Policy, charter: bytes, users: Sequence[User]) -> None:
+        """Refuse a charter that `note_enrolment` would refuse: who could not reveal must not commit.
+
+        Whoever commits and does not reveal ends the enrolment for the others, and is taken for malicious.
+        """
+        _check_enrolment(self._read(), policy, charter.hex(), users)
+
+    def note_enrolment(self, policy: Policy, charter: bytes, users: Sequence[User]) -> None:
+        """Keep that this node reveals for a charter now; refuse one more than the policy allows epochs.
+
+        A server that has seen all nonces knows the assignment. So that it does not start over with the same users until
+        it likes one, a charter must lack a user for each that this node has revealed for and not finished.
+
+        Args:
+            policy: How many epochs a run may have.
+            charter: What names the charter.
+            users: Its users.
+        """
+        name = charter.hex()
 
         def note(known: _Known) -> _Known:
-            if known.enrolments >= policy.max_epochs:
-                raise PlanError(
-                    "assignment",
-                    f"users draw their assignment once more, after {known.enrolments} times in this run; this "
-                    f"client's policy accepts {policy.max_epochs}: a server that starts over again and again chooses "
-                    "among as many",
-                )
-            return msgspec.structs.replace(known, enrolments=known.enrolments + 1)
+            _check_enrolment(known, policy, name, users)
+            if name in known.unfinished:
+                return known
+            return msgspec.structs.replace(
+                known,
+                enrolments=known.enrolments + 1,
+                unfinished=[*known.unfinished, name],
+                drawn_with=sorted({*known.drawn_with, *map(str, users)}),
+            )
 
         self._change(note)
 
     def note_enrolled(self, plan: Plan) -> None:
-        """Keep the plan that this node has drawn with the others."""
+        """Keep the plan that this node has drawn with the others, and forget what came to nothing before it."""
         frame = plan.frame.hex()
-        self._change(lambda known: msgspec.structs.replace(known, enrolled=[*known.enrolled, frame]))
+        self._change(
+            lambda known: msgspec.structs.replace(
+                known, enrolled=[*known.enrolled, frame], unfinished=[], drawn_with=[]
+            )
+        )
 
     def _change(self, change: Callable[[_Known], _Known]) -> None:
         self._rewrite(lambda data: msgspec.json.encode(change(_decode(data, str(self)))))
@@ -175,6 +203,23 @@ def _check_epoch(known: _Known, policy: Policy, plan: Plan) -> None:
             "assignment",
             f"users are assigned anew, after {len(epochs)} epochs of this run; this client's policy "
             f"accepts {policy.max_epochs}: a server that assigns users anew again and again solves for single ones",
+        )
+
+
+def _check_enrolment(known: _Known, policy: Policy, charter: str, users: Sequence[User]) -> None:
+    if charter in known.unfinished:  # the same message again
+        return
+    if known.enrolments >= policy.max_epochs:
+        raise PlanError(
+            "assignment",
+            f"users draw their assignment once more, after {known.enrolments} times in this run; this client's policy "
+            f"accepts {policy.max_epochs}: a server that starts over again and again chooses among as many",
+        )
+    missing = len(set(known.drawn_with) - set(map(str, users)))
+    if missing < len(known.unfinished):
+        raise FaultyServerError(
+            f"asked to draw again after {len(known.unfinished)} enrolments that this node has revealed in and not "
+            f"finished, {missing} of their users left out: a server that starts over leaves out one for each"
         )
 
 
