@@ -20,7 +20,7 @@ from heterosag.errors import FaultyServerError, LocalFileError, PlanError
 from heterosag.ledger import epoch_of
 from heterosag.plan import Plan
 from heterosag.protocol.policy import Policy
-from heterosag.storage.durable_file import replace_file
+from heterosag.storage.durable_file import make_folder, replace_file
 from heterosag.storage.locks import locked
 
 __all__ = ["NodeMemory", "RunMemory"]
@@ -157,14 +157,16 @@ class NodeMemory(RunMemory):
 
     def _load(self) -> bytes | None:
         try:
-            return self._path.read_bytes() if self._path.exists() else None
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise LocalFileError(f"cannot read {self._path}: {error}") from None
 
     def _rewrite(self, change: Callable[[bytes | None], bytes]) -> None:
         """Under a lock: two programs of one node may be at it at once."""
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             with locked(self._path.with_suffix(".lock")):
                 replace_file(self._path, change(self._load()))
         except OSError as error:
