@@ -13,7 +13,7 @@ from rounds import World, small_plan
 
 from heterosag import CohortPlan, Plan, Simulation, aggregate
 from heterosag.errors import ExposedUsersError, UsageError
-from heterosag.ledger import LARGEST, History, Ledger, epoch_of, summarise_ledgers
+from heterosag.ledger import LARGEST, History, Ledger, _draw_prime, _is_prime, epoch_of, summarise_ledgers
 from heterosag.protocol import ClientPhase
 
 
@@ -102,6 +102,77 @@ def test_the_same_survivors_again_teach_nothing() -> None:
     assert ledger.summary()["sums"] == 6
     assert ledger.summary()["smallest_set_at_most"] == 6
     assert ledger.rounds == 1
+
+
+def dependent_rows(users: int, prime: int) -> list[frozenset[int]]:
+    """As many survivor sets as users, of full rank over the rationals, all orthogonal to one vector modulo the prime.
+
+    That vector has the powers of two first, so that every choice among the other users can be made up to zero.
+    """
+    rng = np.random.default_rng(3)
+    low = prime.bit_length()
+    others = [int(value) for value in rng.integers(1, prime, size=users - low)]
+    another, basis, found = 2**61 - 1, [], []
+    for choice in range(1 << len(others)):
+        missing = -sum(value for place, value in enumerate(others) if choice >> place & 1) % prime
+        bits = missing | choice << low
+        row = [bits >> place & 1 for place in range(users)]
+        members = frozenset(place for place, bit in enumerate(row) if bit)
+        if 2 * len(members) <= users:
+            continue
+        for lead, other in basis:
+            row = [(a - row[lead] * b) % another for a, b in zip(row, other, strict=True)]
+        lead = next((place for place, value in enumerate(row) if value), None)
+        if lead is not None:  # independent modulo another prime, so independent over the rationals
+            inverse = pow(row[lead], -1, another)
+            basis.append((lead, [value * inverse % another for value in row]))
+            found.append(members)
+        if len(found) == users:
+            return found
+    raise AssertionError("too few choices")
+
+
+def test_survivor_sets_that_are_dependent_modulo_a_known_prime_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that knows the ledger's prime learns every user's value while the ledger says that none is exposed."""
+    users, known = 46, 2**31 - 1
+    plan = Plan.build([users], [4], 10, design="secagg", subgroup_size=users, value_range=1.0)
+    chosen = dependent_rows(users, known)
+
+    def everything(prime: int | None) -> tuple[Ledger, History]:
+        with monkeypatch.context() as patch:
+            if prime is not None:
+                patch.setattr("heterosag.ledger._draw_prime", lambda: prime)
+            return Ledger(plan, sets_below=4), History(sets_below=4)
+
+    ledger, history = everything(known)
+    for survivors in chosen:  # with the prime in the open nothing is refused
+        ledger.check(survivors)
+        ledger.note(survivors)
+        history.check(plan, survivors)
+        history.note(plan, survivors)
+    assert ledger.exposures(below=4) == ()
+    ledger, history = everything(None)
+    for survivors in chosen[:-1]:
+        ledger.note(survivors)
+        history.note(plan, survivors)
+    for again in (ledger, Ledger.from_rounds(plan, ledger.to_rounds(), sets_below=4)):
+        with pytest.raises(ExposedUsersError):
+            again.check(chosen[-1])
+        again.note(chosen[-1])
+        assert len(again.exposures(below=4)) == users
+    for over_epochs in (history, History.from_dict(history.to_dict(), sets_below=4)):
+        with pytest.raises(ExposedUsersError):
+            over_epochs.check(plan, chosen[-1])
+
+
+def test_every_ledger_draws_a_prime_of_its_own() -> None:
+    small = [number for number in range(9, 3000, 2) if all(number % by for by in range(3, number, 2))]
+    assert [number for number in range(9, 3000, 2) if _is_prime(number)] == small
+    drawn = [_draw_prime() for _ in range(20)]
+    assert len(set(drawn)) > 1
+    for prime in drawn:
+        assert 2**30 < prime < 2**31
+        assert all(prime % by for by in range(3, 46341, 2))
 
 
 def test_a_lost_subgroup_shows_its_partner_but_nobody_alone() -> None:

@@ -1,5 +1,6 @@
 """Robustness of designs against brute force, and the bounds that stand in for it."""
 
+import random
 from fractions import Fraction
 from itertools import combinations
 
@@ -68,6 +69,43 @@ def test_lower_bound_is_labelled_and_below_the_truth(monkeypatch: pytest.MonkeyP
     assert not bound.exact
     assert 0 < bound.value <= exact.value
     assert str(bound).startswith("at least")
+
+
+@pytest.mark.parametrize("subgroups", [36, 48, 64])
+def test_small_tables_exhaust_the_budget_too(subgroups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that names 40% of the subgroups as lost made a client search for up to a minute.
+
+    What took so long were calls on small arrays, so calls are counted: the budget allows for as many as take seconds.
+    """
+    calls = 0
+    join, cut = robustness._CutSearch._join, robustness._CutSearch._best_cut
+
+    def count_join(self: robustness._CutSearch, labels: robustness._Labels, segment: int) -> robustness._Labels:
+        nonlocal calls
+        calls += 1
+        return join(self, labels, segment)
+
+    def count_cuts(self: robustness._CutSearch, labels: robustness._Labels, components: robustness._Labels) -> int:
+        nonlocal calls
+        calls += 1 << (len(components) - 1)
+        return cut(self, labels, components)
+
+    monkeypatch.setattr(robustness._CutSearch, "_join", count_join)
+    monkeypatch.setattr(robustness._CutSearch, "_best_cut", count_cuts)
+    lost = random.Random(0).sample(range(subgroups), subgroups * 2 // 5)
+    found = paper(subgroups).robustness(lost)
+    assert 0 < calls < 45_000
+    assert not found.exact
+    assert found.value <= paper(subgroups).robustness_at_most(lost)
+
+
+@each("name", ["perfect", "paper-composite", "secagg", "multigroup"])
+def test_the_quick_lower_bound_is_one(name: str) -> None:
+    for subgroups in (1, 2, 5, 6, 8, 9):
+        design = make(name, subgroups)
+        for count in (0, 1, 2, subgroups - 1):
+            for lost in combinations(range(subgroups), count):
+                assert design.robustness_at_least(lost) <= design.robustness(lost).value
 
 
 def test_many_components_are_joined_further() -> None:

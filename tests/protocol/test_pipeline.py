@@ -14,7 +14,7 @@ from rounds import small_plan
 
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
-from heterosag.errors import FaultyServerError, HeteroSagError, PlanError, TooFewSurvivorsError, UsageError
+from heterosag.errors import FaultyServerError, HeteroSagError, PlanError, TooFewSurvivorsError, UsageError, WireError
 from heterosag.ledger import Ledger
 from heterosag.plan import Plan
 from heterosag.protocol import Client, Identity, Policy, RoundId
@@ -23,7 +23,7 @@ from heterosag.protocol.pipeline import Answer, ClientPipeline, Part, ServerPipe
 from heterosag.protocol.release_log import MemoryReleaseLog
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.survivors import outcome
-from heterosag.protocol.transitions import Phase
+from heterosag.protocol.transitions import ClientPhase, Phase
 
 SESSION = b"test"
 Lost = Callable[[int, Phase, Any], bool]
@@ -412,6 +412,32 @@ def test_a_failed_part_leaves_the_others() -> None:
     answers = federation.users[0].answer([spoilt, *riders], federation.mask(federation.plan, bytes(32)))
     assert [answer.error is None for answer in answers] == [False, True, True]
     assert unmask.number not in federation.users[0].save()
+
+
+@pytest.mark.parametrize("asks_first", [False, True])
+def test_a_trip_that_is_replayed_throws_nobody_out(asks_first: bool) -> None:
+    """The mask trip again after agree: whoever can replay it kept the user from releasing its shares."""
+    federation = Federation(small_plan(), signed=True, prepare=False)
+    answer_mask = federation.mask(federation.plan, bytes(32))
+
+    def mask(client: Client, part: Part) -> bytes:
+        if asks_first and client.phase is not ClientPhase.MASKED:  # as a node on Flower, which checks and then trains
+            client.settle(federation.plan, RoundId(session=SESSION, number=part.number, model=bytes(32)))
+            client.check_inbox(part.message)
+        return answer_mask(client, part)
+
+    federation.server.begin(federation.plan)
+    federation.server.settle(federation.plan, model=bytes(32))
+    trips: list[list[Part]] = []
+    while not federation.server.done:
+        federation.trip(None, mask)
+        trips.append(federation.last.get(3, []))
+        for parts in trips[: 4 if len(trips) < 5 else 0]:
+            for answer in federation.users[3].answer(parts, mask):
+                late = len(trips) == 4 and answer.phase is Phase.MASK
+                assert isinstance(answer.error, WireError) if late else answer.error is None
+    assert set(federation.server.decoded.survivors) == set(federation.plan.users)
+    assert federation.answered[1][3] == set(Phase)
 
 
 def test_split_rosters_ahead_leave_the_round_exact() -> None:

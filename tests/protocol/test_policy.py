@@ -91,6 +91,45 @@ def test_the_range_of_an_element_is_compared_however_arrays_are_cut() -> None:
         Policy().check(moved, before=two.array_widths)
 
 
+def test_a_range_does_not_change_by_way_of_weights() -> None:
+    """An update of weight w is held to the range times W / w: with another W, and the same range, that jumps."""
+    narrow, wide = (build(value_range=1e-3, max_weight=most) for most in (10, 10_000))
+    for now, before, times in ((wide, narrow, "1e\\+03"), (narrow, wide, "0.001")):
+        with pytest.raises(PlanError, match=f"max_weight is {times} times") as refusal:
+            Policy().check(now, before=before)
+        assert refusal.value.field == "max_weight"
+    made_up = build(
+        value_range=1.0, max_weight=10
+    )  # the product is the same, but not for whoever has the largest weight
+    with pytest.raises(PlanError, match=r"1e\+03 times"):
+        Policy().check(made_up, before=wide)
+    Policy().check(build(value_range=2e-3, max_weight=10), before=narrow)
+    Policy().check(build(value_range=1e-3, max_weight=20), before=narrow)
+
+
+def test_a_range_does_not_change_by_way_of_levels() -> None:
+    """With two levels a block's range is much narrower than with many, for the same value range."""
+
+    def with_levels(*levels: int, **options: Any) -> Plan:
+        return Plan.build([12] * len(levels), list(levels), 300, value_range=1.0, subgroup_size=3, **options)
+
+    few, many, both = with_levels(2), with_levels(65536), with_levels(2, 65536)
+    for now, before in ((few, many), (many, few), (few, with_levels(2, ranges="single", rotate=False))):
+        with pytest.raises(PlanError, match=r"blocks have a width .* times that of the last round") as refusal:
+            Policy().check(now, before=before)
+        assert refusal.value.field == "levels"
+    for now, before in ((both, few), (few, both), (both, many), (both, both), (with_levels(4), with_levels(8))):
+        Policy().check(now, before=before)  # users with other levels come and go
+
+
+@pytest.mark.parametrize(("half", "scale"), [(8e307, 2.0**64), (1e-305, 2.0**-64)])
+def test_a_half_width_is_a_positive_number(half: float, scale: float) -> None:
+    """Infinity could not be kept in a node's memory, and nothing can be divided by zero."""
+    plan = build(value_range=half, ranges="single", arrays=[50, 50], scales=[1.0, scale])
+    with pytest.raises(PlanError, match=r"a half width of (inf|0), times the scale"):
+        Policy.any_plan().check(plan)
+
+
 def test_ranges_of_an_update_with_other_elements_are_compared_each_with_each() -> None:
     plan = build(arrays=[80, 20], scales=[1.0, 2.0], value_range=0.5)
     Policy().check(plan, before=[(99, 1.0)])

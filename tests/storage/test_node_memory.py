@@ -42,6 +42,33 @@ def test_the_range_of_every_array_is_held_against_the_round_before(tmp_path: Pat
     file.note_round(policy, scaled(2.0, 2.0, 8.0), b"model")
 
 
+def test_the_range_does_not_change_by_way_of_weights_or_levels(tmp_path: Path) -> None:
+    """What bounds an element is the range, times the width for its levels, times max_weight over the node's weight."""
+
+    def other(level: int = 4, most: int = 100, half: float = 1.0) -> Plan:
+        return Plan.build([12], [level], 30, value_range=half, subgroup_size=3, max_weight=most)
+
+    file, policy = NodeMemory(tmp_path, 7), Policy()
+    file.note_round(policy, other(), b"model")
+    for far in (other(most=10), other(most=1000), other(most=1000, half=0.1), other(level=65536)):
+        with pytest.raises(PlanError, match="times that of the last round"):
+            file.note_round(policy, far, b"model")
+    file.note_round(policy, other(most=200, half=0.5), b"model")
+    file.note_round(policy, other(level=8, most=200, half=0.5), b"model", weight_unit=2)
+    with pytest.raises(PlanError, match="max_weight is 10 times that of the last round"):
+        file.note_round(policy, other(level=8, most=200, half=0.5), b"model", weight_unit=20)
+
+
+def test_a_file_without_weights_and_levels_is_read(tmp_path: Path) -> None:
+    text = '{"names": [], "array_widths": [[30, 1.0]], ' + REST
+    (tmp_path / "run-7.json").write_text(text, encoding="utf-8")
+    file = NodeMemory(tmp_path, 7)
+    with pytest.raises(PlanError, match="3 times"):
+        file.note_round(Policy(), plan(half=3.0), b"model")
+    file.note_round(Policy(), plan(half=2.0), b"model")
+    assert b'"width_factors":[' in (tmp_path / "run-7.json").read_bytes()
+
+
 def test_arrays_in_another_order_are_compared_each_with_each(tmp_path: Path) -> None:
     """A server that swaps two arrays would give each the other's range, with every place of the vector as it was."""
     two = Plan.build([12], [4], 30, value_range=1.0, subgroup_size=3, arrays=[15, 15], scales=[1.0, 8.0])

@@ -53,6 +53,7 @@ class Design:
     segments: tuple[Segment, ...]
     _known: dict[frozenset[int], Robustness] = field(default_factory=dict, init=False, repr=False, compare=False)
     _tolerated: dict[float, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _at_least: dict[int, Fraction] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         everyone = list(range(self.subgroups))
@@ -138,6 +139,22 @@ class Design:
                     alone[block[0]] += 1
         return 1 - Fraction(max(alone), len(self.segments))
 
+    def robustness_at_least(self, lost: Collection[int] = ()) -> Fraction:
+        """A quick lower bound, which depends only on how many subgroups are lost.
+
+        Args:
+            lost: Indices of subgroups of which nobody survived.
+
+        Returns:
+            A bound that `robustness` is never below.
+        """
+        count = len(frozenset(lost))
+        if count not in self._at_least:
+            everyone = self.robustness().value
+            free = count == 0 or (count == 1 and self._first_loss_is_free())
+            self._at_least[count] = everyone if free else self._bound(self.subgroups - count)
+        return self._at_least[count]
+
     def decodable(self, subgroups: Iterable[int], lost: Collection[int] = ()) -> tuple[int, ...]:
         """The segments in which the server learns the sum of exactly these subgroups.
 
@@ -185,9 +202,7 @@ class Design:
         if float(self.robustness()) < minimum:
             return -1
         if not self.has_star and self.subgroups > 2 and len(self.segments) > 1:
-            # Any two pairings join into one cycle (that is what the robustness above has just shown), and a cycle
-            # without one subgroup is a path, still connected: the first loss costs nothing.
-            tolerated = 1 if self.robustness().value == 1 - Fraction(1, len(self.segments)) else 0
+            tolerated = int(self._first_loss_is_free())
         elif float(self.robustness_at_most((0,))) < minimum:
             tolerated = 0
         elif self.subgroups**5 <= WORK:
@@ -197,6 +212,11 @@ class Design:
             tolerated = 0
         bounded = (e for e in range(2, self.subgroups) if float(self._bound(self.subgroups - e)) >= minimum)
         return max((tolerated, *bounded))
+
+    def _first_loss_is_free(self) -> bool:
+        """Whether any two pairings join into one cycle: without one subgroup it is a path, which is still connected."""
+        several = not self.has_star and self.subgroups > 2 and len(self.segments) > 1
+        return several and self.robustness().value == 1 - Fraction(1, len(self.segments))
 
     def _bound(self, survivors: int) -> Fraction:
         return 1 - Fraction(general_bound(self.segments, survivors), len(self.segments))

@@ -27,7 +27,7 @@ from heterosag.plan.dropout import LeakProbability
 from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width
 from heterosag.plan.noise import CLIP_TRIALS, NoiseRange, check_blocks, noise_range, norm_of
 from heterosag.plan.notes import notes_of
-from heterosag.plan.ranges import block_range
+from heterosag.plan.ranges import THREE_DEVIATIONS, block_range
 from heterosag.plan.sharing import SharingGraph
 from heterosag.plan.structure import make_structure
 from heterosag.vector.quantize import ValueRange
@@ -430,6 +430,15 @@ class Plan:
         """`half_widths`, each with the number of elements that have it: what a policy compares from round to round."""
         sizes = self.arrays if self.scales else (self.dimension,)
         return tuple(zip(sizes, self.half_widths, strict=True))
+
+    @property
+    def width_factors(self) -> tuple[float, float, int]:
+        """What else bounds an element: least and greatest width of a block over the value range's, and `max_weight`.
+
+        An update of weight w is clipped at the half width of its block, times the scale, times `max_weight` / w.
+        """
+        widths = {block.width for segment in self.segments for block in segment.blocks} or {THREE_DEVIATIONS}
+        return min(widths) / THREE_DEVIATIONS, max(widths) / THREE_DEVIATIONS, self.max_weight
 
     def scaled_parts(self, start: int, stop: int) -> Iterator[tuple[int, int, float]]:
         """The arrays' parts of a slice of the vector, each with its scale; nothing where there are no scales.

@@ -25,7 +25,9 @@ Segment = tuple[Block, ...]
 """The blocks of a segment: every subgroup is in one of them."""
 
 WORK = 2_000_000_000
-"""Array elements to look at before a lower bound is given instead: a few seconds."""
+"""Array elements to look at before a lower bound is given instead: two seconds, for hundreds of subgroups a few."""
+
+_STEP = 50_000  # what each join and each cut costs besides, in elements: calls of NumPy, however small the table is
 
 _Labels = npt.NDArray[np.int32]
 
@@ -159,7 +161,7 @@ class _CutSearch:
             if key in self._seen:
                 continue
             self._seen.add(key)
-            self._work += self.partners.size
+            self._work += self.partners.size + _STEP
             if self._work > WORK:
                 return False
             fits = (current[self.partners] == current).all(axis=1)
@@ -168,7 +170,9 @@ class _CutSearch:
             if 2 < len(components) <= _MAX_COMPONENTS:
                 self.best = max(self.best, self._best_cut(current, components))
             elif len(components) > _MAX_COMPONENTS:
-                joins = (self._join(current, int(segment)) for segment in np.flatnonzero(~fits))
+                further = np.flatnonzero(~fits)
+                self._work += len(further) * _STEP
+                joins = (self._join(current, int(segment)) for segment in further)
                 todo.extend(joined for joined in joins if joined.any())
         return True
 
@@ -178,7 +182,7 @@ class _CutSearch:
         for chosen in range(1, 1 << (len(components) - 1)):
             side = np.isin(labels, components[[bool(chosen >> i & 1) for i in range(len(components))]])
             most = max(most, int(np.count_nonzero((side[self.partners] == side).all(axis=1))))
-        self._work += self.partners.size << (len(components) - 1)
+        self._work += self.partners.size + _STEP << (len(components) - 1)
         return most
 
     def _join(self, labels: _Labels, segment: int) -> _Labels:

@@ -283,6 +283,7 @@ class Client(Secret):
         """
         if not self._settled:
             raise UsageError("the round's value range and model are not known yet: settle comes before mask")
+        self._reply_before("mask", message)  # raises for a second message, and for a late duplicate
         if self.phase is not ClientPhase.SHARED or not isinstance(self._state, Shared):
             raise FaultyServerError(f"asked to mask, which is not possible when {self.phase.value}")
         try:
@@ -398,18 +399,28 @@ class Client(Secret):
         """Once the server has gone on, the masked vector is not sent again: keep only what it answered."""
         self._replies |= {name: (answered, None) for name, (answered, _) in self._replies.items() if name == "mask"}
 
-    def _step(self, event: str, message: bytes, step: Callable[[Any], tuple[Any, bytes]]) -> bytes:
-        name = event.partition(",")[0]
+    def _answering(self, name: str, message: bytes) -> bytes:
+        """What tells one message from another; for the mask step with the range and the model of the round."""
         settled = (self._base.plan.digest, self._base.model) if name == "mask" else ()
-        answering = digest("client-message", message, *settled)
-        if name in self._replies:
-            before, known = self._replies[name]
-            if before == answering:
-                if known is None:
-                    raise WireError(f"a late duplicate of the message to {name}", sender="server")
-                return known
+        return digest("client-message", message, *settled)
+
+    def _reply_before(self, name: str, message: bytes) -> bytes | None:
+        """What this client replied to this message; None if it has not taken the step."""
+        if name not in self._replies:
+            return None
+        before, known = self._replies[name]
+        if before != self._answering(name, message):
             self._die()
             raise FaultyServerError(f"the server sent a second, different message to {name}")
+        if known is None:
+            raise WireError(f"a late duplicate of the message to {name}", sender="server")
+        return known
+
+    def _step(self, event: str, message: bytes, step: Callable[[Any], tuple[Any, bytes]]) -> bytes:
+        name = event.partition(",")[0]
+        known = self._reply_before(name, message)
+        if known is not None:
+            return known
         if (self.phase, event) not in CLIENT_TRANSITIONS:
             raise FaultyServerError(f"asked to {name}, which is not possible when {self.phase.value}")
         after = CLIENT_TRANSITIONS[self.phase, event]
@@ -419,7 +430,7 @@ class Client(Secret):
             self._die()
             raise
         self.phase = after
-        self._replies[name] = (answering, reply)
+        self._replies[name] = (self._answering(name, message), reply)
         return reply
 
     def _die(self) -> None:

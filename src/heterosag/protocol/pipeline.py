@@ -27,7 +27,7 @@ from typing import Any
 
 from heterosag.crypto.hashing import DIGEST_SIZE
 from heterosag.crypto.secret import Secret
-from heterosag.errors import FaultyServerError, HeteroSagError, UsageError
+from heterosag.errors import FaultyServerError, HeteroSagError, UsageError, WireError
 from heterosag.plan import Plan, User
 from heterosag.protocol.cells import ParallelMap
 from heterosag.protocol.client import Client
@@ -285,7 +285,9 @@ class ClientPipeline(Secret):
     Guarantees: only keys and shares are answered ahead of the lowest round that a trip names; rounds below it are
     forgotten, and so is a round that was refused or released; and no round is opened below one that is kept. So two
     vectors are never outstanding. Nor is a round opened at or below one that was forgotten: a number is set up once.
-    Across restarts that takes a `release_log` which outlives the program, since `save` keeps what is still open.
+    Across restarts that takes a `release_log` which outlives the program, since `save` keeps what is still open. A
+    message to mask that does not decode, or comes again after agree, is refused and changes nothing, so that whoever
+    replays a trip ends nobody's round.
     """
 
     def __init__(
@@ -328,7 +330,8 @@ class ClientPipeline(Secret):
                 message = self._answer(part, part.number == lowest, mask)
                 answers.append(Answer(number=part.number, phase=part.phase, message=message))
             except HeteroSagError as error:
-                self._forget(part.number)
+                if not (part.phase is Phase.MASK and isinstance(error, WireError)):
+                    self._forget(part.number)  # otherwise the client is unchanged, and a replayed trip ends no round
                 answers.append(Answer(number=part.number, phase=part.phase, error=error))
         return answers
 

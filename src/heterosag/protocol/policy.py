@@ -36,7 +36,8 @@ class Policy:
         min_half_width: Least half width of a block's range, times the scale of any array.
         max_half_width: Greatest half width of a block's range, times the scale of any array.
         max_range_change: Greatest factor by which the range, times the scale of any array, may change from one round of
-            an epoch to the next; on Flower from one round of a run to the next that a node takes part in.
+            an epoch to the next; on Flower from one round of a run to the next that a node takes part in. So much, too,
+            may the range times `max_weight` change, and the width of blocks that follows from their levels.
         max_rounds_of_a_model: Most rounds of a run in which a node trains from the same model: a round that failed is
             tried again with it.
         max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
@@ -125,7 +126,7 @@ class Policy:
         plan: Plan,
         *,
         directory: Collection[User] | None = None,
-        before: Sequence[tuple[int, float]] | None = None,
+        before: Plan | Sequence[tuple[int, float]] | None = None,
         settled: bool = True,
     ) -> None:
         """Refuse a plan below this policy.
@@ -133,7 +134,8 @@ class Policy:
         Args:
             plan: The plan, with the value range of the round.
             directory: Everybody whom this user knows, where identities are in use.
-            before: The `array_widths` of the plan in the round before of the same epoch, where there was one.
+            before: The plan of the round before, where there was one; of its `array_widths` alone the levels and
+                weights are not compared.
             settled: False where the round's value range is not known yet; it is then checked another time.
 
         Raises:
@@ -208,7 +210,7 @@ class Policy:
         if found < least:
             raise PlanError(field, f"{found:g} {what}, this client's policy asks for at least {least:g}")
 
-    def _check_range(self, plan: Plan, before: Sequence[tuple[int, float]] | None) -> None:
+    def _check_range(self, plan: Plan, before: Plan | Sequence[tuple[int, float]] | None) -> None:
         low, high = plan.value_range
         if self.symmetric_range and low != -high:
             raise PlanError(
@@ -219,6 +221,9 @@ class Policy:
         ends = [plan.range_of(block) for segment in plan.segments for block in segment.blocks]
         halves = [(end[1] - end[0]) / 2 for end in ends] or [(high - low) / 2]
         scales = plan.scales or (1.0,)
+        for half in (*plan.half_widths, min(halves) * min(scales), max(halves) * max(scales)):
+            if not 0 < half < math.inf:
+                raise PlanError("value_range", f"a half width of {half:g}, times the scale of its array")
         for half in (min(halves) * min(scales), max(halves) * max(scales)):
             if not self.min_half_width <= half <= self.max_half_width:
                 raise PlanError(
@@ -226,7 +231,10 @@ class Policy:
                     f"a half width of {half:g}, this client's policy accepts {self.min_half_width:g} to "
                     f"{self.max_half_width:g}",
                 )
-        if before is not None:
+        if isinstance(before, Plan):
+            factors = plan.width_factors, before.width_factors
+            self.check_change(plan.array_widths, before.array_widths, factors=factors)
+        elif before is not None:
             self.check_change(plan.array_widths, before)
 
     def check_change(
@@ -235,28 +243,45 @@ class Policy:
         before: Sequence[tuple[int, float]],
         *,
         same_elements: bool = True,
+        factors: tuple[tuple[float, float, int], tuple[float, float, int]] | None = None,
     ) -> None:
         """Refuse half widths that are too far from those of the round before in the same epoch.
 
         Those of every element are compared, however the arrays are cut. If an update has other elements, or another
         number of them, nothing says which are the same, so each is compared with each.
 
+        With a weight below `max_weight` an update is held to more than the range, in proportion to `max_weight`, so the
+        range times that must not change too much either. Nor must the width of blocks over that of the range, which
+        follows from levels and users. As an element may be in any block, it is refused only if every block is too much
+        wider, or too much narrower, than every block before.
+
         Args:
             array_widths: The `array_widths` of the plan of the round.
             before: Those of the round before.
             same_elements: False where the elements are not the same, or not in the same order.
+            factors: The `width_factors` of the plan of the round, and of the round before, where they are known.
 
         Raises:
             PlanError: Says what the policy accepts.
         """
-        most = self.max_range_change * (1 + 1e-9)
+        weights = 1.0
+        if factors is not None:
+            (low, high, weight), (low_before, high_before, weight_before) = factors
+            weights = weight / weight_before
+            self._check_ratio("levels", "blocks have a width ", max(low / high_before, 1.0))
+            self._check_ratio("levels", "blocks have a width ", min(high / low_before, 1.0))
         for now, then in _compared(array_widths, before, same_elements):
-            if not 1 / most <= now / then <= most:
-                raise PlanError(
-                    "value_range",
-                    f"{now / then:.3g} times that of the last round that this client masked in, its policy accepts a "
-                    f"factor of {self.max_range_change:g}: Policy(max_range_change=...) accepts more",
-                )
+            self._check_ratio("value_range", "", now / then)
+            self._check_ratio("max_weight", "the range times max_weight is ", now / then * weights)
+
+    def _check_ratio(self, field: str, what: str, ratio: float) -> None:
+        most = self.max_range_change * (1 + 1e-9)
+        if not 1 / most <= ratio <= most:
+            raise PlanError(
+                field,
+                f"{what}{ratio:.3g} times that of the last round that this client masked in, its policy accepts a "
+                f"factor of {self.max_range_change:g}: Policy(max_range_change=...) accepts more",
+            )
 
 
 def _compared(

@@ -16,7 +16,7 @@ from heterosag.errors import LocalFileError, UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol.budget import Charges, add_charge
 from heterosag.protocol.policy import Policy
-from heterosag.storage.durable_file import replace_file
+from heterosag.storage.durable_file import make_folder, replace_file
 from heterosag.storage.locks import locked
 
 __all__ = ["FileBudget"]
@@ -52,7 +52,7 @@ class FileBudget:
         self._path = folder / "budget.json"
         self._copies = (self._path, folder / "budget-copy.json")
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise LocalFileError(f"cannot keep the privacy budget {self._path}: {error}") from None
 
@@ -116,8 +116,6 @@ def _write(path: Path, number: int, charges: Charges) -> None:
 
 def _read(path: Path) -> tuple[int, Charges]:
     try:
-        if not path.exists():
-            return 0, []
         with path.open(encoding="utf-8") as file:
             content = json.loads(file.read(_MOST_BYTES))
         problem: object = "it is not as it was written"
@@ -125,6 +123,8 @@ def _read(path: Path) -> tuple[int, Charges]:
             if content["version"] == _VERSION:
                 return int(content["number"]), list(content["charges"])
             problem = f"this software reads version {_VERSION}, not {content['version']!r}"
+    except FileNotFoundError:
+        return 0, []
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         problem = error
     raise LocalFileError(f"cannot read the privacy budget {path}: {problem}")

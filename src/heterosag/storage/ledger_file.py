@@ -13,7 +13,7 @@ from pathlib import Path
 from heterosag.errors import LocalFileError
 from heterosag.ledger import History
 from heterosag.plan import Plan
-from heterosag.storage.durable_file import replace_file
+from heterosag.storage.durable_file import make_folder, replace_file
 from heterosag.storage.locks import locked
 
 __all__ = ["LedgerFile"]
@@ -29,7 +29,7 @@ class LedgerFile:
         self._plan = plan
         self._below = sets_below
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise LocalFileError(f"cannot keep the ledger {self._path}: {error}") from None
         old = sorted(folder.glob("ledger-*.json"))
@@ -61,11 +61,11 @@ class LedgerFile:
 
     def _read(self) -> History:
         try:
-            if not self._path.exists():
-                return History(sets_below=self._below)
             values = json.loads(self._path.read_text(encoding="utf-8"))
             if values["format"] != _FORMAT:
                 raise LocalFileError(f"the ledger {self._path} is of another release, which has to go on with it")
             return History.from_dict(values, sets_below=self._below)
+        except FileNotFoundError:
+            return History(sets_below=self._below)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise LocalFileError(f"cannot read the ledger {self._path}: {error}") from None

@@ -20,7 +20,7 @@ from heterosag.errors import FaultyServerError, LocalFileError, PlanError
 from heterosag.ledger import epoch_of
 from heterosag.plan import Plan, User
 from heterosag.protocol.policy import Policy
-from heterosag.storage.durable_file import replace_file
+from heterosag.storage.durable_file import make_folder, replace_file
 from heterosag.storage.locks import locked
 
 __all__ = ["NodeMemory", "RunMemory"]
@@ -29,15 +29,20 @@ __all__ = ["NodeMemory", "RunMemory"]
 _NAME_BYTES = 16  # of a model's digest: a server gains nothing from two models of one name
 
 
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run: `array_widths` of the last round and the `names` of its arrays, rounds by `models`.
 
     `unfinished` are the charters for which this node has revealed since it last finished an enrolment, `drawn_with` all
     users of theirs.
+    `width_factors` are those of the last round's plan; a file that was written without them is compared without them.
+    `weight_unit` is how many examples made a weight of one.
     """
 
     names: list[str]
-    array_widths: list[tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[float, msgspec.Meta(gt=0)]]]
+    array_widths: list[tuple[Annotated[int, msgspec.Meta(ge=0)], _Positive]]
     models: dict[str, int]
     epochs: list[str]
     enrolments: int
@@ -45,6 +50,8 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: bool
     unfinished: list[str] = []
     drawn_with: list[str] = []
+    width_factors: tuple[_Positive, _Positive, Annotated[int, msgspec.Meta(ge=1)]] | None = None
+    weight_unit: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 _NOTHING = _Known(names=[], array_widths=[], models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
@@ -64,19 +71,21 @@ class RunMemory(ABC):
         """Whether this is a plan that this node has drawn with the others."""
         return plan.frame.hex() in self._read().enrolled
 
-    def note_round(self, policy: Policy, plan: Plan, model: bytes, names: Sequence[str] = ()) -> None:
+    def note_round(
+        self, policy: Policy, plan: Plan, model: bytes, names: Sequence[str] = (), *, weight_unit: int = 1
+    ) -> None:
         """Keep the range, the model and the epoch of a round before this node trains; refuse one beyond the policy.
 
         A range must not be too far from the one of the round before, however many rounds ago that was: how many it was
         is the server's word, which would otherwise widen what the policy allows. The names of the arrays, in order, say
-        which elements are the same. Two programs of one node may be at it
-        at once: all are checked under the lock that the note is under.
+        which elements are the same, `weight_unit` how many examples make a weight of one. Two programs of one node may
+        be at it at once: all are checked under the lock that the note is under.
         """
         epoch = epoch_of(plan).hex()
 
         def note(known: _Known) -> _Known:
             _check_epoch(known, policy, plan)
-            _check_range(known, policy, plan, list(names))
+            _check_range(known, policy, plan, list(names), weight_unit)
             _check_model(known, policy, model)
             new = plan.has_several_blocks and epoch not in known.epochs
             epochs = [*known.epochs, epoch] if new else known.epochs
@@ -85,6 +94,8 @@ class RunMemory(ABC):
                 known,
                 names=list(names),
                 array_widths=list(plan.array_widths),
+                width_factors=plan.width_factors,
+                weight_unit=weight_unit,
                 models=models,
                 epochs=epochs,
                 evaluated=False,
@@ -172,14 +183,16 @@ class NodeMemory(RunMemory):
 
     def _load(self) -> bytes | None:
         try:
-            return self._path.read_bytes() if self._path.exists() else None
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise LocalFileError(f"cannot read {self._path}: {error}") from None
 
     def _rewrite(self, change: Callable[[bytes | None], bytes]) -> None:
         """Under a lock: two programs of one node may be at it at once."""
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             with locked(self._path.with_suffix(".lock")):
                 replace_file(self._path, change(self._load()))
         except OSError as error:
@@ -223,9 +236,19 @@ def _check_enrolment(known: _Known, policy: Policy, charter: str, users: Sequenc
         )
 
 
-def _check_range(known: _Known, policy: Policy, plan: Plan, names: list[str]) -> None:
-    if known.array_widths:
-        policy.check_change(plan.array_widths, known.array_widths, same_elements=names == known.names)
+def _check_range(known: _Known, policy: Policy, plan: Plan, names: list[str], weight_unit: int) -> None:
+    """A node of n examples has the weight n / unit, but at most the largest: so it is held to the range times the
+    largest weight, times the unit, over n, or to the range itself. None of them may change too much."""
+    if not known.array_widths:
+        return
+    same = names == known.names
+    if known.width_factors is None:
+        policy.check_change(plan.array_widths, known.array_widths, same_elements=same)
+        return
+    (low, high, weight), (low_before, high_before, weight_before) = plan.width_factors, known.width_factors
+    for unit, unit_before in ((1, 1), (weight_unit, known.weight_unit)):
+        factors = (low, high, weight * unit), (low_before, high_before, weight_before * unit_before)
+        policy.check_change(plan.array_widths, known.array_widths, same_elements=same, factors=factors)
 
 
 def _check_model(known: _Known, policy: Policy, model: bytes) -> None:

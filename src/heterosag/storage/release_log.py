@@ -24,6 +24,7 @@ from pathlib import Path
 from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, LocalFileError
 from heterosag.protocol.release_log import ReleaseLog
+from heterosag.storage.durable_file import make_folder
 
 __all__ = ["FileReleaseLog"]
 
@@ -55,7 +56,7 @@ class FileReleaseLog:
     def __init__(self, folder: Path) -> None:
         self._path = folder / _FILE
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise LocalFileError(f"cannot keep a release log in {folder}: {error}") from None
 
