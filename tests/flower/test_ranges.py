@@ -256,3 +256,14 @@ def test_nodes_too_far_apart_are_left_to_themselves() -> None:
     assert ranges._wait_for(everybody, np.array([0.7])).tolist() == [1.5]  # not beyond twice the range of the others
     assert [ranges._wait_for(everybody, np.array([0.7])).tolist() for _ in range(3)] == [[1.5], [1.5], [0.7]]
     assert ranges._wait_for([], np.array([0.7])).tolist() == [0.7]
+
+
+@pytest.mark.parametrize("change", [{"max_weight": 10}, {"weight_unit": 1}])
+def test_what_updates_are_held_to_does_not_jump_by_way_of_weights(tmp_path: Path, change: dict[str, int]) -> None:
+    """An update of weight w is held to the range times max_weight over w, so the range alone says too little."""
+    nodes = make_nodes(8, tmp_path, learn, secure=lambda _: mod(trust_server=True, policy=Policy()))
+    options: dict[str, Any] = {"max_weight": 1000, "weight_unit": 10, "value_range": 1e-3, "adapt_range": False}
+    for weights, refused in ((options, False), (options, False), (options | change, True)):
+        grid, _ = grid_of(nodes, **weights, options={"design": "secagg", "subgroup_size": 8})
+        (reply,) = grid.send_and_receive(messages(nodes, model()))
+        assert reply.has_error() == refused

@@ -99,7 +99,8 @@ class Masking:
         if work.selection is None:
             memory.note_evaluation()
         else:
-            memory.note_round(self.policy, plan, model_digest(self.message.content), work.selection.names)
+            digest = model_digest(self.message.content)
+            memory.note_round(self.policy, plan, digest, work.selection.names, weight_unit=max(1, work.unit))
         return self._run_and_mask(client, part.message, work)
 
     def _settle(self, client: Client, number: int, record: Mapping[str, Any], model: bytes, evaluating: bool) -> Plan:

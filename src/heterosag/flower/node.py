@@ -7,8 +7,8 @@ reply is sent, and may run two messages at once, "shared, masked and released on
 disk instead.
 
 Guarantees: a message without our record is refused, so that an update or a metric never leaves in plaintext because the
-server forgot its side; each part of a trip is answered or refused alone, and a refusal erases its round's secrets; an
-error tells the server a fixed text.
+server forgot its side; each part of a trip is answered or refused alone, and a refusal erases its round's secrets, but
+for a message to mask that may be a replayed one; an error tells the server a fixed text.
 """
 
 from __future__ import annotations
