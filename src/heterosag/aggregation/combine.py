@@ -3,9 +3,10 @@
 A block that honest users cannot have made is *faulty* (blocks.py says when): the median and the trimmed mean leave
 it out and the result names it; the mean raises. Metrics whose block is faulty are left out likewise.
 
-A malicious holder of shares can make blocks of others faulty, so that its own is one of few that are left. Robust rules
-therefore also leave out every block with a user who is proven faulty, and raise where those that are left could not
-outvote as many malicious users as the survivors' blocks tolerate, less those that a faulty block each accounts for.
+A malicious holder of shares can make blocks of others faulty, so that its own is one of few that are left. Where masks
+could not be removed, robust rules therefore also leave out every block with a user who is proven faulty, and raise
+where those that are left could not outvote as many malicious users as the survivors' blocks tolerate, less those that a
+faulty block each accounts for.
 """
 
 from __future__ import annotations
@@ -158,9 +159,9 @@ def check_blocks(
         FaultyBlockError: Blocks are faulty that the rule cannot leave out.
     """
     proven = {plan.subgroup_of(user) for user in decoded.faulty}
-    left_out = {plan.subgroup_of(user) for user in set(decoded.faulty) & set(decoded.survivors)}
-    if not rule.leaves_out_faulty:
-        left_out = set()
+    left_out: set[int] = set()
+    if rule.leaves_out_faulty and any(block.spoiled for segment in decoded.segments for block in segment):
+        left_out = {plan.subgroup_of(user) for user in set(decoded.faulty) & set(decoded.survivors)}
     blocks = tuple(
         tuple(_describe(index, block, proven, left_out) for block in segment)
         for index, segment in enumerate(decoded.segments)
