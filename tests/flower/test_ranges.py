@@ -261,7 +261,8 @@ def test_nodes_too_far_apart_are_left_to_themselves() -> None:
 @pytest.mark.parametrize("change", [{"max_weight": 10}, {"weight_unit": 1}])
 def test_what_updates_are_held_to_does_not_jump_by_way_of_weights(tmp_path: Path, change: dict[str, int]) -> None:
     """An update of weight w is held to the range times max_weight over w, so the range alone says too little."""
-    nodes = make_nodes(8, tmp_path, learn, secure=lambda _: mod(trust_server=True, policy=Policy()))
+    own = mod(trust_server=True, release_log=tmp_path, policy=Policy())
+    nodes = make_nodes(8, tmp_path, learn, secure=lambda _: own)
     options: dict[str, Any] = {"max_weight": 1000, "weight_unit": 10, "value_range": 1e-3, "adapt_range": False}
     for weights, refused in ((options, False), (options, False), (options | change, True)):
         grid, _ = grid_of(nodes, **weights, options={"design": "secagg", "subgroup_size": 8})
