@@ -172,7 +172,7 @@ def cifar_1(job: Job) -> Outcome:
                 ("accuracy", "Experiment 1 on CIFAR-10: test accuracy", of_groups(found, "alpha-")),
                 (
                     "smaller",
-                    "Experiment 1 on CIFAR-10 with 25 users, both networks",
+                    "Experiment 1 on CIFAR-10 with 25 users: test accuracy",
                     of_groups(found, "small", "padded"),
                 ),
             )

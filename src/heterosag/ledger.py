@@ -157,7 +157,7 @@ _BASE = 7  # of the fingerprints' factors
 def _draw_prime() -> int:
     """A random prime between 2^30 and 2^31: products of two residues fit into 64 bits."""
     while True:
-        number = 1 << 30 | secrets.randbits(30) | 1
+        number = 1 << 30 | secrets.randbelow(1 << 30) | 1
         if _is_prime(number):
             return number
 

@@ -100,6 +100,7 @@ def test_the_sdist_holds_what_it_takes_to_build_test_and_read(dist: Path) -> Non
     assert {f"src/heterosag/{name}" for name in DATA} <= names
     assert {"tests/plan/test_plan.py", "tools/vectors/generate.py", "docs/conf.py", "docs/figures/design.svg"} <= names
     assert {"examples/demo.toml", "bench/__main__.py", "docs/summaries/plan.json"} <= names
+    assert not [name for name in names if name.startswith("reproduction/records/")], "pages are made from summaries"
     assert sum(member.size for member in members) < 12e6
 
 
