@@ -8,7 +8,7 @@ decreasing step and finer quantizers reduce.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -376,21 +376,29 @@ def _plot(found: _Found) -> Plot:
     a, b = found.fit()
     zero, residual = "from zero", "from the minimiser"
 
-    def line(label: str, at: Sequence[int], values: Sequence[float], panel: str, *, dashed: bool = False) -> Series:
-        y = tuple(float(f"{max(value, 1e-9):.4g}") for value in values)
-        return Series(label=label, x=tuple(map(float, at)), y=y, panel=panel, dashed=dashed)
+    def rounded(values: Iterable[float]) -> tuple[float, ...]:
+        return tuple(float(f"{max(value, 1e-9):.4g}") for value in values)
 
-    def mean(runs: Sequence[_Descent], mark: int) -> float:
-        return float(np.mean([run.averaged[mark] for run in runs]))
+    def bound(label: str, values: Iterable[float]) -> Series:
+        return Series(label=label, x=tuple(map(float, marks)), y=rounded(values), panel=zero, dashed=True)
 
-    series = [line("bound of Theorem 2", marks, [found.bound(mark) for mark in marks], zero, dashed=True)]
-    series.append(line("fit a/J + b", marks, [a.value / mark + b.value for mark in marks], zero, dashed=True))
-    series += [
-        line(_WAYS[name].label, marks, [mean(runs, mark) for mark in marks], zero) for name, runs in found.far.items()
-    ]
-    series += [
-        line(_WAYS[name].label, near, [mean(runs, mark) for mark in near], residual)
-        for name, runs in found.near.items()
+    def line(name: str, runs: Sequence[_Descent], at: Sequence[int], panel: str) -> Series:
+        excess = [[run.averaged[mark] for run in runs] for mark in at]
+        several = len(runs) > 1
+        return Series(
+            label=_WAYS[name].label,
+            x=tuple(map(float, at)),
+            y=rounded(float(np.mean(one)) for one in excess),
+            low=rounded(map(min, excess)) if several else (),
+            high=rounded(map(max, excess)) if several else (),
+            panel=panel,
+        )
+
+    series = [
+        bound("bound of Theorem 2", (found.bound(mark) for mark in marks)),
+        bound("fit a/J + b", (a.value / mark + b.value for mark in marks)),
+        *(line(name, runs, marks, zero) for name, runs in found.far.items()),
+        *(line(name, runs, near, residual) for name, runs in found.near.items()),
     ]
     return Plot(
         name="convergence",

@@ -1,17 +1,19 @@
 """How long the experiments take at full scale: seconds of a round, measured, times rounds and seeds.
 
-`python -m reproduction.estimates DATA` measures them anew: three rounds of one setting of each kind on one core, of
-which the cheaper of the last two counts, in seconds of processor time, so that other work on the machine does not.
-Settings are of one kind if their rounds have the same work: users, samples, epochs, model, scheme, design and rule for
-the range.
+`python -m reproduction.estimates DATA` measures them anew, with `--missing` only new kinds: three rounds of one
+setting of each kind on one core, of which the cheaper of the last two counts, in seconds of processor time, so that
+other work on the machine does not. Settings are of one kind if their rounds have the same work: users, samples, epochs,
+model, scheme, design and rule for the range.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -63,9 +65,9 @@ def _read() -> dict[str, float]:
     return found
 
 
-def measure(data_dir: str) -> dict[str, float]:
-    """Processor seconds of a round of every kind of setting."""
-    found: dict[str, float] = {}
+def measure(data_dir: str, known: Mapping[str, float]) -> dict[str, float]:
+    """Processor seconds of a round of every kind of setting; those that are known are not measured."""
+    found = dict(known)
     for item in EXPERIMENTS:
         for setting in EXPERIMENTS[item](Scale.FULL, 0, data_dir):
             kind = kind_of(setting)
@@ -85,13 +87,13 @@ def _time(setting: Setting) -> float:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python -m reproduction.estimates DATA (the folder of MNIST and CIFAR-10)")
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--missing"]):
+        raise SystemExit("usage: python -m reproduction.estimates DATA [--missing] (DATA holds MNIST and CIFAR-10)")
     began = time.perf_counter()
     stored = {
-        "command": "python -m reproduction.estimates DATA",
+        "command": shlex.join(["python", "-m", "reproduction.estimates", "DATA", *sys.argv[2:]]),
         "seed": 0,
-        "seconds": measure(sys.argv[1]),
+        "seconds": measure(sys.argv[1], _read() if sys.argv[2:] else {}),
         "duration_seconds": round(time.perf_counter() - began, 1),
     }
     _STORED.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")

@@ -26,6 +26,8 @@ from reproduction.setting import (
 
 __all__ = ["cifar_1_settings", "cifar_links", "mnist_links"]
 
+_ADAPTIVE: dict[str, Any] = {"range_rule": "adaptive", "rotate": True}  # beyond the paper
+
 
 def mnist_links(scale: Scale, users: int, seed: int, data_dir: str) -> list[Setting]:
     """Experiment 1: heterogeneous and homogeneous quantization and none, under two rules for the value range."""
@@ -61,21 +63,22 @@ def mnist_links(scale: Scale, users: int, seed: int, data_dir: str) -> list[Sett
         base = replace(base, batch_size=16, learning_rate=0.1)
     if scale is Scale.TINY:
         base = replace(base, rounds=3)
-    adaptive: dict[str, Any] = {"range_rule": "adaptive", "rotate": True}
     found = [
         Setting(name="none", label="no quantization (32 bits)", config=replace(base, levels=(UNQUANTIZED,) * 5)),
         Setting(name="heterogeneous", label="heterogeneous 2, 6, 8, 10, 12", config=base),
         Setting(name="homogeneous", label="homogeneous K=2", config=replace(base, levels=(2,) * 5)),
-        Setting(name="heterogeneous-adaptive", label="heterogeneous, adaptive range", config=replace(base, **adaptive)),
+        Setting(
+            name="heterogeneous-adaptive", label="heterogeneous, adaptive range", config=replace(base, **_ADAPTIVE)
+        ),
         Setting(
             name="homogeneous-adaptive",
             label="homogeneous K=2, adaptive range",
-            config=replace(base, levels=(2,) * 5, **adaptive),
+            config=replace(base, levels=(2,) * 5, **_ADAPTIVE),
         ),
         Setting(
             name="filled",
             label="heterogeneous, adaptive range, filled ring",
-            config=replace(base, fill_levels=True, **adaptive),
+            config=replace(base, fill_levels=True, **_ADAPTIVE),
         ),
         Setting(
             name="quantile",
@@ -84,7 +87,7 @@ def mnist_links(scale: Scale, users: int, seed: int, data_dir: str) -> list[Sett
         ),
     ]
     if users == 100:
-        perfect = replace(base, design="perfect", subgroup_size=5, **adaptive)
+        perfect = replace(base, design="perfect", subgroup_size=5, **_ADAPTIVE)
         found.append(Setting(name="perfect", label="perfect, 20 subgroups of 5, adaptive range", config=perfect))
     judged = ("none", "heterogeneous", "homogeneous", "heterogeneous-adaptive", "homogeneous-adaptive")
     return [replace(one, seeds=seeds_for(scale)) if one.name in judged else one for one in found]
@@ -110,8 +113,16 @@ def smaller_cifar_links(seed: int, data_dir: str) -> list[Setting]:
     base = replace(base, classes=(5,) * 5, subgroup_size=5, train_samples=12_500)
     padded = replace(base, model="cifar10-padded")
     panel = "Dirichlet 1, 25 users"
+    kinds = _three_kinds("small", panel, base, budget=40, seeds=SEEDS)
+    adaptive = [
+        replace(one, name=f"{one.name}-adaptive", label=label, config=replace(one.config, **_ADAPTIVE))
+        for one, label in zip(
+            kinds[1:], ("heterogeneous, adaptive range", "homogeneous K=2, adaptive range"), strict=True
+        )
+    ]
     return [
-        *_three_kinds("small", panel, base, budget=40, seeds=SEEDS),
+        *kinds,
+        *adaptive,
         *_three_kinds("padded", "25 users, authors' network", padded, budget=40, seeds=SEEDS),
     ]
 

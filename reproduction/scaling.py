@@ -10,7 +10,7 @@ subtracted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heterosag.choices import DesignName
@@ -333,13 +333,12 @@ def _plots(rounds: _Rounds, sizes: _Sizes, masking: _Masking) -> tuple[Plot, ...
     def lines(what: str, places: Sequence[tuple[int, int]], x: tuple[float, ...], panel: str) -> list[Series]:
         value = _QUANTITIES[what][1]
         unit = 1e-3 if what == "sent" else 1e3  # kB, ms
+
+        def ends(name: str, end: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
+            return tuple(_short(unit * end(map(value, rounds[name, *place]))) for place in places)
+
         return [
-            Series(
-                label=name,
-                x=x,
-                y=tuple(_short(unit * _least(rounds[name, *place], value)) for place in places),
-                panel=panel,
-            )
+            Series(label=name, x=x, y=ends(name, min), low=ends(name, min), high=ends(name, max), panel=panel)
             for name in _DESIGNS
         ]
 

@@ -49,7 +49,7 @@ VERDICTS = {
     "properties": [Y, Y, Y, N, N],
     "theorem-1": [N, N, Y, Y, Y],
     "theorem-3": [Y, N, Y, P, Y],
-    "remarks": [N, N, N, Y, N, Y],
+    "remarks": [N, N, N, Y, N],
     "lemmas": [Y, Y, Y, Y, Y, Y],
     "theorem-2": [Y, N, N, Y, Y, Y],
     "costs": [N, Y, P, P, Y],
