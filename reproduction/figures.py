@@ -76,7 +76,7 @@ def _name_ticks(axes: Axes, series: list[Series]) -> None:
     """On a logarithmic axis with few points, ticks where the points are; Matplotlib's own overlap within a decade."""
     places = sorted({x for one in series for x in one.x})
     if len(places) <= 8:
-        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.set_xticks(places, [f"{x / 1e6:g} M" if x >= 1e6 else f"{x:,.10g}" for x in places])
         axes.set_xticks([], minor=True)
 
 

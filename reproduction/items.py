@@ -56,8 +56,6 @@ def _item(
     return Item(name=name, title=title, place=place, function=function, quick=seconds[0], full=seconds[1], data=data)
 
 
-_HOUR = 3600.0
-
 ITEMS: dict[str, Item] = {
     item.name: item
     for item in (
@@ -80,11 +78,11 @@ ITEMS: dict[str, Item] = {
         _item(
             "properties", "Properties of the matrices", "Appendix B, Properties 1 to 4", "matrices:properties", (1, 1)
         ),
-        _item("theorem-1", "Inference robustness", "Theorems 1 and 4, section 4.2", "guarantees:theorem_1", (8, 8)),
-        _item("theorem-3", "Leaks under dropout", "Theorem 3, Remark 5", "guarantees:theorem_3", (2, 12)),
+        _item("theorem-1", "Inference robustness", "Theorems 1 and 4, section 4.2", "guarantees:theorem_1", (7, 7)),
+        _item("theorem-3", "Leaks under dropout", "Theorem 3, Remark 5", "guarantees:theorem_3", (1, 12)),
         _item("remarks", "Remarks on robustness and splitting", "Remarks 1, 2 and 4", "remarks:remarks", (1, 1)),
-        _item("lemmas", "Quantization error", "Lemmas 1 and 2, Proposition 1", "quantization:lemmas", (20, 20)),
-        _item("theorem-2", "Convergence", "Theorem 2, Remark 3", "convergence:theorem_2", (20, 200)),
+        _item("lemmas", "Quantization error", "Lemmas 1 and 2, Proposition 1", "quantization:lemmas", (28, 28)),
+        _item("theorem-2", "Convergence", "Theorem 2, Remark 3", "convergence:theorem_2", (25, 320)),
         _item(
             "costs",
             "Cost and time of experiment 1",
@@ -100,9 +98,9 @@ ITEMS: dict[str, Item] = {
             "Computation and communication against users and elements",
             "Proposition 2, Appendix F",
             "scaling:proposition_2",
-            (35, 400),
+            (50, 500),
         ),
-        _item("comparison", "SecAg, HeteroSAg and BREA", "Table 3, section 1.2", "computation:comparison", (10, 12)),
+        _item("comparison", "SecAg, HeteroSAg and BREA", "Table 3, section 1.2", "computation:comparison", (40, 50)),
         _item(
             "no-quantization",
             "No quantization is FedAvg",
@@ -115,15 +113,15 @@ ITEMS: dict[str, Item] = {
             "The median over blocks and over users",
             "Remark 6, Appendix I",
             "medians:remark_6",
-            (20, 20),
+            (14, 14),
         ),
-        _item("remark-5", "Levels that fit the links", "Remark 5", "deadlines:remark_5", (8, 8)),
+        _item("remark-5", "Levels that fit the links", "Remark 5", "deadlines:remark_5", (6, 6)),
         _item(
             "experiment-1",
             "Experiment 1: MNIST, 25 users",
             "Figure 5, section 5.1",
             "experiment_1_verdicts:mnist_1",
-            (60, None),
+            (50, None),
             "mnist",
         ),
         _item(
@@ -131,7 +129,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 1: MNIST, 100 users",
             "Figure 9a, Appendix J",
             "experiment_1_verdicts:mnist_1_hundred",
-            (90, None),
+            (110, None),
             "mnist",
         ),
         _item(
@@ -139,7 +137,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 1: CIFAR-10",
             "Figure 11, Appendix J",
             "experiment_1_verdicts:cifar_1",
-            (100, None),
+            (55, None),
             "cifar10",
         ),
         _item(
@@ -147,7 +145,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 2: MNIST under attack",
             "Figure 6a, section 5.2",
             "experiment_2_verdicts:mnist_2",
-            (180, None),
+            (225, None),
             "mnist",
         ),
         _item(
@@ -155,7 +153,7 @@ ITEMS: dict[str, Item] = {
             "Experiment 2: CIFAR-10 under attack",
             "Figures 6b and 13",
             "experiment_2_verdicts:cifar_2",
-            (250, None),
+            (150, None),
             "cifar10",
         ),
         _item(
@@ -163,7 +161,7 @@ ITEMS: dict[str, Item] = {
             "BREA beside HeteroSAg",
             "Section 1.2",
             "against_brea:against_brea",
-            (60, 0.5 * _HOUR),
+            (40, 700),
             "mnist",
         ),
         _item(

@@ -48,9 +48,9 @@ _SIZES = {
         users=(16, 24, 32, 48, 64),
         short=300_000,
         long=900_000,
-        elements=(300_000, 600_000, 1_200_000, 2_400_000),
+        elements=(300_000, 600_000, 1_200_000),
         fixed_users=16,
-        repeats=3,
+        repeats=2,
     ),
     Scale.FULL: _Sizes(
         users=(16, 32, 64, 128, 248),
