@@ -132,6 +132,7 @@ def dependent_rows(users: int, prime: int) -> list[frozenset[int]]:
     raise AssertionError("too few choices")
 
 
+@pytest.mark.long
 def test_survivor_sets_that_are_dependent_modulo_a_known_prime_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that knows the ledger's prime learns every user's value while the ledger says that none is exposed."""
     users, known = 46, 2**31 - 1

@@ -338,6 +338,7 @@ def test_9_one_block_of_everybody_is_no_epoch(tmp_path: Path) -> None:
 # --- 8: what many evaluations tell ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_8_sixty_evaluations_gave_a_nodes_gradient(tmp_path: Path) -> None:
     """The loss of the model and of sixty others near it, asked of one node, was its gradient. Now no node answers for
     itself, and all together answer once between two rounds of training."""

@@ -49,6 +49,7 @@ def test_a_server_that_starts_over_with_the_same_users_is_refused(
     assert draw(nodes[:1] + nodes[3:], directory) == 12
 
 
+@pytest.mark.long
 def test_an_enrolment_that_finishes_ends_what_came_to_nothing_before(tmp_path: Path) -> None:
     nodes, directory = signed_nodes(13, tmp_path)
     assert draw(nodes, directory) == 13

@@ -167,6 +167,7 @@ def test_one_node_cannot_have_others_excluded_by_using_their_draws_up(tmp_path: 
     assert len(grid.rounds[-1].survivors) == 13
 
 
+@pytest.mark.long
 def test_whoever_has_withheld_still_takes_part_in_what_it_drew_before(tmp_path: Path) -> None:
     nodes, directory = signed_nodes(13, tmp_path)
     grid, _ = grid_of(nodes, directory=directory)

@@ -71,7 +71,9 @@ def test_lower_bound_is_labelled_and_below_the_truth(monkeypatch: pytest.MonkeyP
     assert str(bound).startswith("at least")
 
 
-@pytest.mark.parametrize("subgroups", [36, 48, 64])
+@pytest.mark.parametrize(
+    "subgroups", [pytest.param(36, marks=pytest.mark.long), 48, pytest.param(64, marks=pytest.mark.long)]
+)
 def test_small_tables_exhaust_the_budget_too(subgroups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that names 40% of the subgroups as lost made a client search for up to a minute.
 

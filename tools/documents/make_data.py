@@ -445,8 +445,8 @@ def summarise_coverage() -> None:
     """Branch coverage of what security rests on, by the unit tests and the attacks."""
     start = time.perf_counter()
     words = (
-        "-m pytest -q -n 2 -m 'not slow' tests/crypto tests/protocol tests/property tests/simulation tests/storage "
-        "tests/test_ledger.py --cov"
+        "-m pytest -q -n 2 -m 'not slow' tests/attacks tests/crypto tests/protocol tests/property tests/simulation "
+        "tests/storage tests/test_ledger.py --cov"
     )
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "coverage.json"
@@ -542,6 +542,16 @@ def mutants_page() -> str:
             f"functions were rewritten since: of the {after['mutants']:,} mutants of the code as it is "
             f"{after['killed']:,} are known to be noticed and {after['survived']:,} not; {after['not_run']:,} have not "
             "been run.",
+        ]
+    if "modules" in found:
+        lines += [
+            "",
+            "| module | mutants | unnoticed | only words |",
+            "| --- | ---: | ---: | ---: |",
+            *(
+                f"| `{name.removeprefix('heterosag.')}` | {one['mutants']} | {one['survived']} | {one['only_words']} |"
+                for name, one in found["modules"].items()
+            ),
         ]
     groups: dict[str, list[dict[str, Any]]] = {}
     for mutant in found["survivors"]:
