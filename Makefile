@@ -18,7 +18,7 @@ help:
 	@echo "make bench-full  all sizes (an hour), into the summary that docs/benchmarks.md is made from"
 	@echo "make fuzz     every decoder under coverage-guided fuzzing, half an hour (SECONDS_OF_FUZZING=...)"
 	@echo "make soak     the protocol through schedules of faults, rounds alone and in a row (SCHEDULES=... of each)"
-	@echo "make mutants  mutation testing of crypto, wire, protocol and privacy (two hours)"
+	@echo "make mutants  mutation testing of crypto, wire, protocol and privacy (hours; in parts with tools/mutants.py --only)"
 	@echo "make installs  the wheel in fresh environments, with every extra alone (a quarter of an hour)"
 	@echo "make docs     the documentation as a site, into build/site"
 	@echo "make docs-pages  fill in what pages say of the tree and quote from committed summaries (seconds)"
