@@ -1,5 +1,7 @@
 """A convolution with its pooling: the gradients of PyTorch, with the compiled loop, with it as written, and without."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from heterosag.training import convolutions
 from heterosag.training.convolutions import convolve_and_pool
 from heterosag.vector import _numba
 
@@ -53,3 +56,17 @@ def test_gradients_are_not_differentiated_again(monkeypatch: pytest.MonkeyPatch)
     (slope,) = torch.autograd.grad(convolve_and_pool(x, layer, 2).square().sum(), [layer.weight], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         slope.sum().backward()
+
+
+def test_what_is_prepared_is_what_gradients_need() -> None:
+    """A signature of its own would be compiled in every process that trains, once a round."""
+    pytest.importorskip("numba")
+    _numba._compile.cache_clear()
+    convolutions.prepare.cache_clear()
+    convolutions.prepare()
+    loop: Any = _numba.find(convolutions._add_gradients, _numba.WORTH)
+    assert len(loop.signatures) == 1
+    layer = nn.Conv2d(3, 4, 3)
+    x = torch.rand(2, 3, 10, 10, requires_grad=True)
+    gradients(layer, x, convolve_and_pool(x, layer, 4))
+    assert len(loop.signatures) == 1

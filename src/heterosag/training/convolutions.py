@@ -8,6 +8,7 @@ Both give the same gradients but for the order in which floats are added.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch.nn import functional
 
 from heterosag.vector import _numba
 
-__all__ = ["convolve_and_pool"]
+__all__ = ["convolve_and_pool", "prepare"]
 
 _Array = npt.NDArray[Any]
 
@@ -47,6 +48,15 @@ def convolve_and_pool(x: torch.Tensor, layer: nn.Conv2d, size: int) -> torch.Ten
         x = functional.pad(x, (columns, columns, rows, rows))
     found: torch.Tensor = _ConvolveAndPool.apply(x, layer.weight, layer.bias, size)  # type: ignore[no-untyped-call]
     return found
+
+
+@lru_cache
+def prepare() -> None:
+    """Load the compiled loop here, so that processes forked from this one have it: each would take a second for it."""
+    loop = _numba.find(_add_gradients, _numba.WORTH)
+    if loop is not None:
+        nothing = np.zeros((0, 1, 1), dtype=np.float32)
+        loop(nothing, nothing, nothing, np.zeros((0, 1, 1), dtype=np.int64), 1, 1, nothing, nothing)
 
 
 class _ConvolveAndPool(torch.autograd.Function):

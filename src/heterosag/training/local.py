@@ -25,8 +25,9 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from heterosag.training.convolutions import prepare
 from heterosag.training.data import DataSet
-from heterosag.training.models import arrays_of, running_variances
+from heterosag.training.models import Cifar10Net, arrays_of, running_variances
 from heterosag.training.processes import run_apart, run_each, shared_zeros
 
 __all__ = [
@@ -223,6 +224,8 @@ def train_each(
             _descend(own, samples, truth, parts[user], training, rngs[user])
         updates[user] = flatten(own) - start
 
+    if isinstance(model, Cifar10Net):
+        prepare()
     run_each(work, len(parts), processes=processes)
     return updates
 
