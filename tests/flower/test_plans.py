@@ -55,6 +55,24 @@ def test_six_and_seven_nodes_survive_one_loss_and_say_their_figure() -> None:
         assert 0.015 < choice.plan.failure_probability(0.1) < 0.03  # as docs/flower.md says
 
 
+@pytest.mark.parametrize("counts", [[300], [512], [150, 150], [75, 75, 75], [400, 100, 20]])
+@pytest.mark.parametrize("rule", ["mean", "median"])
+def test_beyond_256_nodes_as_many_survive_as_nodes_that_draw_ask_for(counts: list[int], rule: RuleName) -> None:
+    """One in twenty counts as a colluder there: three survivors would be too few to hide among."""
+    plan = made(counts, rule=rule).plan
+    Policy().check(plan)
+    for user in {subgroup.user_class: subgroup.members[0] for subgroup in plan.subgroups}.values():
+        Policy().check_draw(plan, plan.users[user])
+    assert plan.failure_probability() <= MOST_FAILURES
+
+
+def test_survivors_that_are_told_are_taken_as_told() -> None:
+    plan = made([150, 150], min_survivors=3).plan
+    assert plan.min_survivors == 3
+    with pytest.raises(PlanError, match="a larger min_survivors"):
+        Policy().check_draw(plan, plan.users[0])
+
+
 @pytest.mark.property
 @examples(40)
 @given(st.integers(8, 64), st.integers(0, 64), st.integers(1, 1000))

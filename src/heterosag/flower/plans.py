@@ -8,6 +8,7 @@ merged into slower ones, or a robust rule is refused, and the log says what to c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from heterosag.aggregation.rules import Rule
 from heterosag.errors import PlanError
 from heterosag.plan import Plan
+from heterosag.plan.assignment import surrounded_probability
+from heterosag.protocol.policy import Policy
 
 __all__ = ["Choice", "choose", "choose_cohorts"]
 
@@ -186,13 +189,40 @@ def _candidates(
         for design in ("perfect", "paper"):
             try:
                 told = {**options, "design": design, "subgroup_size": size}
-                plan = _build(members, levels, dimension, classes, told)
+                plan = _build_hiding(members, levels, dimension, classes, told)
             except PlanError:
                 continue
             sizes = (plan.design.name, *(len(subgroup.members) for subgroup in plan.subgroups))
             if sizes not in seen:
                 seen.add(sizes)
                 yield plan
+
+
+def _build_hiding(
+    members: Sequence[Sequence[str]],
+    levels: Sequence[int],
+    dimension: int,
+    classes: Sequence[tuple[int, ...]],
+    options: Mapping[str, Any],
+) -> Plan:
+    """The plan with as many least survivors as nodes that draw their assignment ask for, unless they are told."""
+    plan = _build(members, levels, dimension, classes, options)
+    while "min_survivors" not in options and (least := _least_survivors(plan)) > plan.min_survivors:
+        plan = _build(members, levels, dimension, classes, {**options, "min_survivors": least})
+    return plan
+
+
+def _least_survivors(plan: Plan) -> int:
+    """How many survivors of a subgroup hide each from colluders among them, as often as a node asks by default."""
+    sizes: dict[int, list[int]] = {}
+    for subgroup in plan.subgroups:
+        sizes.setdefault(subgroup.user_class, []).append(len(subgroup.members))
+    most = Policy().max_surrounded
+    return next(
+        least
+        for least in itertools.count(plan.min_survivors)
+        if all(surrounded_probability(own, plan.colluders, least - 1) <= most for own in sizes.values())
+    )
 
 
 def _build(

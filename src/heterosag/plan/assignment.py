@@ -8,6 +8,7 @@ subgroups inside a class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -17,7 +18,7 @@ from heterosag.crypto.hashing import shuffle
 from heterosag.errors import PlanError
 from heterosag.plan.design import has_perfect
 
-__all__ = ["Subgroup", "assign", "count_subgroups", "deal", "fit_perfect", "split_evenly"]
+__all__ = ["Subgroup", "assign", "count_subgroups", "deal", "fit_perfect", "split_evenly", "surrounded_probability"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,26 @@ def split_evenly(total: int, parts: int) -> list[int]:
     """`total` as `parts` numbers that differ by one at most, larger ones first."""
     small, larger = divmod(total, parts)
     return [small + 1] * larger + [small] * (parts - larger)
+
+
+def surrounded_probability(sizes: Sequence[int], colluders: int, enough: int) -> float:
+    """How likely a user's subgroup has enough colluders to be unmasked with this user and them alone.
+
+    Args:
+        sizes: Users of each subgroup of the user's class; the user may be in the largest of them.
+        colluders: Users who collude, at worst all in that class.
+        enough: How many of them make the least survivors together with the user.
+
+    Returns:
+        The probability over assignments drawn at random within the class.
+    """
+    others, drawn = sum(sizes) - 1, max(sizes) - 1
+    colluders = min(colluders, others)
+    ways = sum(
+        math.comb(colluders, some) * math.comb(others - colluders, drawn - some)
+        for some in range(enough, min(colluders, drawn) + 1)
+    )
+    return ways / math.comb(others, drawn)
 
 
 def count_subgroups(classes: Sequence[int], subgroup_size: int) -> list[int]:

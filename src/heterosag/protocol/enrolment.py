@@ -13,7 +13,7 @@ made gains nothing unless nobody of that user's cohort, which nobody could fores
 reveals once, so it can try as often as there are sets of users without anybody in common.
 
 Users are drawn within their class, and who is in which class is the charter's word. So two classes of one level are
-refused, and so is a class in which the plan's colluders may be all that this user's subgroup has (`max_surrounded`).
+refused, and so is a class in which enough of the plan's colluders may be in this user's subgroup (`max_surrounded`).
 
 Guarantees: a user that finishes with a plan has seen signed commitments of every user of the plan, its own among
 them, and nonces that open them; if one user is honest, nobody who committed knew the seed before. A user reveals once

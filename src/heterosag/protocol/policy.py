@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from heterosag.errors import PlanError
 from heterosag.plan import Plan, User
+from heterosag.plan.assignment import surrounded_probability
 from heterosag.privacy import Accountant
 from heterosag.privacy.accounting import check_delta
 
@@ -175,7 +176,7 @@ class Policy:
             )
 
     def check_draw(self, plan: Plan, user: User) -> None:
-        """Refuse to draw an assignment in which colluders may be all that this user's subgroup has.
+        """Refuse to draw an assignment in which enough colluders may be in this user's subgroup.
 
         Users are drawn within their class, and who is in which class is the server's word: a class of few users is as
         good as an assignment that it chose.
@@ -191,17 +192,12 @@ class Policy:
             return
         mine = plan.subgroups[plan.subgroup_of(user)].user_class
         sizes = [len(subgroup.members) for subgroup in plan.subgroups if subgroup.user_class == mine]
-        others, drawn = sum(sizes) - 1, max(sizes) - 1
         enough, colluders = plan.min_survivors - 1, min(plan.colluders, sum(sizes) - 1)
-        ways = sum(
-            math.comb(colluders, some) * math.comb(others - colluders, drawn - some)
-            for some in range(enough, min(colluders, drawn) + 1)
-        )
-        found = ways / math.comb(others, drawn)
+        found = surrounded_probability(sizes, colluders, enough)
         if found > self.max_surrounded * (1 + 1e-9):
             raise PlanError(
                 "classes",
-                f"if {colluders} in its class of {others + 1} users collude, {enough} of them are in this client's "
+                f"if {colluders} in its class of {sum(sizes)} users collude, {enough} of them are in this client's "
                 f"subgroup with probability {found:.2g}, and with them alone it would be unmasked; its policy accepts "
                 f"{self.max_surrounded:g}: a larger min_survivors, or smaller subgroups",
             )
