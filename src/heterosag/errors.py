@@ -105,7 +105,7 @@ class FaultyUserError(HeteroSagError):
 class FaultyBlockError(HeteroSagError):
     """Decoded blocks that honest users cannot make: `blocks` are pairs of segment and subgroups.
 
-    `users` dealt false shares in this round: leave them out of the next ones.
+    `users` dealt or released false shares in this round: leave them out of the next ones.
     """
 
     def __init__(

@@ -97,8 +97,9 @@ def test_robust_rules_leave_out_the_blocks_of_a_user_who_is_proven_faulty() -> N
 def test_rules_raise_where_the_blocks_left_could_not_outvote_a_malicious_user(rule: str) -> None:
     """Nobody is proven faulty: whoever spoiled the others may be in what is left."""
     assert PLAN.byzantine_tolerance() == 1
-    with pytest.raises(FaultyBlockError, match="sound blocks left in segment 0: 1, too few"):
+    with pytest.raises(FaultyBlockError, match="sound blocks left in segment 0: 1, too few") as refusal:
         combine(PLAN, spoiled(0, 1), RULES["median"])
+    assert len(refusal.value.blocks) == 2, "the sound one is not named"
     found = spoiled(0)
     if RULES[rule].tolerates(3):  # type: ignore[misc]
         with pytest.raises(FaultyBlockError, match="sound blocks left in segment 0: 2, too few"):

@@ -42,7 +42,7 @@ class CohortSums:
         survivors: Whose updates are in its sums.
         blocks: The decoded blocks of each of its segments.
         faulty_blocks: Those that were left out; the metrics' may be one of them.
-        faulty_users: They dealt false shares: leave them out of the next rounds.
+        faulty_users: They dealt or released false shares: leave them out of the next rounds.
     """
 
     cohort: int
@@ -83,13 +83,13 @@ class CombinedCohorts:
 
     @property
     def faulty_users(self) -> tuple[User, ...]:
-        """Who dealt false shares, in cohorts that failed too: leave them out of the next rounds."""
+        """Who dealt or released false shares, in cohorts that failed too: leave them out of the next rounds."""
         known = [user for one in self.cohorts for user in one.faulty_users]
         return (*known, *users_at_fault(self.failed))
 
 
 def users_at_fault(failed: Mapping[int, HeteroSagError]) -> list[User]:
-    """Who is known to have dealt false shares in cohorts that failed.
+    """Who is known to have dealt or released false shares in cohorts that failed.
 
     Args:
         failed: Why each failed cohort did.

@@ -75,7 +75,7 @@ class Combined:
         metrics: Means of the plan's metrics.
         inference_robustness: That of the survivors.
         byzantine_tolerance: How many faulty users the survivors' blocks tolerate.
-        faulty_users: They dealt false shares: leave them out of the next rounds.
+        faulty_users: They dealt or released false shares: leave them out of the next rounds.
         within_norm: The fraction of survivors whose norm was within the clipping norm, with noise; None where the plan
             does not ask for it.
     """
@@ -205,7 +205,8 @@ def check_left(
         problem = f"sound blocks left {where}: {left}, too few for {rule.name!r} to outvote malicious users"
     elif left:
         return
-    raise FaultyBlockError([(block.segment, block.subgroups) for block in blocks], problem, users=faulty_users)
+    unsound = [(block.segment, block.subgroups) for block in blocks if block.fault is not None]
+    raise FaultyBlockError(unsound, problem, users=faulty_users)
 
 
 def decode_segment(

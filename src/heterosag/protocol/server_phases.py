@@ -49,8 +49,8 @@ class Decoded:
         survivors: Whose vectors are in the sums.
         segments: The decoded blocks of each segment.
         metrics: The block of everybody: the sums of the metrics, or of the clip bits; None where the plan has neither.
-        faulty: Users who dealt false shares: leave them out of the next rounds. Their subgroups' blocks say so where
-            their secrets could not be rebuilt.
+        faulty: Users who dealt or released false shares: leave them out of the next rounds. Their subgroups' blocks
+            say so where their secrets could not be rebuilt.
     """
 
     survivors: tuple[User, ...]

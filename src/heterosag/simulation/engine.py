@@ -108,7 +108,7 @@ class Result:
 
     @property
     def faulty_users(self) -> tuple[User, ...]:
-        """Users who dealt false shares: leave them out of the next rounds."""
+        """Users who dealt or released false shares: leave them out of the next rounds."""
         return self.combined.faulty_users
 
     @property

@@ -62,10 +62,10 @@ class LedgerFile:
     def _read(self) -> History:
         try:
             values = json.loads(self._path.read_text(encoding="utf-8"))
-            if values["format"] != _FORMAT:
-                raise LocalFileError(f"the ledger {self._path} is of another release, which has to go on with it")
-            return History.from_dict(values, sets_below=self._below)
+            if values["format"] == _FORMAT:
+                return History.from_dict(values, sets_below=self._below)
         except FileNotFoundError:
             return History(sets_below=self._below)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise LocalFileError(f"cannot read the ledger {self._path}: {error}") from None
+        raise LocalFileError(f"the ledger {self._path} is of another release, which has to go on with it")

@@ -31,7 +31,7 @@ class State:
         vector: The model's parameters.
         half_width: That of the range, where it is a single one; under noise the clipping norm.
         range: The range that follows the updates.
-        faulty: Users who dealt false shares, and take no part any more.
+        faulty: Users who dealt or released false shares, and take no part any more.
     """
 
     round: int
