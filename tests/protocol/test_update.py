@@ -44,6 +44,17 @@ def test_an_update_of_another_plan_is_refused_by_the_client() -> None:
     world.server.receive(0, world.clients[0].mask(world.waiting[0], good))
 
 
+def test_an_update_for_a_plan_with_noise_is_refused_by_one_without() -> None:
+    """Nobody has looked at its elements, which need not be finite."""
+    plan = Plan.build([12], [4], 3, value_range=1.0, subgroup_size=3)
+    noisy = Plan.build([12], [64], 3, clipping_norm=1.0, noise_multiplier=1.0, subgroup_size=3)
+    update = Update.of(noisy, np.array([np.nan, 3.0, 0.0]))
+    update.check_fits(noisy)
+    with pytest.raises(UsageError, match="another plan"):
+        update.check_fits(plan)
+    Update.of(plan, np.zeros(3)).check_fits(noisy)
+
+
 def test_the_checksum_notices_any_change() -> None:
     vector = np.arange(20_000, dtype=np.float32)
     before = checksum(vector, 1, {})

@@ -208,7 +208,9 @@ def _goes_as_it_is(plan: Plan, update: Update) -> bool:
     return update.weight == plan.max_weight and not plan.rotate and not plan.scales
 
 
-def _prepare(plan: Plan, update: Update, piece: _Piece) -> tuple[npt.NDArray[np.floating[Any]], tuple[float, float]]:
+def _prepare(
+    plan: Plan, update: Update, piece: _Piece
+) -> tuple[npt.NDArray[np.floating[Any]], tuple[float, float] | None]:
     """A piece's values as they are quantized, a row a segment: scaled, weighted, rotated; and their extent."""
     values = update.vector[piece.start : piece.stop].reshape(len(piece.cells), -1)
     if _goes_as_it_is(plan, update):

@@ -33,13 +33,13 @@ class Update(Secret):
         vector: The elements.
         weight: A positive integer.
         metrics: The plan's metrics, by name.
-        extent: The least and the greatest element (of a plan without noise).
+        extent: The least and the greatest element; None under noise, where elements are not looked at.
     """
 
     vector: npt.NDArray[np.floating[Any]] = field(repr=False)
     weight: int = field(repr=False)
     metrics: dict[str, float] = field(repr=False)
-    extent: tuple[float, float] = field(repr=False)
+    extent: tuple[float, float] | None = field(repr=False)
 
     @classmethod
     def of(
@@ -81,7 +81,7 @@ class Update(Secret):
             above = isinstance(weight, int) and weight > plan.max_weight
             hint = ": build it with a larger max_weight" if above else ""
             raise UsageError(f"this plan takes integer weights from 1 to {plan.max_weight}, not {weight!r}{hint}")
-        extent = (0.0, 0.0) if plan.noise_multiplier else check_finite(vector)  # refusing it would tell something of it
+        extent = None if plan.noise_multiplier else check_finite(vector)  # refusing it would tell something of it
         values = dict(metrics or {})
         if values.keys() != set(plan.metrics):
             raise UsageError(
@@ -106,6 +106,7 @@ class Update(Secret):
             self.vector.size != plan.dimension
             or self.weight > plan.max_weight
             or set(self.metrics) != set(plan.metrics)
+            or (self.extent is None and not plan.noise_multiplier)
         ):
             raise UsageError("this update was checked against another plan")
 
