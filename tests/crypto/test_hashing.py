@@ -40,6 +40,16 @@ def test_every_order_is_equally_likely() -> None:
     assert all(abs(count - 1000) < 5 * 1000**0.5 for count in counts.values())
 
 
+@pytest.mark.parametrize(("first", "expected"), [(2**64 - 1, [0, 1, 2]), (2**64 - 2, [1, 0, 2])])
+def test_a_word_that_would_favour_a_place_is_not_used(
+    first: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 2^64 words three places take a third each but for the last word, which is skipped."""
+    block = b"".join(word.to_bytes(8, "little") for word in (first, 2, 1, 0))
+    monkeypatch.setattr("heterosag.crypto.hashing.digest", lambda label, *parts: block)
+    assert shuffle("x", b"seed", 3) == expected
+
+
 def test_hkdf_of_rfc_5869_and_ours() -> None:
     """Test case 1 of the library, then our derivation against HMAC alone."""
     info = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9")

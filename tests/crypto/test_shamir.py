@@ -76,6 +76,12 @@ def test_no_secret_is_shared_with_a_threshold_of(case: int) -> None:
     refuses(UsageError, random_polynomial, 1, case)
 
 
+@cases({"the first is longer": ([1, 2, 3], [4, 5]), "the second is longer": ([1, 2], [3, 4, 5])})
+def test_two_polynomials_of_different_degree_are_not_split(case: tuple[list[int], list[int]]) -> None:
+    """The constant coefficient, which is the secret, would be the one left out."""
+    refuses(ValueError, split_two, *case, [1, 2])
+
+
 THRESHOLD, PLACES = 4, (1, 2, 3, 5, 8, 13, 1000, (1 << 20) - 1)
 
 

@@ -1,10 +1,29 @@
 """Block sums that honest users cannot have made."""
 
 import numpy as np
+import pytest
 from rounds import World, change, small_plan
 
+from heterosag.plan import Plan
 from heterosag.protocol import messages as wire
-from heterosag.protocol.blocks import find_fault, find_metric_fault
+from heterosag.protocol.blocks import DecodedBlock, find_fault, find_metric_fault, join_blocks
+from heterosag.protocol.cells import CellLanes, empty_cells
+
+
+def honest_sums(plan: Plan) -> dict[int, list[CellLanes]]:
+    """What the server has of each subgroup if everybody sent the lowest level of everything, and weighs one."""
+    sums = {}
+    for place, subgroup in enumerate(plan.subgroups):
+        sums[place] = empty_cells(plan.cells(place))
+        for content, cell in zip(sums[place], plan.cells(place), strict=True):
+            content.auxiliary[:] = [len(subgroup.members) * (lane in ("count", "weight")) for lane in cell.lanes]
+    return sums
+
+
+def joined(plan: Plan, missing: dict[int, str] | None = None) -> list[DecodedBlock]:
+    """All blocks of a round with everybody, that of the metrics last."""
+    segments, everybody = join_blocks(plan, range(len(plan.users)), honest_sums(plan), missing)
+    return [*(block for segment in segments for block in segment), *([] if everybody is None else [everybody])]
 
 
 def test_a_tampered_constant_lane_is_seen_in_the_decoded_block() -> None:
@@ -61,3 +80,33 @@ def test_a_false_metric_is_seen_in_the_decoded_block() -> None:
     world.run("unmask")
     assert world.server.decoded.metrics is not None
     assert world.server.decoded.metrics.fault == "a metric beyond its limit"
+
+
+def test_masks_of_a_user_whose_secrets_are_missing_spoil_its_blocks_and_that_of_everybody() -> None:
+    plan = small_plan(metrics=["loss"])
+    found = joined(plan, {3: "too few shares of user 3"})
+    spoilt = [plan.assignment[3] in block.block.subgroups for block in found]
+    assert {*spoilt} == {True, False}
+    assert [block.spoiled for block in found] == spoilt
+    assert [block.fault for block in found] == ["too few shares of user 3" if hit else None for hit in spoilt]
+    assert found[-1].spoiled
+
+
+def test_nothing_is_spoiled_where_no_secret_is_missing() -> None:
+    found = joined(small_plan(metrics=["loss"]))
+    assert {(block.fault, block.spoiled) for block in found} == {(None, False)}
+    assert found[-1].survivors == 12
+
+
+def test_a_plan_of_one_subgroup_has_a_block_of_metrics_too() -> None:
+    plan = small_plan(classes=[12], levels=[5], subgroup_size=12, metrics=["loss"])
+    assert len(plan.subgroups) == 1
+    segment, metrics = joined(plan)
+    assert segment.auxiliary == {"count": 12, "clipped": 0}
+    assert metrics.auxiliary == {"count": 12, "loss": 0}
+
+
+def test_sums_with_the_lanes_of_another_plan_are_not_joined() -> None:
+    plan = small_plan()
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        join_blocks(plan, range(12), honest_sums(small_plan(max_weight=9)))

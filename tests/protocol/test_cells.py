@@ -72,6 +72,15 @@ def test_packing_of_cells_comes_back() -> None:
         assert np.array_equal(before.auxiliary, after.auxiliary)
 
 
+@pytest.mark.parametrize("dimension", [40, 60_000])
+def test_lanes_that_are_not_those_of_the_cells_are_not_packed(dimension: int) -> None:
+    """The bytes of what no cell describes would be whatever the memory held before."""
+    plan = small_plan(dimension=dimension)
+    cells, lanes = plan.cells(0), drawn(plan, 0, 3)
+    with pytest.raises(ValueError, match="shorter"):
+        pack_cells([*lanes, lanes[0]], cells)
+
+
 def test_large_and_small_cells_cross_the_wire_alike() -> None:
     """Cells beyond a size are packed one by one, the others together."""
     plan = Plan.build(

@@ -1,18 +1,24 @@
 """Every refusal of a client, written as what a malicious server (or a mistaken caller) does."""
 
 import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from cases import each
 from rounds import ROUND, World, agreeing, change, inbox_of, masking, small_plan, unmasking
 
+from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
-from heterosag.errors import FaultyServerError, PlanError, UsageError, WireError
-from heterosag.protocol import Client, ClientPhase, MemoryReleaseLog, Policy
+from heterosag.errors import BudgetError, FaultyServerError, PlanError, UsageError, WireError
+from heterosag.plan import Plan, User
+from heterosag.protocol import Client, ClientPhase, MemoryReleaseLog, Policy, Server
 from heterosag.protocol import messages as wire
 from heterosag.protocol.rounding import Rounding
+from heterosag.protocol.update import Update
 
 # --- before the round ---------------------------------------------------------------------------------------------
 
@@ -51,6 +57,44 @@ def test_a_plan_below_the_clients_policy_is_refused(policy: Policy, field: str) 
     with pytest.raises(PlanError) as refusal:
         Client(small_plan(), 0, ROUND, trust_server=True, policy=policy)
     assert refusal.value.field == field
+
+
+def test_a_plan_has_at_least_half_of_the_directory() -> None:
+    plan, policy, identity = small_plan(), replace(LOOSE, min_users=0.5), Identity.generate()
+    known: dict[User, bytes] = dict.fromkeys(range(24), identity.public)
+    Client(plan, 0, ROUND, identity=identity, directory=known, policy=policy)
+    with pytest.raises(PlanError) as refusal:
+        Client(plan, 0, ROUND, identity=identity, directory=known | {24: identity.public}, policy=policy)
+    assert refusal.value.field == "users"
+
+
+def test_the_value_range_is_held_to_the_policy_as_soon_as_it_is_known() -> None:
+    plan, policy = small_plan(value_range=(-0.5, 1.0)), replace(LOOSE, symmetric_range=True)
+    with pytest.raises(PlanError) as refusal:
+        Client(plan, 0, ROUND, trust_server=True, policy=policy)
+    assert refusal.value.field == "value_range"
+    client = Client(plan, 0, ROUND, trust_server=True, policy=policy, settled=False)
+    with pytest.raises(PlanError) as refusal:
+        client.settle(plan, ROUND)
+    assert refusal.value.field == "value_range"
+    client.settle(plan.with_value_range(1.0), ROUND)
+
+
+class Spent:
+    """A budget that is spent."""
+
+    def check(self, plan: Plan, policy: Policy) -> None:
+        raise BudgetError(1.0, 1.0, 1e-5)
+
+    charge = check
+
+
+def test_a_spent_budget_refuses_rounds_with_noise_only() -> None:
+    Client(small_plan(), 0, ROUND, trust_server=True, policy=LOOSE, budget=Spent()).advertise()
+    noise = {"design": "secagg", "subgroup_size": 12, "min_block_survivors": 10, "noise_multiplier": 4.0}
+    noisy = Plan.build([12], [2], 900, clipping_norm=0.5, **noise)  # type: ignore[arg-type]
+    with pytest.raises(BudgetError):
+        Client(noisy, 0, ROUND, trust_server=True, policy=LOOSE, budget=Spent()).advertise()
 
 
 def test_a_stranger_has_no_client() -> None:
@@ -98,6 +142,14 @@ def test_an_inbox_is_not_checked_before_its_turn() -> None:
 # --- share --------------------------------------------------------------------------------------------------------
 
 
+def test_a_repeated_roster_gets_the_same_shares_after_the_range_and_the_model_are_settled() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    first = world.answer("share", 0)
+    world.clients[0].settle(world.plan.with_value_range(0.5), replace(ROUND, model=b"m" * 32))
+    assert world.answer("share", 0) == first
+
+
 def test_garbled_bytes_change_nothing() -> None:
     world = World(small_plan())
     world.run("advertise")
@@ -123,6 +175,36 @@ def test_a_second_vector_is_refused_and_a_repeated_one_gets_the_same_bytes() -> 
     assert client.phase is ClientPhase.MASKED
 
 
+def masks(world: World) -> Callable[..., bytes]:
+    """What user 0 replies to its inbox, each time as if it were the first, and with the same rounding."""
+    saved = world.clients[0].save()
+
+    def mask(*update: Any, **options: Any) -> bytes:
+        client: Client = world.make_client(0, saved=saved, release_log=MemoryReleaseLog())
+        return client.mask(world.waiting[0], *update, rounding=Rounding.from_seed(1, 0), **options)
+
+    return mask
+
+
+def test_a_checked_update_stands_for_vector_weight_and_metrics() -> None:
+    world = masking(metrics=["loss"], max_weight=9)
+    mask, given = masks(world), {"weight": 3, "metrics": {"loss": 0.25}}
+    update = Update.of(world.plan, world.updates[0], **given)  # type: ignore[arg-type]
+    assert mask(update) == mask(world.updates[0], **given) != mask(world.updates[0], **given | {"weight": 4})
+
+
+def test_pieces_go_through_the_map_that_was_given_and_come_out_alike() -> None:
+    world = masking()
+    mask, found = masks(world), []
+
+    def watched(function: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
+        found.append([function(piece) for piece in pieces])
+        return found[-1]
+
+    assert mask(world.updates[0], parallel_map=watched) == mask(world.updates[0])
+    assert len(found) > 1, "both what is quantized and what is masked"
+
+
 def test_a_bad_vector_changes_nothing() -> None:
     world = masking()
     with pytest.raises(UsageError, match="NaN"):
@@ -142,6 +224,48 @@ def test_a_second_different_request_to_unmask_is_refused_and_the_same_one_repeat
     with pytest.raises(FaultyServerError, match="second, different"):
         world.answer("unmask", 0, message)
     assert world.clients[0].phase is ClientPhase.RELEASED
+
+
+class Watch:
+    """A guard that refuses nothing and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, frozenset[int]]] = []
+
+    def check(self, survivors: frozenset[int]) -> None:
+        self.asked.append(("check", survivors))
+
+    def note(self, survivors: frozenset[int]) -> None:
+        self.asked.append(("note", survivors))
+
+
+@each("signed", [False, True])
+def test_a_guard_sees_every_survivor_set_that_is_signed_or_released(signed: bool) -> None:
+    world, guard = World(small_plan(), signed=signed), Watch()
+    world.clients[0] = world.make_client(0, guard=guard)
+    world.run("advertise", "share")
+    world.run("mask", without=[5])
+    assert guard.asked == []
+    alive = frozenset(range(12)) - {5}
+    for phase in ["agree", "unmask"] if signed else ["unmask"]:
+        guard.asked.clear()
+        world.run(phase)
+        assert guard.asked == [("check", alive), ("note", alive)]
+
+
+def test_a_guard_does_not_count_a_round_of_metrics_alone() -> None:
+    """They are summed over everybody: no block's sum is learned."""
+    plan, guard, alone = small_plan(metrics=["loss"]), Watch(), replace(ROUND, metrics_only=True)
+    world = World(plan, signed=True)
+    world.server = Server(plan, alone, directory=world.directory)
+    world.clients = {user: world.make_client(user, round_id=alone, guard=guard) for user in plan.users}
+    world.run("advertise", "share")
+    for user, message in world.waiting.items():
+        world.server.receive(user, world.clients[user].mask(message, np.empty(0), metrics={"loss": 1.0}))
+    world.waiting = world.server.close()
+    world.run("agree", "unmask")
+    assert world.server.decoded.metrics is not None
+    assert guard.asked == []
 
 
 def test_steps_out_of_order_are_refused() -> None:
@@ -185,6 +309,30 @@ def test_what_has_been_released_is_forgotten() -> None:
     with pytest.raises(WireError, match="late duplicate"):
         client.mask(inbox, world.updates[0])
     assert client.phase is ClientPhase.RELEASED
+
+
+@each("changed", [{"plan": small_plan(value_range=0.5)}, {"round_id": replace(ROUND, model=b"m" * 32)}])
+def test_an_inbox_with_another_range_or_model_is_no_late_duplicate(changed: dict[str, Any]) -> None:
+    world = World(small_plan())
+    inbox = world.run("advertise", "share")[0]
+    world.run("mask")
+    world.answer("unmask", 0)
+    saved = world.clients[0].save()
+    with pytest.raises(WireError, match="late duplicate"):
+        world.make_client(0, saved=saved).mask(inbox, world.updates[0])
+    with pytest.raises(FaultyServerError, match="second, different message"):
+        world.make_client(0, saved=saved, **changed).mask(inbox, world.updates[0])
+
+
+def test_a_saved_client_knows_messages_by_digests_that_do_not_change_with_the_program() -> None:
+    """A client that is restored by a newer program would take a repeated message for another one."""
+    world = World(small_plan())
+    known, roster = {"advertise": digest("client-message", b"")}, world.run("advertise")[0]
+    known["share"], inbox = digest("client-message", roster), world.run("share")[0]
+    known["mask"] = digest("client-message", inbox, world.plan.digest, ROUND.model)
+    world.run("mask")
+    body = msgspec.msgpack.decode(world.clients[0].save()[32:])
+    assert {name: answered for name, (answered, _) in body["replies"].items()} == known
 
 
 def test_nothing_that_holds_a_secret_can_be_pickled() -> None:
@@ -258,4 +406,6 @@ def test_a_phase_is_answered_by_its_name_or_refused() -> None:
     world.run("advertise", "share")
     with pytest.raises(UsageError, match="needs the update"):
         client.answer("mask", world.waiting[0])
+    with pytest.raises(UsageError, match="weights from 1 to 1, not 2"):
+        client.answer("mask", world.waiting[0], world.updates[0], weight=2)
     assert client.answer("mask", world.waiting[0], world.updates[0], weight=1)
