@@ -1,6 +1,7 @@
 """Clients that end between messages: saved states and release logs on disk."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,31 @@ def test_a_client_that_has_masked_is_restored_with_what_it_masked_under() -> Non
     changed = msgspec.msgpack.encode(body | {"settled": [1.0, -1.0, False, b"m" * 32]})
     with pytest.raises(UsageError, match="not a saved client"):
         world.make_client(0, saved=digest("saved-client", changed) + changed)
+
+
+def test_a_client_is_restored_with_the_scales_it_masked_under() -> None:
+    world = World(small_plan(arrays=[10, 30], scales=[1.0, 2.0]))
+    settled = world.plan.with_value_range(0.5, scales=[3.0, 0.25])
+    world.server.settle(settled, ROUND)
+    for client in world.clients.values():
+        client.settle(settled, ROUND)
+    world.run("advertise", "share")
+    reply = world.answer("mask", 0)
+    again = world.make_client(0, saved=world.clients[0].save())  # made with the plan that the round was opened with
+    assert (again.plan.value_range, again.plan.scales) == (settled.value_range, settled.scales)
+    again.settle(settled, ROUND)
+    assert again.mask(world.waiting[0], world.updates[0]) == reply
+
+
+def test_a_client_that_masked_metrics_alone_is_restored_with_them_alone() -> None:
+    world, alone = World(small_plan(metrics=["loss"])), replace(ROUND, metrics_only=True)
+    world.run("advertise", "share")
+    world.clients[0].settle(world.plan, alone)
+    reply = world.clients[0].mask(world.waiting[0], np.empty(0), metrics={"loss": 1.0})
+    again = world.make_client(0, saved=world.clients[0].save())  # made before it is known what the round sums
+    assert again.plan.dimension == 0
+    again.settle(world.plan, alone)
+    assert again.mask(world.waiting[0], np.empty(0), metrics={"loss": 1.0}) == reply
+    known = world.make_client(0, round_id=alone, saved=again.save())  # and made when it is
+    assert known.plan.dimension == 0
+    assert known.phase == again.phase

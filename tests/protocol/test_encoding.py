@@ -12,8 +12,8 @@ from heterosag.privacy.mechanism import norm_factor, thresholds, word_starts
 from heterosag.protocol import encoding
 from heterosag.protocol.encoding import decode, decode_clip_bit, decode_metric, fill_cells
 from heterosag.protocol.rounding import Rounding
-from heterosag.protocol.update import Update
-from heterosag.vector import ring
+from heterosag.protocol.update import METRIC_LIMIT, Update
+from heterosag.vector import _numba, ring
 from heterosag.vector.rotation import LONGEST, rotate
 
 
@@ -50,6 +50,91 @@ def test_block_means_of_all_users_are_the_mean_of_the_updates(max_weight: int) -
             assert abs((mean - expected).mean()) < 5 * step / np.sqrt(segment.size)
 
 
+THREE_ARRAYS: dict[str, Any] = {"arrays": [400, 200, 403], "scales": [0.25, 8.0, 2.0]}
+LARGE: dict[str, Any] = {"design": "secagg", "dimension": 2 * LONGEST + 77}  # two pieces if rotated
+
+
+def fine_plan(**change: Any) -> Plan:
+    given: dict[str, Any] = {"classes": [12], "levels": [1 << 20], "dimension": 1003, "subgroup_size": 3}
+    return Plan.build(**given | {"value_range": 1.0, "ranges": "single"} | change)
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize("change", [{}, {"max_weight": 2}, THREE_ARRAYS, THREE_ARRAYS | {"max_weight": 2}, LARGE])
+def test_the_cells_of_one_user_decode_to_its_update(change: dict[str, Any], rotate: bool) -> None:
+    plan = fine_plan(rotate=rotate, **change)
+    vector = np.random.default_rng(4).uniform(-0.1, 0.1, plan.dimension)
+    filled = fill_cells(plan, 1, Update.of(plan, vector), Rounding.from_seed(5, 1))
+    for cell, lanes in zip(plan.cells(1), filled, strict=True):
+        mean = decode(plan, cell.block, lanes.elements, 1, 1, segment=cell.segment)
+        assert np.abs(mean - vector[cell.start : cell.stop]).max() < 1e-3
+
+
+def test_clipped_values_are_counted_wherever_in_a_large_cell_they_are() -> None:
+    plan = fine_plan(rotate=False, **LARGE)
+    vector = np.zeros(plan.dimension)
+    vector[[0, 1, LONGEST, -1]] = 3.0
+    [cell] = fill_cells(plan, 0, Update.of(plan, vector))
+    assert dict(zip(plan.lanes, cell.auxiliary.tolist(), strict=True))["clipped"] == 4
+
+
+def test_what_is_rotated_or_counted_goes_in_shorter_pieces() -> None:
+    """It is converted before, and stays in the cache; a vector that goes as it is has no need of it."""
+    assert len(pieces_of(fine_plan(rotate=False, **LARGE))) == 1
+    assert len(pieces_of(fine_plan(**LARGE))) == 2
+    assert len(pieces_of(noisy_plan(min_block_survivors=12, **LARGE))) == 2
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(1, 1), (2, 3), (3, 3), (4, 6)])
+def test_small_cells_go_together_and_large_ones_are_cut(
+    monkeypatch: pytest.MonkeyPatch, size: int, pieces: int
+) -> None:
+    """Three cells of equal size in pieces of three elements, with the same lanes as in one piece."""
+    plan = fine_plan(rotate=False, dimension=3 * size)
+    update = Update.of(plan, np.linspace(-1.5, 1.5, plan.dimension))
+    whole = fill_cells(plan, 0, update, Rounding.from_seed(5, 1))
+    monkeypatch.setattr(encoding, "PIECE_SIZE", 3)
+    assert len(pieces_of(plan)) == pieces
+    for one, other in zip(whole, fill_cells(plan, 0, update, Rounding.from_seed(5, 1)), strict=True):
+        assert np.array_equal(one.elements, other.elements)
+        assert np.array_equal(one.auxiliary, other.auxiliary)
+
+
+def pieces_of(plan: Plan) -> list[Any]:
+    """What is quantized apart from one another of a vector."""
+    found: list[Any] = []
+
+    def note(function: Any, pieces: Any) -> Any:
+        for piece in pieces:
+            found.append(piece)
+            yield function(piece)
+
+    fill_cells(plan, 0, Update.of(plan, np.zeros(plan.dimension)), parallel_map=note)
+    return found
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_a_loop_is_worth_compiling_by_the_size_of_the_whole_vector(
+    monkeypatch: pytest.MonkeyPatch, noise: bool
+) -> None:
+    """The small segments of a large vector would not be, each on its own."""
+    asked: list[int] = []
+    monkeypatch.setattr(_numba, "find", lambda _, elements: asked.append(elements))
+    plan = noisy_plan() if noise else fine_plan()
+    [*_, lanes] = fill_cells(plan, 3, Update.of(plan, np.ones(plan.dimension)))
+    [*_, cell] = plan.cells(3)
+    decode(plan, cell.block, lanes.elements, 1, 1, segment=cell.segment)
+    assert min(asked) == plan.dimension
+
+
+def test_lanes_hold_no_memory_beside_their_elements() -> None:
+    plan = plan_of()
+    for subgroup in range(len(plan.subgroups)):
+        elements = [cell.elements for cell in fill_cells(plan, subgroup, Update.of(plan, np.zeros(1003)))]
+        held = {id(part.base): part.base for part in elements}
+        assert sum(part.nbytes for part in held.values() if part is not None) == sum(part.nbytes for part in elements)
+
+
 def test_auxiliary_lanes() -> None:
     vector = np.zeros(1003)
     vector[0] = 3.0
@@ -70,6 +155,17 @@ def test_metrics_go_into_one_more_cell() -> None:
     for bad in ({}, {"loss": 1.0}, {"loss": 1.0, "accuracy": float("nan")}, {"loss": 2.0**25, "accuracy": 0.0}):
         with pytest.raises(UsageError, match="metric"):
             Update.of(plan, np.zeros(10), metrics=bad)
+
+
+def test_a_sum_of_metrics_is_one_that_users_can_have_made() -> None:
+    """A mean lies within the limit of a metric, and one more for the rounding of each user's part."""
+    plan = Plan.build([12], [2], 10, value_range=1.0, subgroup_size=3, metrics=["loss"])
+    one, most = 2**24, (METRIC_LIMIT + 1) * 2**24
+    for sign in (1, -1):
+        assert decode_metric(plan, sign * most % 2**64, 1) == sign * (METRIC_LIMIT + 1)
+        assert decode_metric(plan, sign * (most + 1) % 2**64, 1) is None
+        assert decode_metric(plan, sign * (most + one) % 2**64, 1) is None
+    assert decode_metric(plan, 2**63, 2**15) == -METRIC_LIMIT  # so many users with the least metric: it is negative
 
 
 def test_a_malicious_user_wraps_in_the_ring() -> None:
@@ -144,19 +240,33 @@ def test_noisy_counts_are_those_of_the_mechanism_segment_by_segment() -> None:
 
 
 def test_noisy_counts_do_not_depend_on_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = noisy_plan(design="secagg", min_block_survivors=12, dimension=2 * LONGEST + 77)
+    large = noisy_plan(min_block_survivors=12, **LARGE)
     for plan, size in ((noisy_plan(), 1001), (large, LONGEST)):
         update = Update.of(plan, np.random.default_rng(2).normal(size=plan.dimension))
+        monkeypatch.setattr(encoding, "_PREPARED_SIZE", plan.dimension)
         whole = fill_cells(plan, 3, update, Rounding.from_seed(7, 1))
-        with monkeypatch.context() as patch:
-            patch.setattr(encoding, "PIECE_SIZE", size)
-            pieces = fill_cells(plan, 3, update, Rounding.from_seed(7, 1), parallel_map=backwards)
+        monkeypatch.setattr(encoding, "_PREPARED_SIZE", size)
+        pieces = fill_cells(plan, 3, update, Rounding.from_seed(7, 1), parallel_map=backwards)
         for one, other in zip(whole, pieces, strict=True):
             assert np.array_equal(one.elements, other.elements)
 
 
 def backwards(function: Any, pieces: Any) -> Any:
     return [function(piece) for piece in reversed(list(pieces))]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_an_update_of_a_narrow_type_is_scaled_to_its_norm_as_a_wide_one(dtype: type[np.floating[Any]]) -> None:
+    """The factor of a huge update is zero in its own type."""
+    plan = noisy_plan(clipping_norm=1e-6)
+    signs = np.random.default_rng(2).choice([-1, 1], plan.dimension)
+    vector = (signs * (float(np.finfo(dtype).max) / 2)).astype(dtype)
+    narrow, wide = (
+        fill_cells(plan, 3, Update.of(plan, values), Rounding.from_seed(7, 1))
+        for values in (vector, vector.astype(np.float64))
+    )
+    for one, other in zip(narrow, wide, strict=True):
+        assert np.array_equal(one.elements, other.elements)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

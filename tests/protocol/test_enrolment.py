@@ -1,5 +1,6 @@
 """Enrolment: everybody arrives at the same plan, nobody chooses it, whoever lies or withholds is named."""
 
+from dataclasses import replace
 from secrets import token_bytes
 from typing import Any
 
@@ -423,6 +424,10 @@ def test_an_enrolment_goes_on_in_another_program() -> None:
     again = Enrolling.restore(saved, CHARTER, 0, **options)
     assert again.reveal(commitments)  # the same message, the same answer
     assert again.finish(party.waiting[0]).digest == party.server.plan.digest
+    done = Enrolling.restore(again.save(), CHARTER, 0, **options)
+    assert done.reveal(commitments) == again.reveal(commitments)
+    with pytest.raises(FaultyServerError, match="done is next"):
+        done.commit()
 
 
 def test_a_saved_enrolment_is_refused_where_it_does_not_belong() -> None:
@@ -444,6 +449,8 @@ def test_a_saved_enrolment_does_not_print_its_nonce() -> None:
 
     saved = _Saved(context=b"c", user=0, expected="reveal", nonce=b"secret-nonce", commitments=[], answered=None)
     assert "secret" not in repr(saved)
+    assert repr(saved).startswith("<")
+    assert "enrolment" in repr(saved)
 
 
 def test_a_rolled_back_enrolment_does_not_reveal_to_other_commitments() -> None:
@@ -530,8 +537,9 @@ def test_a_user_of_a_cohort_checks_the_signatures_of_its_own_cohort_only() -> No
     ):
         with pytest.raises(FaultyServerError, match=words):
             restored(party, own[0]).finish(wrong)
-    with pytest.raises(WireError):
+    with pytest.raises(WireError) as caught:
         restored(party, own[0]).finish(b"")
+    assert caught.value.sender == "server"
 
 
 def restored(party: Party, user: Any) -> Enrolling:
@@ -552,8 +560,9 @@ def test_nobody_reveals_to_commitments_of_cohorts_without_its_own() -> None:
         with pytest.raises(FaultyServerError, match=words):
             restored(party, 5).reveal(message)
     listed = [(commitment, bytes(64)) for commitment in shown.commitments]
-    with pytest.raises(WireError):
+    with pytest.raises(WireError) as caught:
         restored(party, 5).reveal(wire.encode(wire.NonceCommitments(wire.WIRE_VERSION, COHORTS.context, listed)))
+    assert caught.value.sender == "server"
 
 
 def test_whoever_withholds_is_left_out_of_the_next_charter_of_cohorts() -> None:
@@ -582,6 +591,30 @@ def test_a_charter_of_cohorts_is_checked_like_a_plan() -> None:
     alone = CohortPlan.build([8], [4], 20, cohort_size=8, value_range=1.0, subgroup_size=4)
     with pytest.raises(PlanError, match="one cohort is a plan"):
         Charter(epoch=b"x", plan=alone)
+
+
+@pytest.mark.parametrize(("charter", "fraction", "most"), [(CHARTER, 0.5, 24), (COHORTS, 0.25, 16)])
+def test_a_plan_or_cohort_has_the_fraction_of_the_directory_asked_for(
+    charter: Charter, fraction: float, most: int
+) -> None:
+    policy = replace(Policy.any_plan(), min_users=fraction)
+    known = DIRECTORY | dict.fromkeys(range(12, most), DIRECTORY[11])
+    make_user(0, charter, policy=policy, directory=known)
+    with pytest.raises(PlanError) as caught:
+        make_user(0, charter, policy=policy, directory=known | {most: DIRECTORY[11]})
+    assert caught.value.field == "users"
+
+
+@pytest.mark.parametrize("charter", [CHARTER, COHORTS])
+def test_the_range_is_left_to_the_client_of_every_round(charter: Charter) -> None:
+    party, narrow = Party(charter), replace(Policy.any_plan(), max_half_width=0.5)
+    party.users[0] = make_user(0, charter, policy=narrow)
+    party.commit()
+    party.reveal()
+    plan = party.users[0].finish(party.waiting[0])
+    with pytest.raises(PlanError) as caught:
+        narrow.check(plan)
+    assert caught.value.field == "value_range"
 
 
 @pytest.mark.parametrize(

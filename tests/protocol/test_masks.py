@@ -1,6 +1,7 @@
 """Masks: layout, one use of every keystream bit, uniformity, and cancelling."""
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,7 @@ def test_pieces_and_threads_change_no_byte(
     whole = masked(map)
     monkeypatch.setattr(masks, "PIECE_SIZE", piece)
     monkeypatch.setattr(encode, "PIECE_SIZE", piece)
+    monkeypatch.setattr(encode, "_PREPARED_SIZE", piece)
     assert masked(map) == whole
     assert masked(all_cores()) == whole
 
@@ -214,6 +216,20 @@ def test_a_piece_is_no_larger_than_said(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(sizes) <= 64
     assert sum(sizes) == 1000
     assert "covering" not in repr(pieces[0])
+
+
+def test_the_given_map_runs_every_piece_and_none_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "PIECE_SIZE", 64)
+    lanes = [CellLanes(np.zeros(size, dtype=np.uint8), np.zeros(2, dtype=np.uint64)) for size in (128, 160)]
+    given: list[Any] = []
+
+    def recorded(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
+        given.extend(pieces)
+        return map(function, given)
+
+    masks.apply(lanes, [Mask(bytes(32), True, (0, 1))], parallel_map=recorded)
+    assert len(given) == 5  # of 288 elements, and the last one has 32
+    assert lanes[1].elements.any()
 
 
 def test_a_stream_can_be_entered_at_any_block() -> None:

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from cases import each
 from fuzz.enrolments import tape
+from msgspec.structs import replace
 from rounds import World, small_plan
 
 from heterosag.errors import UsageError, WireError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol import messages as wire
 
 
@@ -83,8 +84,9 @@ def test_another_version_or_context_length_is_refused(kind: type[wire.Message]) 
 def test_numbers_in_a_longer_form_are_not_canonical() -> None:
     data = MESSAGES[wire.Agreement]
     assert data[:3] == b"\x95\x07\x02"
-    with pytest.raises(WireError, match="canonical"):
-        wire.decode(wire.Agreement, data[:2] + b"\xcc\x02" + data[3:], plan=PLAN)
+    with pytest.raises(WireError, match="canonical") as caught:
+        wire.decode(wire.Agreement, data[:2] + b"\xcc\x02" + data[3:], plan=PLAN, sender="x")
+    assert caught.value.sender == "x"
 
 
 @each("kind", MESSAGES)
@@ -142,6 +144,21 @@ def test_a_vector_too_long_for_messagepack_is_named() -> None:
         wire._bin_header(1 << 32)
 
 
+@each("size", [0, 255, 256, 65_535, 65_536])
+def test_a_vector_of_every_length_has_one_encoding(size: int) -> None:
+    """MessagePack has one, two or four bytes for a length: only the fewest that hold it are taken."""
+    plan = small_plan(dimension=200_000)
+    message = wire.MaskedVector(wire.WIRE_VERSION, bytes(32), 0, b"", [], memoryview(bytes(size)))
+    data = wire.encode(message)
+    assert wire.encode(wire.decode(wire.MaskedVector, data, plan=plan)) == data
+    head = wire.encode(replace(message, vector=memoryview(b"")))[:-2]
+    for code, width in ((b"\xc4", 1), (b"\xc5", 2), (b"\xc6", 4)):
+        longer = head + code + (size % (1 << 8 * width)).to_bytes(width, "big") + bytes(size)
+        if longer != data:
+            with pytest.raises(WireError):
+                wire.decode(wire.MaskedVector, longer, plan=plan)
+
+
 def test_a_vector_behind_numbers_of_another_form_is_not_canonical() -> None:
     """300 as a signed number of 16 bits takes as many bytes as the unsigned one that we write."""
     plan = Plan.build([304], [4], 1000, value_range=1.0, subgroup_size=8, sharing="sparse")
@@ -159,6 +176,14 @@ def test_a_vector_behind_numbers_of_another_form_is_not_canonical() -> None:
     assert data.count(unsigned) == 1
     with pytest.raises(WireError, match="canonical"):
         wire.decode(wire.MaskedVector, data.replace(unsigned, signed), plan=plan)
+
+
+def test_the_limit_of_cohorts_is_that_of_a_plan_with_everybody() -> None:
+    """Every user of all cohorts is listed by one digest, whichever cohort the message is for."""
+    options: dict[str, Any] = {"value_range": 1.0, "subgroup_size": 2, "min_survivors": 2}
+    cohorts = CohortPlan.build([12], [4], 20, cohort_size=4, **options)
+    whole = Plan.build([12], [4], 20, **options)
+    assert wire.size_limit(cohorts, wire.CohortCommitments) == wire.size_limit(whole, wire.CohortCommitments)
 
 
 def test_the_limit_itself_is_allowed() -> None:

@@ -136,6 +136,33 @@ def test_stages_fall_to_two_and_three(signed: bool, trips: list[int]) -> None:
     assert federation.trips == trips
 
 
+@pytest.mark.parametrize(
+    ("signed", "trips"),
+    [
+        (False, [
+            {1: "advertise"}, {1: "share", 2: "advertise"}, {1: "mask"}, {1: "unmask", 2: "share", 3: "advertise"},
+            {2: "mask"}, {2: "unmask", 3: "share", 4: "advertise"},
+        ]),
+        (True, [
+            {1: "advertise"}, {1: "share"}, {1: "mask", 2: "advertise"}, {1: "agree"}, {1: "unmask", 2: "share"},
+            {2: "mask", 3: "advertise"}, {2: "agree"}, {2: "unmask", 3: "share"},
+        ]),
+    ],
+)  # fmt: skip
+def test_keys_and_shares_ride_on_the_first_trip_that_may_carry_them(signed: bool, trips: list[dict[int, str]]) -> None:
+    federation = Federation(small_plan(classes=[3, 3], dimension=6), signed=signed)
+    found = []
+    for _ in range(2):
+        federation.server.begin(federation.plan)
+        federation.server.settle(federation.plan)
+        while not federation.server.done:
+            federation.trip(None, federation.mask(federation.plan, bytes(32)))
+            parts = federation.last[0]
+            found.append({part.number: part.phase.value for part in parts})
+            assert all((part.message == b"") == (part.phase is Phase.ADVERTISE) for part in parts)
+    assert found == trips
+
+
 def test_without_preparing_every_round_takes_all_trips() -> None:
     federation = Federation(small_plan(), prepare=False)
     for _ in range(2):
@@ -300,6 +327,18 @@ def test_a_round_that_fails_at_unmask_uses_what_is_set_up_if_it_is_ready() -> No
     assert federation.trips == [4, 2, 2, 2, 4]
 
 
+def test_nothing_rides_on_unmask_after_what_was_ahead_is_discarded() -> None:
+    federation = Federation(small_plan(classes=[3, 3]))
+    federation.server.begin(federation.plan)
+    federation.server.settle(federation.plan)
+    while federation.server.phase is not Phase.UNMASK:
+        federation.trip(None, federation.mask(federation.plan, bytes(32)))
+    federation.server.discard()
+    federation.trip(None, federation.mask(federation.plan, bytes(32)))
+    assert [part.phase for part in federation.last[0]] == [Phase.UNMASK]
+    assert set(federation.server.decoded.survivors) == set(federation.plan.users)
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_too_few_keys_ahead_are_thrown_away(signed: bool) -> None:
     federation = Federation(small_plan(), signed=signed)
@@ -379,6 +418,15 @@ def test_a_number_that_no_round_has_is_the_servers_fault(number: int) -> None:
         federation.users[0].answer([part], federation.mask(federation.plan, bytes(32)))
 
 
+@pytest.mark.parametrize("number", [0, 128, 2**64 - 1])
+def test_the_first_and_the_last_number_are_rounds_like_any(number: int) -> None:
+    federation = Federation(small_plan())
+    part = Part(number=number, phase=Phase.ADVERTISE, message=b"")
+    (answer,) = federation.users[0].answer([part], federation.mask(federation.plan, bytes(32)))
+    assert answer.error is None
+    assert list(federation.users[0].save()) == [number]
+
+
 def test_users_without_identities_are_not_asked_to_agree() -> None:
     federation = Federation(small_plan())
     opening = [Part(number=5, phase=Phase.ADVERTISE, message=b"")]
@@ -411,6 +459,7 @@ def test_a_failed_part_leaves_the_others() -> None:
     spoilt = Part(number=unmask.number, phase=unmask.phase, message=b"\x00")
     answers = federation.users[0].answer([spoilt, *riders], federation.mask(federation.plan, bytes(32)))
     assert [answer.error is None for answer in answers] == [False, True, True]
+    assert [(one.number, one.phase) for one in answers] == [(one.number, one.phase) for one in (unmask, *riders)]
     assert unmask.number not in federation.users[0].save()
 
 
@@ -552,12 +601,14 @@ def test_the_policy_is_asked_again_when_settled() -> None:
     assert isinstance(answer.error, PlanError)
 
 
-def test_nothing_is_masked_before_it_is_settled() -> None:
+@pytest.mark.parametrize("restored", [False, True])
+def test_nothing_is_masked_before_it_is_settled(restored: bool) -> None:
     federation = prepared()
     (part,) = federation.last[0]
-    (answer,) = federation.users[0].answer(
-        [part], lambda client, part: client.mask(part.message, np.zeros(client.plan.dimension))
-    )
+    user = federation.users[0]
+    if restored:
+        user = federation.make_user(0, saved=user.save())
+    (answer,) = user.answer([part], lambda client, part: client.mask(part.message, np.zeros(client.plan.dimension)))
     assert isinstance(answer.error, UsageError)
     assert "settle comes before mask" in str(answer.error)
 
@@ -590,6 +641,7 @@ def test_answers_to_rounds_that_are_gone_are_ignored() -> None:
 
 def test_a_server_without_a_round_says_so() -> None:
     server = ServerPipeline(SESSION)
+    assert server.trips == 0
     with pytest.raises(UsageError, match="no round has begun"):
         server.send()
     federation = Federation(small_plan())
@@ -597,6 +649,19 @@ def test_a_server_without_a_round_says_so() -> None:
     federation.server.begin(federation.plan)
     with pytest.raises(UsageError, match="settled before anything is sent"):
         federation.server.send()
+
+
+def test_every_round_is_unmasked_with_the_parallel_map_given() -> None:
+    rounds: list[int] = []
+
+    def watched(run: Callable[[Any], Any], pieces: Any) -> Any:
+        rounds.append(federation.server.number)
+        return map(run, pieces)
+
+    federation = Federation(small_plan(classes=[3, 3]), parallel_map=watched)
+    federation.run()
+    federation.run()
+    assert set(rounds) == {1, 2}
 
 
 def test_the_ledger_counts_block_sums_and_no_round_of_metrics_alone() -> None:

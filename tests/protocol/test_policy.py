@@ -1,5 +1,6 @@
 """What a client asks of a plan: strict without arguments, looser by name, each rule with the field that it names."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -19,32 +20,50 @@ def build(**changes: Any) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("plan", "field"),
+    ("plan", "field", "found"),
     [
-        (build(min_survivors=2, colluders=1), "min_survivors"),
-        (build(design="secagg", min_survivors=2, colluders=1), "min_block_survivors"),
-        (build(min_robustness=0.0), "min_robustness"),
-        (build(colluders=0), "colluders"),
-        (build(sharing="sparse", assignment_seed=1), "sharing"),
-        (build(max_weight=10_001), "max_weight"),
-        (build(value_range=(-0.5, 0.4)), "value_range"),
-        (build(value_range=1e-7), "value_range"),
+        (build(min_survivors=2, colluders=1), "min_survivors", "2 survivors of a subgroup,"),
+        (build(design="secagg", min_survivors=2, colluders=1), "min_block_survivors", "2 survivors of a block,"),
+        (build(min_robustness=0.0), "min_robustness", "0 inference robustness,"),
+        (build(colluders=0), "colluders", "0 colluders"),
+        (build(sharing="sparse", assignment_seed=1), "sharing", "24 users for shares with neighbours only,"),
+        (build(max_weight=10_001), "max_weight", "10001,"),
+        (build(value_range=(-0.5, 0.4)), "value_range", "(-0.5, 0.4) is not symmetric"),
+        (build(value_range=1e-7), "value_range", "a half width of 1e-07,"),
     ],
 )
-def test_a_careless_plan_is_refused_and_accepted_by_name_only(plan: Plan, field: str) -> None:
+def test_a_careless_plan_is_refused_and_accepted_by_name_only(plan: Plan, field: str, found: str) -> None:
     with pytest.raises(PlanError) as refusal:
         Policy().check(plan)
     assert refusal.value.field == field
+    assert refusal.value.problem.startswith(found)
     Policy.any_plan().check(plan)
 
 
 def test_a_careful_plan_is_accepted() -> None:
     Policy().check(CAREFUL)
+    Policy().check(build(max_weight=10_000))
     Policy().check(CAREFUL, directory=range(48))
     with pytest.raises(PlanError, match="24 users, this client's policy asks for at least 25"):
         Policy().check(CAREFUL, directory=range(49))
     with pytest.raises(PlanError, match="24 users, this client's policy asks for at least 30"):
         Policy(min_users=30).check(CAREFUL, directory=range(24))
+    Policy(min_users=1).check(CAREFUL, directory=range(49))  # one user, not the whole of the directory
+
+
+def test_two_users_are_the_least_where_no_directory_is_known() -> None:
+    pair = build(classes=[2], subgroup_size=2, min_survivors=2, colluders=0, dropout=0.0)
+    Policy(min_survivors=2, min_colluders=0).check(pair)
+    Policy.any_plan().check(pair)
+    with pytest.raises(PlanError, match="2 users, this client's policy asks for at least 3"):
+        Policy(min_survivors=2, min_colluders=0, min_users=3).check(pair)
+
+
+def test_any_plan_limits_neither_ranges_nor_the_length_of_a_run() -> None:
+    policy = Policy.any_plan()
+    for now, before in ((1e300, 1e-300), (1e-300, 1e300)):  # even where the ratio is no finite number above zero
+        policy.check_change([(100, now)], [(100, before)])
+    assert min(policy.max_rounds_of_a_model, policy.max_epochs) > 1_000_000
 
 
 def test_thresholds_of_half_or_less_are_refused() -> None:
@@ -55,8 +74,11 @@ def test_thresholds_of_half_or_less_are_refused() -> None:
         Policy().check(weak)
     low = build()
     object.__setattr__(low, "sharing", replace(low.sharing, threshold=11))
-    with pytest.raises(PlanError, match="11 of 24 holders' shares"):
+    with pytest.raises(PlanError, match="11 of 24 holders' shares") as refusal:
         Policy().check(low)
+    assert refusal.value.field == "sharing"
+    for plan in (weak, low):
+        Policy.any_plan().check(plan)
 
 
 def test_exactly_one_plan_whatever_its_range() -> None:
@@ -71,9 +93,11 @@ def test_exactly_one_plan_whatever_its_range() -> None:
 def test_a_range_may_change_by_so_much_a_round() -> None:
     policy = Policy()
     policy.check_change([(100, 1.0)], [(100, 0.5)])
-    for far in (0.45, 2.2):
-        with pytest.raises(PlanError, match=r"times that of the last round .* a factor of 2"):
+    for far, times in ((0.45, "2.22"), (2.2, "0.455")):
+        with pytest.raises(PlanError, match=r"times that of the last round .* a factor of 2") as refusal:
             policy.check_change([(100, 1.0)], [(100, far)])
+        assert refusal.value.field == "value_range"
+        assert refusal.value.problem.startswith(f"{times} times")
 
 
 def test_the_range_of_an_element_is_compared_however_arrays_are_cut() -> None:
@@ -115,11 +139,12 @@ def test_a_range_does_not_change_by_way_of_levels() -> None:
 
     few, many, both = with_levels(2), with_levels(65536), with_levels(2, 65536)
     for now, before in ((few, many), (many, few), (few, with_levels(2, ranges="single", rotate=False))):
-        with pytest.raises(PlanError, match=r"blocks have a width .* times that of the last round") as refusal:
+        with pytest.raises(PlanError, match=r"blocks have a width \d\S* times that of the last round") as refusal:
             Policy().check(now, before=before)
         assert refusal.value.field == "levels"
     for now, before in ((both, few), (few, both), (both, many), (both, both), (with_levels(4), with_levels(8))):
         Policy().check(now, before=before)  # users with other levels come and go
+    Policy(max_range_change=1.0).check(both, before=both)
 
 
 @pytest.mark.parametrize(("half", "scale"), [(8e307, 2.0**64), (1e-305, 2.0**-64)])
@@ -128,6 +153,25 @@ def test_a_half_width_is_a_positive_number(half: float, scale: float) -> None:
     plan = build(value_range=half, ranges="single", arrays=[50, 50], scales=[1.0, scale])
     with pytest.raises(PlanError, match=r"a half width of (inf|0), times the scale"):
         Policy.any_plan().check(plan)
+
+
+@pytest.mark.parametrize(
+    ("level", "half", "scale"), [(65536, 1.7e308 * 2.0**-64, 2.0**64), (2, 0.75 * 2.0**-1010, 2.0**-64)]
+)
+def test_so_is_that_of_a_block_that_is_wider_or_narrower_than_the_range(level: int, half: float, scale: float) -> None:
+    plan = build(levels=[level], ranges="levels", value_range=half, arrays=[50, 50], scales=[1.0, scale])
+    assert all(0 < width < math.inf for width in plan.half_widths)
+    with pytest.raises(PlanError, match=r"a half width of (inf|0), times the scale") as refusal:
+        Policy.any_plan().check(plan)
+    assert refusal.value.field == "value_range"
+
+
+def test_a_round_of_metrics_alone_is_held_to_the_range_of_its_plan() -> None:
+    plan = build(metrics=["loss"]).only_metrics()
+    Policy(min_half_width=0.5, max_half_width=0.5).check(plan)
+    for narrow in (Policy(min_half_width=0.6), Policy(max_half_width=0.4)):
+        with pytest.raises(PlanError, match=r"a half width of 0\.5,"):
+            narrow.check(plan)
 
 
 def test_ranges_of_an_update_with_other_elements_are_compared_each_with_each() -> None:
@@ -147,6 +191,10 @@ def test_width_times_scale_is_bounded_for_every_array() -> None:
     for narrow in ({"min_half_width": 0.6}, {"max_half_width": 1.9}):
         with pytest.raises(PlanError, match="half width"):
             Policy(**narrow).check(plan)
+    fine = build(arrays=[80, 20], scales=[0.25, 1.0], value_range=0.5)
+    Policy(min_half_width=0.125, max_half_width=0.5).check(fine)
+    with pytest.raises(PlanError, match=r"a half width of 0\.125,"):
+        Policy(min_half_width=0.2).check(fine)
     levels = build(levels=[2], ranges="levels")  # three standard deviations are wider than what two levels want
     with pytest.raises(PlanError, match="half width"):
         Policy(min_half_width=0.3).check(levels)

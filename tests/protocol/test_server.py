@@ -1,9 +1,13 @@
 """The server: late, duplicate and conflicting messages, faulty users, and what a round ends with."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from rounds import (
+    ROUND,
     World,
     small_plan,
     total_counts,
@@ -12,11 +16,13 @@ from rounds import (
 
 from heterosag.errors import (
     AbandonedRoundError,
+    ExposedUsersError,
     FaultyUserError,
     TooFewSurvivorsError,
     UsageError,
     WireError,
 )
+from heterosag.ledger import Ledger
 from heterosag.plan import Plan
 from heterosag.protocol import Client, Policy, RoundId, Server, ServerPhase
 from heterosag.protocol import messages as wire
@@ -101,6 +107,89 @@ def test_a_message_of_a_later_phase_is_refused() -> None:
         world.server.receive(0, short)
 
 
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_message_of_no_or_one_byte_is_refused(phase: str) -> None:
+    world = World(small_plan())
+    world.run(*PHASES[: PHASES.index(phase)])
+    for data in (b"", b"\x94"):
+        with pytest.raises(WireError):
+            world.server.receive(0, data)
+
+
+def test_a_message_to_everybody_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A roster grows with the users, so that encoding it for each of them would take the square of their number."""
+    world, encoded, encode = World(small_plan()), [], wire.encode
+    for user in world.plan.users:
+        world.server.receive(user, world.answer("advertise", user))
+
+    def counted(message: wire.Message) -> bytes:
+        encoded.append(type(message))
+        return encode(message)
+
+    monkeypatch.setattr(wire, "encode", counted)
+    assert len(world.server.close()) == 12
+    assert encoded == [wire.Roster]
+
+
+def test_the_given_map_runs_the_pieces_of_unmasking() -> None:
+    calls: list[int] = []
+
+    def counted(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
+        work = list(pieces)
+        calls.append(len(work))
+        return map(function, work)
+
+    world = World(small_plan())
+    world.server = Server(world.plan, ROUND, parallel_map=counted)
+    world.run("advertise", "share", "mask")
+    assert calls == []
+    world.run("unmask")
+    assert calls == [len(world.plan.subgroups)]
+    assert total_counts(world.server.decoded) == [12, 12, 12]
+
+
+def test_a_server_knows_the_whole_plan_and_what_is_masked_of_it() -> None:
+    plan, alone = small_plan(metrics=["loss"]), replace(ROUND, metrics_only=True)
+    server = Server(plan, alone)
+    assert server.whole is plan
+    assert server.plan.dimension == 0
+    moved = plan.with_value_range(0.5)
+    server.settle(moved, ROUND)
+    assert server.whole is moved
+    assert server.plan is moved
+
+
+@pytest.mark.parametrize("settled", [None, False, True])
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_guard_ends_a_round_unless_metrics_alone_are_summed(opened: bool, settled: bool | None) -> None:
+    """What the round was settled with counts, or what it was opened with if it never was."""
+    plan = small_plan(metrics=["loss"], min_robustness=0.0)
+    ledger = Ledger(plan, sets_below=2)
+    ledger.note(frozenset(range(12)))
+    world, first = World(plan), replace(ROUND, metrics_only=opened)
+    world.server = Server(plan, first, guard=ledger)
+    world.clients = {user: world.make_client(user, round_id=first) for user in plan.users}
+    world.run("advertise")
+    if settled is not None:
+        second = replace(ROUND, metrics_only=settled)
+        world.server.settle(plan, second)
+        for client in world.clients.values():
+            client.settle(plan, second)
+    world.run("share")
+    alone = opened if settled is None else settled
+    for user in range(11):  # the last one drops out
+        update = np.empty(0) if alone else world.updates[user]
+        reply = world.clients[user].mask(world.waiting[user], update, metrics={"loss": 1.0})
+        world.server.receive(user, reply)
+    if alone:
+        assert set(world.server.close()) == set(range(11))
+    else:
+        with pytest.raises(ExposedUsersError, match=r"\[11\]"):
+            world.server.close()
+        assert world.server.phase is ServerPhase.FAILED
+    assert ledger.rounds == 1
+
+
 def test_an_abandoned_round_is_over_by_name() -> None:
     world = unmasking()
     assert isinstance(world.server.abandon("restarted"), AbandonedRoundError)
@@ -166,6 +255,14 @@ def test_a_set_up_is_ready_if_it_tolerates_all_the_losses_that_the_plan_expects(
     assert (len(plan.subgroups), plan.agree_quorum) == (8, 21)
     assert not advertised_by(plan, range(29)).is_ready()
     assert advertised_by(plan, range(30)).is_ready()
+
+
+def test_expected_losses_are_taken_from_the_smallest_subgroups() -> None:
+    """Two of ten are lost: two subgroups of two users would leave, too many for the quorum; one of a lone user may."""
+    plan = small_plan(dropout=0.2)
+    assert (plan.agree_quorum, plan.min_survivors, plan.assignment[:6]) == (7, 2, (0, 0, 0, 1, 1, 1))
+    assert not advertised_by(plan, [1, 2, 4, 5, *range(6, 12)]).is_ready()
+    assert advertised_by(plan, range(2, 12)).is_ready()
 
 
 def test_a_set_up_is_not_ready_if_it_is_admissible_only_without_somebody() -> None:

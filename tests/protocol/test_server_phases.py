@@ -22,6 +22,7 @@ from heterosag.errors import FaultyUserError, TooFewSurvivorsError, WireError
 from heterosag.plan import Plan
 from heterosag.protocol import ServerPhase
 from heterosag.protocol import messages as wire
+from heterosag.protocol.survivors import make_admissible
 
 
 @pytest.mark.parametrize("low", [bytes(32), b"\x01" + bytes(31)])
@@ -46,6 +47,13 @@ def test_a_key_can_be_advertised_once() -> None:
     ):
         with pytest.raises(FaultyUserError, match="advertised already"):
             world.server.receive(1, change(wire.Advertisement, messages[1], world.plan, advertised=bad))
+    world.server.receive(1, messages[1])
+    last = world.answer("advertise", 2)
+    own = wire.decode(wire.Advertisement, last, plan=world.plan).advertised
+    for other in entries:
+        taken = replace(own, seal_key=other.seal_key)
+        with pytest.raises(FaultyUserError, match="advertised already"):
+            world.server.receive(2, change(wire.Advertisement, last, world.plan, advertised=taken))
 
 
 def test_advertisements_are_signed_exactly_where_identities_are_in_use() -> None:
@@ -156,6 +164,38 @@ def test_a_holder_releases_no_share_of_a_dealer_it_complained_about() -> None:
     assert world.server.receive(0, message)
     world.run("unmask")
     assert world.server.decoded.survivors == tuple(range(12))
+
+
+def test_blocks_whose_masks_cannot_be_removed_are_spoiled_and_say_whose_secret_is_missing() -> None:
+    world = World(small_plan())
+    world.run("advertise")
+    for user in world.plan.users:
+        message = world.answer("share", user)
+        if user == 4:
+            sealed = bytes(len(wire.decode(wire.Shares, message, plan=world.plan).sealed))
+            message = change(wire.Shares, message, world.plan, sealed=sealed)
+        world.server.receive(user, message)
+    world.waiting = world.server.close()
+    world.run("mask", "unmask")
+    mine = world.plan.assignment[4]
+    for block in (block for blocks in world.server.decoded.segments for block in blocks):
+        assert block.spoiled == (mine in block.block.subgroups)
+        assert ("user 4's self secret" in (block.fault or "")) == block.spoiled
+
+
+def test_shares_are_not_asked_for_if_a_users_masks_could_not_be_removed() -> None:
+    """On a sparse graph who shared and dropped out needs holders too, though every survivor has enough of them."""
+    plan = Plan.build(
+        [40], [4], 60, value_range=1.0, subgroup_size=10, sharing="sparse", dropout=0.05, assignment_seed=3
+    )
+    assert (plan.sharing.neighbours, plan.share_threshold) == (6, 4)
+    gone = set(plan.sharing.order[:4])
+    make_admissible(plan, set(range(40)) - gone)
+    world = World(plan)
+    world.run("advertise", "share")
+    with pytest.raises(TooFewSurvivorsError, match="3 holders of user"):
+        world.run("mask", without=gone)
+    assert world.server.phase is ServerPhase.FAILED
 
 
 def test_a_whole_subgroup_can_leave_after_its_vectors_arrived() -> None:

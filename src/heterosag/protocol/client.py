@@ -161,7 +161,7 @@ class Client(Secret):
             UsageError: The bytes were cut or changed, or belong to another plan, user or round.
         """
         client = cls(plan, user, round_id, **options)
-        client._base, client._state, client.phase, client._replies = client_state.load(saved, client._base)
+        client._base, client._state, client.phase, client._replies = client_state.load(saved, client._base, plan)
         client._settled |= isinstance(client._state, Masked)
         return client
 

@@ -20,6 +20,7 @@ from heterosag.crypto.hashing import DIGEST_SIZE, digest
 from heterosag.crypto.keys import PUBLIC_KEY_SIZE, RoundSecrets, mask_private_key
 from heterosag.crypto.secret import Secret
 from heterosag.errors import PlanError, UsageError, WireError
+from heterosag.plan import Plan
 from heterosag.protocol.steps import Advertised, Fresh, Masked, Shared, mask_partners
 from heterosag.protocol.transitions import ClientPhase
 
@@ -102,8 +103,8 @@ def save(base: Fresh, state: State, phase: str, replies: Replies) -> bytes:
     return digest("saved-client", body) + body
 
 
-def load(data: bytes, base: Fresh) -> tuple[Fresh, State, ClientPhase, Replies]:
-    """Base, state, phase and replies of the client that `base` describes.
+def load(data: bytes, base: Fresh, plan: Plan) -> tuple[Fresh, State, ClientPhase, Replies]:
+    """Base, state, phase and replies of the client that `base` describes in a round of `plan`.
 
     One that has masked already is settled with the value range, scales and model that it masked under.
     """
@@ -118,8 +119,8 @@ def load(data: bytes, base: Fresh) -> tuple[Fresh, State, ClientPhase, Replies]:
             raise UsageError("this saved client belongs to another plan, user, session or round")
         if saved.settled is not None:
             low, high, scales, metrics_only, model = saved.settled
-            plan = base.plan.with_value_range((low, high), scales)
-            base = replace(base, plan=plan.only_metrics() if metrics_only else plan, model=model)
+            settled = plan.with_value_range((low, high), scales)
+            base = replace(base, plan=settled.only_metrics() if metrics_only else settled, model=model)
         state, phase = _state(saved, base), ClientPhase(saved.phase)
         if not isinstance(state, _KINDS.get(phase, type(None))):
             raise UsageError(f"the phase {saved.phase!r} with the state {saved.kind!r}")
