@@ -186,7 +186,7 @@ def test_11_a_node_that_deals_false_shares_is_left_out_of_the_next_round(
         assert f"user '{cheat}' dealt shares" in str(first.error.reason)
     (second,) = grid.send_and_receive(ask(nodes))
     assert len(grid.rounds[1].survivors) == 23
-    assert "dealt false shares in a round before" in grid.rounds[1].lost[cheat]
+    assert "dealt or released false shares in a round before" in grid.rounds[1].lost[cheat]
     assert np.allclose(second.content.array_records["arrays"]["w"].numpy(), 0.25, atol=0.01)
 
 
@@ -208,7 +208,7 @@ def test_11_a_node_that_deals_false_shares_is_asked_no_more_under_a_plan_given(
         (reply,) = grid.send_and_receive(ask(nodes))
         assert np.allclose(reply.content.array_records["arrays"]["w"].numpy(), 0.25, atol=0.01)
         assert len(grid.rounds[number].survivors) == 11
-        assert grid.rounds[number].lost == {cheat: "at advertise: dealt false shares in a round before"}
+        assert grid.rounds[number].lost == {cheat: "at advertise: dealt or released false shares in a round before"}
 
 
 def test_11_nodes_that_take_turns_with_false_shares_do_not_end_the_run(

@@ -10,11 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flower_nodes import FIRST_NODE, LEVEL, LOOSE, Node, arrays, grid_of, make_nodes, messages, signed_nodes, train
+from flower_nodes import (
+    FIRST_NODE,
+    LEVEL,
+    LOOSE,
+    OPTIONS,
+    Node,
+    arrays,
+    grid_of,
+    make_nodes,
+    messages,
+    signed_nodes,
+    train,
+)
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from heterosag import Plan
-from heterosag.errors import PlanError
+from heterosag.errors import PlanError, UsageError
 from heterosag.flower import SecureGrid, mod
 from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.protocol import Identity, Policy
@@ -247,6 +259,47 @@ def test_a_seed_of_the_servers_own_is_asked_for_by_name(tmp_path: Path) -> None:
         grid_of(nodes, directory=directory, assignment="nobody")
 
 
+def test_two_classes_of_one_level_are_refused_where_nodes_would_draw(tmp_path: Path) -> None:
+    nodes, directory = signed_nodes(12, tmp_path)
+    with pytest.raises(PlanError, match=r"two classes of one level.*one class, or say assignment='server'") as refusal:
+        grid_of(nodes, directory=directory, levels=[5, 17, 17])
+    assert refusal.value.field == "levels"
+    grid_of(nodes, directory=directory, levels=[17, 17], assignment="server")
+    grid_of(nodes, levels=[17, 17])
+
+
+@pytest.mark.parametrize("shape", [{"design": "secagg"}, {"subgroup_size": 3, "min_survivors": 2}])
+def test_a_robust_rule_on_one_block_is_refused(shape: dict[str, Any], tmp_path: Path) -> None:
+    """Six nodes in two subgroups are one block too."""
+    nodes = make_nodes(6, tmp_path, train)
+    plan = Plan.build([6], [LEVEL], 35, users=[str(node.context.node_id) for node in nodes], value_range=0.5, **shape)
+    with pytest.raises(UsageError, match="'median' has no effect on one block"):
+        SecureGrid(LocalGrid(nodes), plan=plan, rule="median")
+    grid, inside = grid_of(nodes, rule="median", options=shape)
+    assert "UsageError: the rule 'median' has no effect on one block" in str(one_round(grid, nodes).error.reason)
+    assert inside.log == []
+
+
+@pytest.mark.slow
+def test_a_robust_rule_may_have_a_block_of_each_cohort(tmp_path: Path) -> None:
+    nodes = make_nodes(18, tmp_path, train)
+    grid, _ = grid_of(nodes, rule="median", cohort_size=6, options={**OPTIONS, "design": "secagg"})
+    assert not one_round(grid, nodes).has_error()
+
+
+def test_nodes_that_are_too_few_for_a_robust_rule_do_not_draw(tmp_path: Path) -> None:
+    nodes, directory = signed_nodes(12, tmp_path)
+    silent = {node.context.node_id for node in nodes[6:]}
+    grid, inside = grid_of(
+        nodes,
+        lambda stage, node, _: "silent" if stage == "commit" and node in silent else "",
+        directory=directory,
+        rule="median",
+    )
+    assert "has no effect on one block" in str(one_round(grid, nodes).error.reason)
+    assert {stage for stage, _ in inside.log} == {"commit"}
+
+
 def test_nodes_name_their_class_once(tmp_path: Path) -> None:
     nodes = make_nodes(12, tmp_path, train, config=lambda place: {"heterosag-class": place % 2})
     grid, inside = grid_of(nodes, levels=[5, 17])
@@ -333,18 +386,19 @@ def test_classes_that_are_none_are_refused_by_name(
     told_at_home(caplog, "'classes' is missing or no list of int", grid.rounds[0].lost[FIRST_NODE])
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_few_nodes_get_one_error_that_names_everything_to_change(count: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("count", "rule"), [(2, "mean"), (3, "mean"), (3, "median")])
+def test_few_nodes_get_one_error_that_names_everything_to_change(count: int, rule: str, tmp_path: Path) -> None:
     """And what it names works, to the letter."""
     nodes = make_nodes(count, tmp_path / "before", train)
-    grid, _ = grid_of(nodes, options=None)
+    grid, _ = grid_of(nodes, options=None, rule=rule)
     reply = one_round(grid, nodes)
-    found = re.search(r"SecureGrid\(options=(\{.*?\})\).*mod\(policy=Policy\((.*?)\)\)", reply.error.reason)
+    pattern = r"SecureGrid\((?:rule='(mean)', )?options=(\{.*?\})\).*mod\(policy=Policy\((.*?)\)\)"
+    found = re.search(pattern, reply.error.reason)
     assert found is not None, reply.error.reason
-    policy = Policy(**{name: int(value) for name, _, value in (one.partition("=") for one in found[2].split(", "))})
+    policy = Policy(**{name: int(value) for name, _, value in (one.partition("=") for one in found[3].split(", "))})
     own = mod(trust_server=True, release_log=tmp_path / "after", policy=policy)
     nodes = make_nodes(count, tmp_path, train, secure=lambda _: own)
-    grid, _ = grid_of(nodes, options=ast.literal_eval(found[1]))
+    grid, _ = grid_of(nodes, options=ast.literal_eval(found[2]), rule=found[1] or rule)
     assert not one_round(grid, nodes).has_error()
 
 

@@ -131,18 +131,21 @@ def test_plaintext_by_name_is_the_old_way(tmp_path: Path) -> None:
     assert sorted(reply.content.metric_records["metrics"]["num-examples"] for reply in replies) == list(range(6))  # type: ignore[type-var]
 
 
-def test_an_app_without_an_evaluate_function_is_asked_once(tmp_path: Path) -> None:
+def test_an_app_without_an_evaluate_function_is_asked_three_times(tmp_path: Path) -> None:
     nodes = make_nodes(6, tmp_path, train)
     for node in nodes:
         del node.app._registered_funcs["evaluate.default"]
     grid, inside = grid_of(nodes)
-    list(grid.send_and_receive(messages(nodes, arrays())))
-    (reply,) = grid.send_and_receive(ask(nodes))
-    assert reply.has_error()
-    asked = len(inside.log)
-    (reply,) = grid.send_and_receive(ask(nodes))
-    assert "no node could evaluate" in str(reply.error.reason)
-    assert len(inside.log) == asked
+    asked = []
+    for number in range(4):
+        assert not next(iter(grid.send_and_receive(messages(nodes, arrays(number))))).has_error()
+        before = len(inside.log)
+        (reply,) = grid.send_and_receive(ask(nodes, arrays(number)))
+        assert reply.has_error()
+        asked.append(len(inside.log) > before)
+    assert asked == [True, True, True, False]
+    assert "no node could evaluate in 3 evaluations" in str(reply.error.reason)
+    assert len(grid.evaluations) == 3
     assert not next(iter(grid.send_and_receive(messages(nodes, arrays())))).has_error()
 
 
@@ -168,22 +171,34 @@ def test_a_round_that_fails_before_it_masks_does_not_turn_evaluation_off(before:
     assert failed == [False, before == "is lost", True, True, False, False]
 
 
-def test_a_model_on_which_no_node_can_evaluate_does_not_turn_evaluation_off(tmp_path: Path) -> None:
-    """One poisoned update may make everybody's function fail once."""
-    now = 1
+@pytest.mark.parametrize(
+    "course",
+    [
+        ["", "poisoned", "poisoned", "poisoned", ""],
+        ["poisoned", "poisoned", ""],
+        pytest.param(["poisoned", "poisoned", "late", "poisoned", ""], marks=pytest.mark.slow),
+    ],
+)
+def test_a_model_on_which_no_node_can_evaluate_does_not_turn_evaluation_off(course: list[str], tmp_path: Path) -> None:
+    """A poisoned update may make everybody's function fail, also before any evaluation has succeeded."""
+    now = 0
 
     def metrics(place: int) -> dict[str, float]:
-        if now == 2:
+        if course[now] == "poisoned":
             raise RuntimeError("the loss is not finite")
         return {"num-examples": 5, "accuracy": 0.25}
 
+    def fault(stage: str, node: int, message: Message) -> str:
+        del stage, node
+        return "crash" if course[now] == "late" and message.metadata.message_type == MessageType.EVALUATE else ""
+
     nodes = evaluating(6, tmp_path, metrics)
-    grid, _ = grid_of(nodes)
+    grid, _ = grid_of(nodes, fault)
     failed = []
-    for now in range(1, 4):
+    for now in range(len(course)):
         assert not next(iter(grid.send_and_receive(messages(nodes, arrays(now))))).has_error()
         failed.append(next(iter(grid.send_and_receive(ask(nodes, arrays(now))))).has_error())
-    assert failed == [False, True, False]
+    assert failed == [what != "" for what in course]
 
 
 def test_evaluation_before_training_is_named(tmp_path: Path) -> None:
@@ -258,7 +273,7 @@ def test_a_node_that_deals_false_shares_for_evaluations_is_left_out_too(
     assert reply.has_error()
     assert grid.evaluations[0].faulty == (cheat,)
     assert not next(iter(grid.send_and_receive(messages(nodes, arrays())))).has_error()
-    assert "dealt false shares in a round before" in grid.rounds[1].lost[cheat]
+    assert "dealt or released false shares in a round before" in grid.rounds[1].lost[cheat]
     (reply,) = grid.send_and_receive(ask(nodes))
     assert reply.content.metric_records["metrics"]["accuracy"] == pytest.approx(0.25)
 

@@ -37,6 +37,27 @@ def test_stages_fall_to_two(tmp_path: Path) -> None:
     assert list(grid.rounds[2].received_bytes) == ["mask", "unmask", "share", "advertise"]
 
 
+def test_bytes_are_those_of_all_messages_of_a_round(tmp_path: Path) -> None:
+    """In the first one messages of three rounds go, of one phase more than one."""
+    down: dict[int, int] = {}
+
+    def count(stage: str, node: int, message: Message) -> str:
+        del stage
+        sent: Any = message.content.config_records["heterosag"]["messages"]
+        down[node] = down.get(node, 0) + sum(map(len, sent))
+        return ""
+
+    nodes = make_nodes(6, tmp_path, train)
+    grid, inside = grid_of(nodes, count)
+    for number in range(2):
+        down.clear()
+        inside.bytes_up.clear()
+        rounds(grid, nodes, 1)
+        done = grid.rounds[number]
+        for sizes, carried in ((done.sent_bytes, down), (done.received_bytes, inside.bytes_up)):
+            assert {node: sum(by[node] for by in sizes.values()) for node in carried} == carried
+
+
 def test_stages_fall_to_three_with_identities(tmp_path: Path) -> None:
     """Six nodes in two subgroups are one block of everybody: nothing is drawn."""
     nodes, directory = signed_nodes(6, tmp_path)

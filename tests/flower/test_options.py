@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from flower_nodes import LocalGrid
 
-from heterosag.errors import HeteroSagError, PlanError, UsageError
+from heterosag.aggregation.rules import RULES, trimmed_mean
+from heterosag.errors import PlanError, UsageError
 from heterosag.flower import Privacy, SecureGrid
 
 
@@ -69,9 +70,11 @@ def test_timeouts_are_seconds_of_stages(timeouts: Any) -> None:
         SecureGrid(LocalGrid([]), timeouts=timeouts)
 
 
-def test_an_unknown_rule_is_refused_too() -> None:
-    with pytest.raises(HeteroSagError, match="rule"):
-        SecureGrid(LocalGrid([]), rule="mode")  # type: ignore[arg-type]
+@pytest.mark.parametrize("rule", ["mode", None, RULES["median"], trimmed_mean(0.4)])
+def test_a_rule_is_one_of_the_names(rule: Any) -> None:
+    """A rule object could not be written into the run's record."""
+    with pytest.raises(UsageError, match=r"rule is one of the names mean, .*median"):
+        SecureGrid(LocalGrid([]), rule=rule)
 
 
 def test_what_can_work_is_taken() -> None:

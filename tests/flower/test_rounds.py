@@ -114,6 +114,13 @@ def test_a_node_does_not_choose_what_its_reason_does_to_logs_and_records(tmp_pat
     assert (tmp_path / "run" / "record.jsonl").stat().st_size < 100_000
 
 
+def test_seconds_that_a_node_spends_on_a_stage_add_up_and_are_at_most_what_each_trip_took() -> None:
+    work = Work(number=1, messages={}, message_type="train")
+    for said in (0.25, 0.5, -1.0, 7.0):
+        work.note_seconds("commit", 1, ConfigRecord({"seconds": said}), 1.0)
+    assert work.node_seconds == {"commit": {1: 1.75}}
+
+
 def test_of_a_traceback_the_last_line_is_the_reason() -> None:
     work = Work(number=1, messages={}, message_type="train")
     work.lose(1, "mask", "Traceback:\n  in train\nRuntimeError: out of memory\n")

@@ -1,6 +1,8 @@
 """Trips to the nodes: who is lost on one, and whose replies count."""
 
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ pytest.importorskip("flwr")
 from flower_nodes import (
     FIRST_NODE,
     LOOSE,
+    LocalGrid,
     arrays,
     expected,
     grid_of,
@@ -23,6 +26,9 @@ from flower_nodes import (
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from heterosag.flower import mod
+from heterosag.flower.messages import HELLO, parts_to_fields
+from heterosag.flower.rounds import Work
+from heterosag.flower.trips import Trips
 
 
 @pytest.mark.parametrize(
@@ -116,3 +122,23 @@ def test_late_and_stray_replies_are_ignored(tmp_path: Path) -> None:
     (reply,) = grid.send_and_receive(messages(nodes, arrays()))
     assert not reply.has_error()
     assert stage_of(messages(nodes, arrays())[0]) == ""
+
+
+def test_bytes_and_seconds_of_a_stage_that_is_repeated_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of an enrolment that begins again without nodes that were silent."""
+    monkeypatch.setattr("heterosag.flower.trips.time", SimpleNamespace(perf_counter=itertools.count().__next__))
+    nodes = make_nodes(2, tmp_path, train)
+    trips = Trips(LocalGrid(nodes), None, counted=True)
+    asked = {message.metadata.dst_node_id: message for message in messages(nodes, arrays())}
+    work = Work(number=1, messages=asked, message_type="train")
+    fields = {node: parts_to_fields([(0, HELLO, b"x" * 500)]) for node in asked}
+    trips.carry(work, HELLO, fields, None)
+    sent, received = dict(work.wire_sent[HELLO]), dict(work.wire_received[HELLO])
+    assert work.trip_seconds == {HELLO: 1}
+    del fields[FIRST_NODE]
+    trips.carry(work, HELLO, fields, None)
+    for now, before in ((work.wire_sent[HELLO], sent), (work.wire_received[HELLO], received)):
+        assert {node: round(size / before[node], 1) for node, size in now.items()} == {
+            node: 1.0 if node == FIRST_NODE else 2.0 for node in asked
+        }
+    assert work.trip_seconds == {HELLO: 2}

@@ -15,6 +15,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.common.logger import log
 
+from heterosag.aggregation.combine import check_rule
 from heterosag.aggregation.rules import Rule
 from heterosag.choices import AssignmentName
 from heterosag.errors import FaultyUserError, HeteroSagError, PlanError, WireError, WithheldError
@@ -98,13 +99,22 @@ class Epochs:
             raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} rising limits between them")
         if given is not None and (max_weight != 1 or options):
             raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
+        if given is not None:
+            check_rule(given, rule)
         if set(options) & _OWN_OPTIONS:
             raise PlanError("options", f"{sorted(set(options) & _OWN_OPTIONS)} are arguments of the grid itself")
         for name, instead in _DECIDED.items():
             if name in options:
                 raise PlanError("options", f"{name} is what the grid decides itself: give {instead}")
-        if directory is not None and assignment == "enrolled" and "assignment_seed" in options:
+        enrols = directory is not None and assignment == "enrolled"
+        if enrols and "assignment_seed" in options:
             raise PlanError("options", "an assignment_seed assigns nodes by the server: say assignment='server'")
+        if enrols and given is None and len(set(levels)) < len(levels):
+            raise PlanError(
+                "levels",
+                f"{list(levels)!r} has two classes of one level, which nodes refuse where they draw their assignment: "
+                "make them one class, or say assignment='server', which the nodes must allow",
+            )
         self._given = given
         self._levels = tuple(levels)
         self._rate_limits = tuple(rate_limits)
@@ -114,7 +124,7 @@ class Epochs:
         self.weighted_by = weighted_by
         self._directory = directory
         self._privacy = privacy
-        self._enrols = directory is not None and assignment == "enrolled"
+        self._enrols = enrols
         self._scaled = scaled
         self._cohort_size = cohort_size
         self._plans: dict[tuple[tuple[str, ...], tuple[int, ...]], Plan | CohortPlan] = {}
@@ -173,7 +183,8 @@ class Epochs:
             try:
                 plan = self._build(members, users, arrays)
             except PlanError as error:
-                raise _explain_few(len(users), error) from None
+                raise _explain_few(len(users), error, robust=self._rule.leaves_out_faulty) from None
+            check_rule(plan, self._rule)
             if self._enrols and _is_drawn(plan):
                 plan = self._enrol(work, plan, carry)
             _log_notes(note for note in plan.notes if self._directory is None or note != WITHOUT_IDENTITIES)
@@ -230,11 +241,11 @@ class Epochs:
         return self._reveals.get(plan.frame)
 
     def leave_out(self, work: Work, found: Iterable[Decoded | HeteroSagError]) -> None:
-        """Who dealt false shares, in whichever cohort, is neither asked nor planned for after this round."""
+        """Who dealt or released false shares, in whichever cohort, is neither asked nor planned for after this."""
         work.faulty = tuple(int(user) for one in found if isinstance(one, Decoded) for user in one.faulty)
         self.faulty |= set(work.faulty)
         for node in work.faulty:
-            log(WARNING, "\t> node %d dealt false shares: it is left out of the rounds after this one", node)
+            log(WARNING, "\t> node %d dealt or released false shares: it is left out of all rounds after this", node)
 
     def _check_given(self, given: Plan | CohortPlan, work: Work, dimension: int) -> Plan | CohortPlan:
         if {str(node) for node in work.messages} != set(map(str, given.users)):
@@ -323,6 +334,7 @@ class Epochs:
                 withheld |= {int(user) for user in error.users if stage == REVEAL}
                 self.withheld |= withheld
                 charter = charter.without(error.users, token_bytes(16))
+                check_rule(charter.plan, self._rule)
                 continue
             self.withheld -= withheld
             for own in plans_of(enrolment.plan):
@@ -361,7 +373,7 @@ def _log_notes(notes: Iterable[str]) -> None:
         log(INFO, "\tplan: %s", note)
 
 
-def _explain_few(count: int, error: PlanError) -> PlanError:
+def _explain_few(count: int, error: PlanError, *, robust: bool) -> PlanError:
     """The error, or, for so few nodes that one change leads to the next error, all that there is to change."""
     if count == 1:
         return PlanError("users", "one node can take part: the sum over one node is its update, so there must be more")
@@ -370,11 +382,12 @@ def _explain_few(count: int, error: PlanError) -> PlanError:
     options: dict[str, Any] = {"design": "secagg", "subgroup_size": count, "min_survivors": 2}
     if count == 2:
         options["dropout"] = 0.0
+    rule = "rule='mean', " if robust else ""  # what follows has one block
     lost = "no node may be lost" if count == 2 else "one node may be lost"
     return PlanError(
         "users",
         f"{count} nodes are too few for what is asked ({error}). Add nodes (in simulation flwr run takes "
         f'--federation-config "num-supernodes=10"), or change all of this: '
-        f"SecureGrid(options={options!r}) on the server, and on every node mod(policy=Policy(min_survivors=2, "
+        f"SecureGrid({rule}options={options!r}) on the server, and on every node mod(policy=Policy(min_survivors=2, "
         f"min_colluders=0)). Then {lost}, and whoever knows one update of a sum over two knows the other",
     )

@@ -26,6 +26,8 @@ from heterosag.protocol import Decoded
 
 __all__ = ["Evaluations"]
 
+_MOST_FAILURES = 3  # in a row, by every node's own function: one poisoned model must not end evaluation
+
 Metrics = Callable[[Work, Plan, int, Combined | CombinedCohorts], MetricRecord]
 """What a strategy learns of a round: from the round, its plan, its sum of weights and what was decoded."""
 
@@ -36,7 +38,7 @@ class Evaluations:
     Args:
         grid: What carries messages to nodes that answer in plaintext.
         exchange: What runs secure rounds.
-        epochs: Where nodes that deal false shares are left out.
+        epochs: Where nodes that deal or release false shares are left out.
         rule: How block means are combined.
         metrics: What a strategy learns of a round.
         private: Whether there is noise in the sums, beside which exact ones may not be shown.
@@ -51,6 +53,7 @@ class Evaluations:
         self._grid, self._exchange, self._epochs = grid, exchange, epochs
         self._rule, self._metrics, self._private = rule, metrics, private
         self._refusal_logged = False
+        self._failures = 0
         self._none = ""
         self.done: list[Round] = []
         self.plan: Plan | CohortPlan | None = None
@@ -93,8 +96,9 @@ class Evaluations:
             reason = work.reason(error)
             log(WARNING, "secure evaluation %d failed: %s", number, reason)
             self.done.append(work.finish(time.perf_counter() - began, error=reason))
-            if self._can_nobody(work):
-                self._none = f"no node could evaluate, so the others are not asked to: {reason}"
+            self._failures = self._failures + 1 if self._can_nobody(work) else 0
+            if self._failures == _MOST_FAILURES:
+                self._none = f"no node could evaluate in {_MOST_FAILURES} evaluations, so none is asked again: {reason}"
             return _error(reason, messages[0])
         metrics = self._metrics(work, plan, weight, combined)
         self.done.append(work.finish(time.perf_counter() - began, survivors=combined.survivors, combined=combined))
@@ -103,7 +107,7 @@ class Evaluations:
         return Message(RecordDict({"metrics": metrics}), reply_to=messages[0])
 
     def _can_nobody(self, work: Work) -> bool:
-        """Whether no node has what it takes to evaluate: none ever did, and nothing else explains why none did now.
+        """Whether no node may have what it takes to evaluate: none ever did, and nothing else explains it.
 
         A message that was late, and a node that refuses because it has not trained since, say nothing of the next time.
         """

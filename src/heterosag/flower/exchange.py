@@ -19,7 +19,7 @@ from heterosag.aggregation.rules import Rule
 from heterosag.errors import FailedCohortsError, FaultyUserError, HeteroSagError, UsageError, WireError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.messages import fields_of, parts_to_fields, record_of, round_digest, values
-from heterosag.flower.rounds import FALSE_SHARES, Work
+from heterosag.flower.rounds import FALSE_SHARES, Work, add_to
 from heterosag.flower.trips import Trips
 from heterosag.ledger import Ledger, epoch_of
 from heterosag.plan import CohortPlan, Plan, User
@@ -173,7 +173,7 @@ class Exchange:
         return self._cohorts[index]
 
     def _bar(self, work: Work, plans: Sequence[Plan], cohorts: Sequence[_Cohort]) -> None:
-        """Do not ask nodes who dealt false shares, of a plan that has them still; nor use what they have set up."""
+        """Do not ask nodes with false shares in a round before, of a plan that has them still; nor use their set-up."""
         barred = self._epochs.faulty & {int(user) for plan in plans for user in plan.users}
         for node in barred:
             work.gone.add(node)
@@ -242,7 +242,7 @@ class Exchange:
                 asked.add(node)
                 fields[node] |= mask if phase is Phase.MASK else {}
             for part in listed:
-                work.sent_bytes.setdefault(part.phase.value, {})[node] = len(part.message)
+                add_to(work.sent_bytes, part.phase.value, node, len(part.message))
         if after is not None:
             for node in after.replies.keys() & after.asked - asked:
                 work.lose(node, after.phase.value, "left out, so that the others are an admissible set")
@@ -321,7 +321,7 @@ def combine_found(
 
 def _take(work: Work, pipeline: ServerPipeline, node: int, number: int, stage: str, message: bytes) -> str:
     """Give a machine one answer; why it refused it, empty if it did not."""
-    work.received_bytes.setdefault(stage, {})[node] = len(message)
+    add_to(work.received_bytes, stage, node, len(message))
     try:
         pipeline.receive(str(node), number, message)
     except (FaultyUserError, WireError) as error:

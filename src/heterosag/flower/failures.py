@@ -41,9 +41,9 @@ class Failures:
     def note(self, done: Round) -> None:
         """Note how a round ended; raise a `StoppedRunError` if it was one failure too many.
 
-        A round that failed because of nodes who dealt false shares does not count: the next is without them, and a few
-        who take turns must not end the run. What stops it is said in one line for each distinct reason: of the rounds,
-        and of the nodes lost in them.
+        A round that failed because of nodes who dealt or released false shares does not count: the next is without
+        them, and a few who take turns must not end the run. What stops it is said in one line for each distinct
+        reason: of the rounds, and of the nodes lost in them.
         """
         if not done.error:
             self._failed.clear()

@@ -132,6 +132,7 @@ class SecureGrid(PassingGrid):
     ) -> None:
         check_options(
             levels=levels,
+            rule=rule,
             max_weight=1 if max_weight is None else max_weight,
             weight_unit=weight_unit,
             weighted_by=_USUAL_WEIGHT if weighted_by is None else weighted_by,
@@ -335,9 +336,9 @@ class SecureGrid(PassingGrid):
         """What a grid of the same options needs to go on from here in another program, in JSON types.
 
         Returns:
-            The value range, which arrays stay positive, the nodes that dealt false shares, the plans in use with what
-            the server has learned under each, and, under `privacy`, the charges so far. Plans that nodes drew together
-            are drawn anew, also with nodes that have not revealed before.
+            The value range, which arrays stay positive, the nodes that dealt or released false shares, the plans in use
+            with what the server has learned under each, and, under `privacy`, the charges so far. Plans that nodes drew
+            together are drawn anew, also with nodes that have not revealed before.
 
         Under `privacy` save it after every round, and once more after `load_state_dict`: each program that goes on from
         it charges one round for what it does not know of.

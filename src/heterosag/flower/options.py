@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.common.logger import log
 
+from heterosag.aggregation.rules import RULES
 from heterosag.errors import PlanError, UsageError
 from heterosag.flower.messages import COMMIT, HELLO, REVEAL
 from heterosag.plan import CohortPlan, Plan
@@ -24,6 +25,7 @@ _KEY_BYTES = 32
 def check_options(
     *,
     levels: Any,
+    rule: Any,
     max_weight: Any,
     weight_unit: Any,
     weighted_by: Any,
@@ -41,6 +43,8 @@ def check_options(
     """Refuse an option that has the wrong type or a value that no round could be run with; the error names it."""
     if not isinstance(levels, Sequence) or not levels or not all(_is_whole(level, 2) for level in levels):
         raise PlanError("levels", f"is a list with one number from 2 on for each class, slowest first, not {levels!r}")
+    if not isinstance(rule, str) or rule not in RULES:
+        raise UsageError(f"rule is one of the names {', '.join(RULES)}, not {rule!r}")
     for name, value, least in (
         ("max_weight", max_weight, 1), ("weight_unit", weight_unit, 1), ("hide_sets_below", hide_sets_below, 0),
         ("stop_after", stop_after, 0), ("cohort_size", cohort_size, 4),

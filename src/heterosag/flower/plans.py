@@ -167,7 +167,7 @@ def _no_robust_plan(nodes: int) -> PlanError:
         f"no plan for {nodes} nodes survives one lost node and outvotes one malicious one: take some 24 nodes or more, "
         "or rule='mean'; with options={'min_survivors': 2}, which nodes must allow by name "
         "(mod(policy=Policy(min_survivors=2, min_colluders=0))), some 18 do; a plan of your own (plan=..., or a "
-        "subgroup_size among the options) is taken as it is",
+        "subgroup_size among the options) is taken as it is, if it has several blocks",
     )
 
 

@@ -103,10 +103,11 @@ def fill_slots(
 
 
 def common_names(plan: Plan, said: Iterable[Sequence[str]], metrics: Mapping[str, float]) -> dict[str, float]:
-    """The means of the metrics that every node has, under their names.
+    """The means of the metrics that every node has, in slots also at the same place, under their names.
 
     A node without a metric, or with another one in its slot, has added something else to that sum, so that its mean
-    would be wrong: it is left out, which is logged.
+    would be wrong: it is left out, which is logged. Where a node lacks a metric, those after it in the order of names
+    are in other slots than the others have them in, and so are left out too, though every node has them.
     """
     lists = [tuple(names) for names in said]
     if not lists or not metrics:

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from logging import WARNING
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
@@ -19,14 +19,16 @@ from heterosag.errors import HeteroSagError
 from heterosag.ledger import Ledger, summarise_ledgers
 from heterosag.plan import CohortPlan, Plan
 
-__all__ = ["FALSE_SHARES", "TOO_LATE", "Round", "Work", "commonest", "wire_size"]
+__all__ = ["FALSE_SHARES", "TOO_LATE", "Round", "Work", "add_to", "commonest", "wire_size"]
 
 TOO_LATE = "no reply in time"
-FALSE_SHARES = "dealt false shares in a round before"
+FALSE_SHARES = "dealt or released false shares in a round before"
 _LONGEST_REASON = 300  # characters: a node chooses the words, which go into logs and the run's record
 
 Sizes = dict[str, dict[int, int]]
 """Bytes by stage and node."""
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class Round:
 
     - `nodes`, `survivors`: node ids of those asked, and of those in the sum.
     - `lost`, `lost_at`: by node id, why and at which stage a node was lost.
-    - `faulty`: node ids of those who dealt false shares; they are left out of the rounds after.
+    - `faulty`: node ids of those who dealt or released false shares; they are left out of the rounds after.
     - `error`: why the round failed, empty if it did not.
     - `plan`, `combined`: the plan, and the decoded blocks with what was made of them (None if it came to none); of
       more nodes than a cohort has, a `CohortPlan` and the blocks of all cohorts.
@@ -50,6 +52,8 @@ class Round:
       and node; counted for a run with a record, or where `wire_bytes` asks for it.
     - `node_seconds`: what nodes say they spent on the protocol (training left out); `server_seconds`: what the server
       did; `trip_seconds`: by stage, from the messages' leaving to the last reply; `seconds`: the whole round.
+
+    Of a stage that is repeated, as an enrolment is without nodes that were silent, bytes and seconds add up.
     """
 
     number: int
@@ -128,7 +132,7 @@ class Work:
         """Keep what a node says it spent on a stage, if it is a duration; at most what the stage took."""
         said = None if record is None else record.get("seconds")
         if isinstance(said, float) and said >= 0:
-            self.node_seconds.setdefault(stage, {})[node] = min(said, most)
+            add_to(self.node_seconds, stage, node, min(said, most))
 
     def finish(
         self,
@@ -149,6 +153,12 @@ class Work:
             error=error,
             seconds=seconds,
         )
+
+
+def add_to(totals: dict[str, dict[int, _Number]], stage: str, node: int, number: _Number) -> None:
+    """Add a number of bytes or seconds to what a node has at a stage."""
+    by_node = totals.setdefault(stage, {})
+    by_node[node] = by_node.get(node, 0) + number
 
 
 def wire_size(message: Message) -> int:

@@ -13,7 +13,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from heterosag.flower.messages import RECORD, SAYS_MORE, carried, record_of
-from heterosag.flower.rounds import TOO_LATE, Work, wire_size
+from heterosag.flower.rounds import TOO_LATE, Work, add_to, wire_size
 from heterosag.protocol.transitions import Phase
 
 __all__ = ["Trips"]
@@ -61,11 +61,13 @@ class Trips:
             if node not in work.gone
         }
         if self._counted:
-            work.wire_sent[stage] = {node: wire_size(message) for node, message in sent.items()}
+            for node, message in sent.items():
+                add_to(work.wire_sent, stage, node, wire_size(message))
         log(INFO, "\t%s: asking %d nodes", stage, len(sent))
         began = time.perf_counter()
         replies = list(self._grid.send_and_receive(list(sent.values()), timeout=self._timeout(stage, timeout)))
-        elapsed = work.trip_seconds[stage] = time.perf_counter() - began
+        elapsed = time.perf_counter() - began
+        work.trip_seconds[stage] = work.trip_seconds.get(stage, 0.0) + elapsed
         by_message = {message.metadata.message_id: node for node, message in sent.items()}
         found: dict[int, Message] = {}
         for reply in replies:
@@ -79,7 +81,7 @@ class Trips:
                 continue
             found[node_id] = reply
             if self._counted:
-                work.wire_received.setdefault(stage, {})[node_id] = wire_size(reply)
+                add_to(work.wire_received, stage, node_id, wire_size(reply))
             work.note_seconds(stage, node_id, record_of(reply), elapsed)
         for node in sent.keys() - found.keys() - work.lost.keys():
             work.lose(node, stage, TOO_LATE)
