@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from cases import each
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 from msgspec.structs import replace
 from rounds import (
     ROUND,
@@ -20,14 +22,20 @@ from rounds import (
     show_sharers,
     small_plan,
     survivor_set,
+    total_counts,
     unmasking,
 )
 
-from heterosag.errors import FaultyServerError, UsageError
+from heterosag.crypto import hashing
+from heterosag.crypto.keys import RoundSecrets
+from heterosag.errors import FaultyServerError, TooFewSurvivorsError, UsageError
 from heterosag.plan import Plan
 from heterosag.protocol import MemoryReleaseLog, RoundId
 from heterosag.protocol import messages as wire
-from heterosag.protocol.steps import Masked, sign_survivors
+from heterosag.protocol.rounding import Rounding
+from heterosag.protocol.steps import Masked, mask, sign_survivors
+from heterosag.protocol.survivors import check_admissible
+from heterosag.protocol.update import Update
 
 # --- before the round ---------------------------------------------------------------------------------------------
 
@@ -133,6 +141,24 @@ def test_rosters_that_break_a_rule(chosen: list[int], match: str) -> None:
     refuses(world, 0, "share", message, match)
 
 
+def test_on_a_sparse_graph_a_client_asks_for_holders_of_its_own_shares_alone() -> None:
+    """A roster without most of user 7's holders: user 7 refuses it, a user far from it on the ring answers."""
+    plan = Plan.build([40], [4], 80, value_range=1.0, subgroup_size=10, min_survivors=2, sharing="sparse")
+    ring, place = plan.sharing.order, plan.sharing.order.index(7)
+    far = ring[(place + 20) % 40]
+    gone = [user for user in plan.sharing.holders(7) if user not in plan.sharing.holders(far)]
+    shown = frozenset(range(40)) - set(gone[: plan.sharing.neighbours - plan.share_threshold + 2])
+    with pytest.raises(TooFewSurvivorsError, match="holders of user 7"):
+        check_admissible(plan, shown, dealers=[7])
+    world = World(plan)
+    world.run("advertise")
+    advertised = [user for user in roster_of(world).advertised if user.user in shown]
+    roster = change(wire.Roster, world.waiting[0], plan, advertised=advertised)
+    shares = wire.decode(wire.Shares, world.answer("share", far, roster), plan=plan)
+    assert len(shares.sealed) == 80 * len(shown.intersection(plan.sharing.holders(far)))
+    refuses(world, 7, "share", roster, "not admissible")
+
+
 def test_a_list_without_this_users_block_peers_is_refused_before_anything_is_encoded() -> None:
     """The attack: forty users, the victim is shown twenty-five, none of its block, and would send in the clear."""
     plan = Plan.build([40], [4], 60, value_range=1.0, subgroup_size=4, min_survivors=2)
@@ -209,6 +235,18 @@ def test_bad_shares_become_complaints_that_name_the_dealer(fault: str) -> None:
     message = change(wire.Inbox, world.waiting[0], world.plan, **spoiled)
     vector = wire.decode(wire.MaskedVector, world.answer("mask", 0, message), plan=world.plan)
     assert vector.complaints == [1]
+
+
+def test_elements_beyond_the_range_are_clipped_unless_told_otherwise() -> None:
+    world = masking()
+    state: Any = world.clients[0]._state
+    update = Update.of(world.plan, np.full(world.plan.dimension, 3.0))
+
+    def masked(**options: Any) -> bytes:
+        rounding = Rounding.from_seed(1, 0)
+        return mask(state, world.waiting[0], update, MemoryReleaseLog(), rounding=rounding, **options)[1]
+
+    assert masked() == masked(clip=True) != masked(clip=False)
 
 
 SETS = [
@@ -306,6 +344,17 @@ def test_signatures_must_be_enough_distinct_members_valid() -> None:
         world = unmasking(signed=True)
         message = change(wire.UnmaskRequest, world.waiting[0], world.plan, signatures=tamper(signatures_of(world)))
         refuses(world, 0, "unmask", message, match)
+
+
+def test_a_quorum_may_be_all_survivors() -> None:
+    world = World(small_plan(colluders=4, dropout=0.0), signed=True)
+    world.run("advertise", "share")
+    world.run("mask", without={0, 3, 6})
+    world.run("agree")
+    request = wire.decode(wire.UnmaskRequest, world.waiting[1], plan=world.plan)
+    assert [user for user, _ in request.signatures] == request.survivors
+    world.run("unmask")
+    assert total_counts(world.server.decoded) == [9, 9, 9]
 
 
 def test_each_secret_is_released_for_one_side_only() -> None:
@@ -414,9 +463,11 @@ class Claims:
 
     def __init__(self) -> None:
         self.made: list[tuple[bytes, str]] = []
+        self.values: dict[str, bytes] = {}
 
     def claim(self, context: bytes, kind: str, value: bytes) -> None:
         self.made.append((context, kind))
+        self.values[kind] = value
 
 
 @each("signed", [False, True])
@@ -431,6 +482,27 @@ def test_claims_are_made_under_the_context_they_are_for(signed: bool) -> None:
     first = ROUND.context(world.plan)
     later = [(masked, "sign")] if signed else []
     assert log.made == [(first, "share"), (first, "mask"), *later, (masked, "unmask")]
+
+
+def test_claims_have_the_values_that_the_wire_format_says() -> None:
+    """A log outlives programs: one that claims another value for the same bytes refuses to repeat them."""
+    log, secrets, sent = Claims(), RoundSecrets.generate(), {}
+    world = World(small_plan(), signed=True)
+    world.clients[0] = world.make_client(0, release_log=log)
+    world.clients[0].advertise(secrets=secrets)
+    world.run("advertise")
+    for phase in ("share", "mask", "agree", "unmask"):
+        sent[phase] = world.answer(phase, 0)
+        world.run(phase, without={5} if phase == "mask" else ())
+    context = wire.decode(wire.MaskedVector, sent["mask"], plan=world.plan).context
+    key = hashing.derive("masked-vector", secrets.seal_key.private_bytes_raw(), context)
+    survivors = hashing.index_bytes(0, 1, 2, 3, 4, *range(6, 12))
+    assert log.values == {
+        "share": hashing.digest("sealed-shares", sent["share"]),
+        "mask": Poly1305.generate_tag(key, sent["mask"]),
+        "sign": survivors,
+        "unmask": survivors,
+    }
 
 
 @each(

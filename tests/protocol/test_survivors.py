@@ -1,10 +1,13 @@
 """Admissible survivor sets, and the oracle that says who survives."""
 
+import re
+
 import pytest
 from rounds import small_plan
 
 from heterosag.errors import TooFewSurvivorsError, UsageError
 from heterosag.plan import Plan
+from heterosag.plan.design import Design
 from heterosag.plan.robustness import _CutSearch
 from heterosag.protocol import Phase, outcome
 from heterosag.protocol.survivors import check_admissible, make_admissible, too_small
@@ -32,11 +35,20 @@ def test_every_subgroup_needs_its_least_survivors_where_there_are_several_blocks
     assert set(too_small(small_plan(min_survivors=3), survivors)) == {(0,)}
     assert not list(too_small(small_plan(min_survivors=3, design="secagg"), survivors))
     strict = small_plan(min_survivors=2, min_block_survivors=6)
-    assert {len(block) for block in too_small(strict, survivors)} == {2}
-    with pytest.raises(TooFewSurvivorsError, match="fewer than 6 survivors"):
+    few = list(too_small(strict, survivors))
+    assert {len(block) for block in few} == {2}
+    with pytest.raises(TooFewSurvivorsError, match=re.escape(f"{list(few[0])} have fewer than 6 survivors")):
         check_admissible(strict, survivors)
-    with pytest.raises(TooFewSurvivorsError, match="subgroup 0 has fewer than 3 survivors"):
-        check_admissible(small_plan(min_survivors=3), survivors)
+    for plan in (small_plan(min_survivors=3), small_plan(min_survivors=3, min_block_survivors=6)):
+        with pytest.raises(TooFewSurvivorsError, match="subgroup 0 has fewer than 3 survivors"):
+            check_admissible(plan, survivors)
+
+
+def test_a_block_needs_its_least_survivors_and_no_more() -> None:
+    check_admissible(small_plan(min_survivors=2, min_block_survivors=6), frozenset(range(12)))
+    one_block = small_plan(design="secagg", min_block_survivors=3)
+    for survivors, enough in (([], True), ([4], False), ([4, 8], False), ([4, 8, 9], True)):
+        assert list(too_small(one_block, survivors)) == ([] if enough else list(one_block.guarded_blocks()))
 
 
 def test_the_server_leaves_out_what_it_must_and_nothing_else() -> None:
@@ -65,6 +77,13 @@ def test_sparse_sharing_needs_holders_of_every_dealer() -> None:
     assert len(survivors) >= plan.agree_quorum
     with pytest.raises(TooFewSurvivorsError, match="holders of user"):
         check_admissible(plan, survivors)
+    with pytest.raises(TooFewSurvivorsError, match="holders of user 7's"):
+        make_admissible(plan, survivors, dealers=[7])
+    within_reach = [user for user in survivors if survivors.issuperset(plan.sharing.holders(user))][:1]
+    assert make_admissible(plan, survivors, dealers=within_reach) == survivors
+    assert outcome(plan).survivors == plan.users
+    silent = outcome(plan, dict.fromkeys(around - few, "unmask"))
+    assert silent.phase is Phase.UNMASK
 
 
 def test_outcome_says_who_survives_or_why_not() -> None:
@@ -111,6 +130,14 @@ def test_one_roster_costs_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_CutSearch, "run", count)
     check_admissible(plan, frozenset(user for user in range(135) if plan.assignment[user] != 7))
     assert len(searched) == 1
+
+
+def test_a_quick_bound_that_is_just_what_is_asked_for_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With eight subgroups the loss of any one costs nothing, and a plan asks for all there is unless told."""
+    plan = Plan.build([32], [4], 700, value_range=1.0, subgroup_size=4, min_survivors=2, dropout=0.0)
+    assert float(plan.design.robustness_at_least({3})) == plan.min_robustness
+    monkeypatch.setattr(Design, "robustness", lambda *_: pytest.fail("the exact value may take seconds"))
+    check_admissible(plan, frozenset(user for user in range(32) if plan.assignment[user] != 3))
 
 
 @pytest.mark.parametrize(("asked", "admissible"), [(4 / 7, False), (3 / 7, True)])

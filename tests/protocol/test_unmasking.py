@@ -1,6 +1,7 @@
 """Rebuilding secrets from released shares: false shares, disputed and faulty dealers."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,21 @@ from heterosag.errors import FaultyBlockError, FaultyUserError, TooFewSurvivorsE
 from heterosag.plan import Plan
 from heterosag.protocol import messages as wire
 from heterosag.protocol import outcome
+from heterosag.protocol.unmasking import Rebuilt, rebuild
+
+
+def rebuilt(world: World, disputes: Iterable[tuple[int, int]] = ()) -> Rebuilt:
+    """What a server in its last phase rebuilds, of the shares it has been sent."""
+    phase: Any = world.server._state
+    return rebuild(
+        world.plan,
+        context=phase.masked.seal_context,
+        survivors=phase.members,
+        commitments=phase.masked.commitments,
+        mask_keys=phase.masked.mask_keys,
+        released=phase.released,
+        disputes=disputes,
+    )
 
 
 def spoils_its_subgroup(world: World, user: int, why: str) -> None:
@@ -75,6 +91,20 @@ def test_who_releases_what_is_no_field_element_is_faulty_though_enough_others_ar
     combine(world.plan, world.server.decoded, RULES["mean"])
 
 
+def test_shares_are_compared_with_their_commitments_where_the_first_do_not_give_the_secret() -> None:
+    """Seven of twelve are needed: a false one after them is not looked at, one among them is."""
+    for user, faulty in ((11, ()), (6, (6,))):
+        world = unmasking()
+        for holder in world.waiting:
+            message, shares = released(world, holder)
+            if holder == user:
+                message = change(wire.Released, message, world.plan, shares=bytes(32) * len(shares))
+            world.server.receive(holder, message)
+        world.server.close()
+        assert world.server.decoded.faulty == faulty
+        combine(world.plan, world.server.decoded, RULES["mean"])
+
+
 def test_too_few_answers_end_the_round() -> None:
     world = unmasking()
     with pytest.raises(TooFewSurvivorsError, match="6 good shares of user 0"):
@@ -95,7 +125,12 @@ def test_a_dealer_whose_shares_give_another_secret_is_to_blame(kind: str) -> Non
             world.server.receive(user, world.answer("share", user))
     world.waiting = world.server.close()
     world.run("mask", without={4} if kind == "mask" else set())
-    world.run("unmask")
+    for survivor in world.waiting:
+        world.server.receive(survivor, world.answer("unmask", survivor))
+    found = rebuilt(world)
+    assert found.missing.keys() == {4}
+    assert found.secrets.keys() == set(range(12)) - {4}, "what the shares give is not its secret"
+    world.server.close()
     spoils_its_subgroup(world, 4, f"user 4 dealt shares that do not give its {kind} secret")
 
 
@@ -210,3 +245,19 @@ def test_as_many_malicious_users_as_are_tolerated_frame_nobody() -> None:
     world.server.close()
     assert world.server.decoded.faulty == ()
     combine(plan, world.server.decoded, RULES["mean"])
+
+
+def test_disputes_as_a_dealer_and_as_a_holder_are_counted_apart() -> None:
+    """Two malicious users can deal falsely to an honest one and complain about it too: that is no more than two."""
+    world = unmasking(colluders=2)
+    for user in world.waiting:
+        world.server.receive(user, world.answer("unmask", user))
+    assert max(world.plan.colluders, world.plan.byzantine_tolerance()) == 2
+    framed = [(7, 5), (7, 10), (5, 7), (10, 7)]
+    for disputes, faulty in (
+        (framed, set()),
+        ([*framed, (7, 1)], {7}),
+        ([*framed, (1, 7)], {7}),
+        ([(dealer, holder) for dealer in (1, 2, 3) for holder in (7, 8, 9)], {1, 2, 3}),  # of equals the dealers
+    ):
+        assert rebuilt(world, disputes).faulty == faulty

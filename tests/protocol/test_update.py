@@ -1,14 +1,17 @@
 """An update is checked once, on its way in."""
 
+import itertools
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
+from cases import each
 from rounds import World, small_plan
 
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
-from heterosag.protocol.update import Update, checksum
+from heterosag.protocol.update import METRIC_LIMIT, Update, checksum
 
 
 def test_bad_vectors_and_weights_are_refused_at_once() -> None:
@@ -19,9 +22,25 @@ def test_bad_vectors_and_weights_are_refused_at_once() -> None:
         Update.of(plan, np.full(1003, np.nan))
     with pytest.raises(UsageError, match="vector of floats"):
         Update.of(plan, np.zeros(1003, dtype=np.int64))  # type: ignore[arg-type]
-    for weight in (0, 2, True, 1.0):
-        with pytest.raises(UsageError, match="integer weights"):
+    for weight in (0, 2, True, 1.0, "2"):
+        with pytest.raises(UsageError, match="integer weights") as refusal:
             Update.of(plan, np.zeros(1003), weight=weight)  # type: ignore[arg-type]
+        advice = ": build it with a larger max_weight" if weight == 2 else ""
+        assert str(refusal.value).endswith(f"from 1 to 1, not {weight!r}{advice}")
+
+
+def test_a_metric_is_as_large_as_its_limit_and_no_larger() -> None:
+    plan = small_plan(metrics=["loss"])
+    for value in (METRIC_LIMIT, -METRIC_LIMIT, 0.5):
+        assert Update.of(plan, np.zeros(40), metrics={"loss": value}).metrics == {"loss": value}
+    for value in (METRIC_LIMIT + 1, -METRIC_LIMIT - 1, np.inf, np.nan):
+        with pytest.raises(UsageError, match=f"metric 'loss' must lie within {METRIC_LIMIT} of zero"):
+            Update.of(plan, np.zeros(40), metrics={"loss": value})
+
+
+def test_an_update_knows_its_least_and_greatest_element() -> None:
+    plan = Plan.build([12], [4], 3, value_range=1.0, subgroup_size=3)
+    assert Update.of(plan, np.array([0.5, -0.25, 0.0])).extent == (-0.25, 0.5)
 
 
 def test_an_update_does_not_show() -> None:
@@ -65,3 +84,22 @@ def test_the_checksum_notices_any_change() -> None:
         assert checksum(other, 1, {}) != before
     assert checksum(vector, 2, {}) != before
     assert checksum(vector, 1, {"loss": 0.0}) != before
+
+
+@each("size", [0, 1, 9, 4095, 4096, 8191, 20_003])
+@each("dtype", [np.float16, np.float32, np.float64])
+def test_the_checksum_adds_up_all_words_whatever_the_shape(size: int, dtype: type[np.floating[Any]]) -> None:
+    vector = np.arange(size).astype(dtype)
+    content = vector.tobytes()
+    total, *_ = checksum(vector, 1, {})
+    whole = len(content) // 8 * 8
+    assert total == sum(np.frombuffer(content[:whole], np.uint64).tolist()) % 2**64
+    assert checksum(vector.reshape(1, -1), 1, {}) == checksum(vector.reshape(-1, 1), 1, {}) == checksum(vector, 1, {})
+
+
+def test_the_checksum_notices_any_two_elements_of_a_small_vector_that_change_places() -> None:
+    vector = np.arange(1.0, 10.0)
+    for one, other in itertools.combinations(range(9), 2):
+        swapped = vector.copy()
+        swapped[[one, other]] = vector[[other, one]]
+        assert checksum(swapped, 1, {}) != checksum(vector, 1, {})
