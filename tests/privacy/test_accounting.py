@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from cases import each
 
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.sharing import PRIVACY_BITS
+from heterosag.privacy import cache
 from heterosag.privacy.accounting import (
     ORDERS,
     NoisyRound,
@@ -36,6 +38,25 @@ def noisy(z: float = 3.0, honest: int = 9, trials: int = 1, size: int = 10_000, 
 
 def least(price: Any) -> float:
     return min(price(order) for order in ORDERS)
+
+
+def distance_from(wanted: float) -> Callable[[float], float]:
+    return lambda order: abs(math.log((order - 1) / (wanted - 1)))
+
+
+def looked_up(search: Callable[[], object]) -> list[tuple[cache.Inputs, float]]:
+    """The inputs and the order of every bound that a search needs, once each, in the order in which it asks."""
+    found: dict[tuple[cache.Inputs, float], None] = {}
+    look_up = cache.look_up
+
+    def asked(inputs: cache.Inputs, orders: Sequence[float], compute: Any) -> list[float]:
+        found.update(dict.fromkeys((inputs, order) for order in orders))
+        return look_up(inputs, orders, compute)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "look_up", asked)
+        search()
+    return list(found)
 
 
 # --- published figures --------------------------------------------------------------------------------------------
@@ -113,6 +134,13 @@ def test_the_noise_of_a_trusted_server_is_that_of_its_conversion() -> None:
     assert 0.95 * ours < gaussian_noise_multiplier_for(**target) < ours
     with pytest.raises(UsageError, match="no noise keeps"):
         gaussian_noise_multiplier_for(target_epsilon=1e-9, target_delta=DELTA, rounds=1)
+
+
+@each("target, rounds", [(0.05, 1), (0.5, 1), (1.0, 20), (8.0, 20), (50.0, 3)])
+def test_the_noise_of_a_trusted_server_meets_the_target_exactly(target: float, rounds: int) -> None:
+    z = gaussian_noise_multiplier_for(target_epsilon=target, target_delta=DELTA, rounds=rounds)
+    found = least(lambda order: rounds * order / (2 * z**2) + overhead(order, DELTA))
+    assert found == pytest.approx(target, rel=1e-9)
 
 
 @each(
@@ -195,7 +223,46 @@ def test_the_search_finds_the_least_of_all_orders() -> None:
     for z, rounds in ((3.0, 20), (0.5, 1), (30.0, 1), (1.0, 500), (2.0, 3)):
         one = noisy(z=z)
         of_all = least(lambda order, one=one, n=rounds: n * divergence(one, order) + overhead(order, DELTA))
-        assert epsilon(one, rounds=rounds, delta=DELTA) == pytest.approx(of_all, rel=1e-9)
+        found = epsilon(one, rounds=rounds, delta=DELTA)
+        assert found == pytest.approx(of_all, rel=1e-9)
+        assert found > of_all * (1 + 1e-13), "rounding errors of the sums are added, not taken away"
+
+
+@each("guess", ORDERS)
+def test_the_search_finds_the_least_of_all_orders_from_any_guess(guess: float) -> None:
+    for wanted in ORDERS:
+        assert cheapest_order(distance_from(wanted), guess) == (0.0, wanted)
+
+
+@each("wanted", ORDERS)
+def test_a_search_that_guesses_right_looks_at_the_neighbours_only(wanted: float) -> None:
+    asked: list[float] = []
+
+    def price(order: float) -> float:
+        asked.append(order)
+        return distance_from(wanted)(order)
+
+    assert cheapest_order(price, wanted)[1] == asked[0] == wanted
+    assert len(asked) <= 5
+
+
+@each(
+    "z, rounds, view, everywhere",
+    [
+        *((z, rounds, "server", 9) for z, rounds in ((3.0, 20), (0.5, 1), (30.0, 1), (1.0, 500), (2.0, 3))),
+        *((z, rounds, view, 90) for z, rounds in ((3.0, 20), (0.5, 20)) for view in ("server", "model")),
+    ],
+)
+def test_the_search_for_epsilon_begins_next_to_the_cheapest_order(
+    z: float, rounds: int, view: View, everywhere: int
+) -> None:
+    """Bounds take time: of the orders, only those around the one that counts are tried."""
+    one = noisy(z=z, everywhere=everywhere)
+    asked = looked_up(lambda: epsilon(one, rounds=rounds, delta=DELTA, view=view))
+    orders = [order for _, order in asked]
+    best = min(orders, key=lambda order: rounds * divergence(one, order, view) + overhead(order, DELTA))
+    assert abs(ORDERS.index(orders[0]) - ORDERS.index(best)) <= 1
+    assert len(orders) <= 6
 
 
 def test_failures_are_part_of_delta() -> None:
@@ -203,9 +270,15 @@ def test_failures_are_part_of_delta() -> None:
     assert epsilon(half, rounds=20, delta=DELTA) == epsilon(noisy(), rounds=20, delta=DELTA / 2)
     with pytest.raises(UsageError, match="must exceed"):
         epsilon(half, rounds=20, delta=DELTA / 2)
+    target: dict[str, Any] = {"target_epsilon": 8.0, "rounds": 20}
+    found = noise_multiplier_for(half, target_delta=DELTA, **target)
+    assert found == noise_multiplier_for(noisy(), target_delta=DELTA / 2, **target)
+    assert found > noise_multiplier_for(noisy(), target_delta=DELTA, **target)
+    with pytest.raises(UsageError, match="must exceed"):
+        noise_multiplier_for(half, target_delta=DELTA / 2, **target)
 
 
-@each("change, problem", [({"rounds": 0}, "rounds"), ({"rounds": True}, "rounds"), ({"delta": 0.0}, "delta"),
+@each("change, problem", [({"rounds": 0}, "rounds"), ({"rounds": True}, "rounds"), ({"delta": 0.0}, "delta is above 0"),
                           ({"delta": 1.0}, "delta")])  # fmt: skip
 def test_an_epsilon_of_nothing_is_refused(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
@@ -264,7 +337,32 @@ def test_an_adaptive_clip_is_charged_among_everybody() -> None:
 
 def test_a_sparse_sharing_graph_may_fail() -> None:
     plan = plan_of(sharing="sparse", classes=[400], levels=[2], subgroup_size=40, dropout=0.05, colluders=3)
-    assert NoisyRound.of(plan).failure_probability == 2.0**-PRIVACY_BITS
+    found = NoisyRound.of(plan)
+    assert found.failure_probability == 2.0**-PRIVACY_BITS
+    assert plan.share_threshold > plan.min_block_survivors, "of a user's neighbours, not of everybody"
+    assert {one.everywhere for one in found.segments} == {plan.min_block_survivors - plan.colluders}
+
+
+def test_cohorts_cost_what_the_dearest_of_them_does() -> None:
+    """A user is in one of them, and nobody says in which."""
+    given: dict[str, Any] = {"design": "secagg", "subgroup_size": 24, "clipping_norm": 0.5, "noise_multiplier": 3.0}
+    given |= {"min_survivors": 10, "min_block_survivors": 10, "honest": 9, "colluders": 1, "adaptive_clip": True}
+    cohorts = CohortPlan.build([49], [2], 9000, cohort_size=25, **given)
+    parts = [NoisyRound.of(plan) for plan in cohorts.plans]
+    assert [plan.share_threshold for plan in cohorts.plans] == [14, 13]
+    found = NoisyRound.of(cohorts)
+    assert (found.noise_multiplier, found.honest, found.failure_probability) == (3.0, 9, 0.0)
+    assert [one.everywhere for one in found.segments] == [12, 13]
+    assert [part.clip_bit for part in parts] == [13, 12]
+    assert found.clip_bit == 12
+    for view in ("server", "model"):
+        assert divergence(found, 8.0, view) == max(divergence(part, 8.0, view) for part in parts)
+    assert {one.everywhere for one in NoisyRound.of(cohorts, survivors=20).segments} == {19}
+    sparse = Plan.build(**cohorts.plans[1].arguments() | {"sharing": "sparse"})
+    mixed = NoisyRound.of(replace(cohorts, plans=(cohorts.plans[0], sparse)))
+    assert mixed.failure_probability == 2.0**-PRIVACY_BITS
+    alone = CohortPlan.build([24], [2], 9000, cohort_size=24, **given)
+    assert NoisyRound.of(alone) == NoisyRound.of(alone.plans[0])
 
 
 def test_plans_that_cost_nothing_that_is_known_are_refused() -> None:
@@ -273,6 +371,12 @@ def test_plans_that_cost_nothing_that_is_known_are_refused() -> None:
     for survivors in (0, 49, True, 2.5):
         with pytest.raises(UsageError, match="survivors of this plan are 1 to 48"):
             NoisyRound.of(plan_of(), survivors=survivors)  # type: ignore[arg-type]
+
+
+def test_survivors_are_one_to_all_users() -> None:
+    same = plan_of(levels=[4, 4], colluders=3)
+    for survivors, everywhere in ((1, 9), (48, 45)):
+        assert {one.everywhere for one in NoisyRound.of(same, survivors=survivors).segments} == {everywhere}
 
 
 # --- the noise for a target ---------------------------------------------------------------------------------------
@@ -284,6 +388,8 @@ def test_plans_that_cost_nothing_that_is_known_are_refused() -> None:
         (8.0, 20, "server", {}),
         (8.0, 20, "model", {"everywhere": 90}),
         (1.0, 1, "server", {}),
+        (0.02, 1, "server", {}),
+        (0.5, 1, "server", {"size": 28}),
         (8.0, 20, "server", {"size": 160}),
         (8.0, 20, "server", {"size": 100, "trials": 3, "honest": 12}),
         (8.0, 20, "server", {"clip_bit": 300}),
@@ -301,6 +407,47 @@ def test_the_noise_for_a_target_meets_it_and_is_hardly_more(
     except PlanError:
         return  # the levels need that much
     assert epsilon(less, rounds=rounds, delta=DELTA, view=view) > target
+
+
+@each(
+    "target, rounds, view, change, thetas, orders",
+    [
+        (0.2, 1, "server", {"everywhere": 90}, 1, 6),  # so much noise that theta is as small as counts
+        (1.0, 1, "server", {}, 1, 6),
+        (8.0, 20, "server", {"size": 160}, 1, 6),  # so little that theta is as large as may be
+        (8.0, 20, "model", {"size": 1000, "everywhere": 90}, 1, 6),
+        (30.0, 1, "server", {}, 1, 4),  # smaller orders cost more than the target whatever the noise
+        (8.0, 20, "server", {"size": 400}, 3, 6),
+        (2.0, 1, "server", {"size": 1000, "everywhere": 90}, 3, 6),
+    ],
+)
+def test_the_search_for_noise_tries_few_orders_and_thetas(
+    target: float, rounds: int, view: View, change: dict[str, Any], thetas: int, orders: int
+) -> None:
+    like = noisy(z=10.0, **change)
+    asked = looked_up(
+        lambda: noise_multiplier_for(like, target_epsilon=target, target_delta=DELTA, rounds=rounds, view=view)
+    )
+    assert len({inputs for inputs, _ in asked}) <= thetas
+    assert len(asked) <= orders * thetas
+
+
+def test_noise_grows_without_limit_towards_a_target_that_no_noise_meets() -> None:
+    """The overhead of the last order, which is the least: there, nothing is left for the divergence."""
+    limit = overhead(ORDERS[-1], DELTA)
+    assert limit == least(lambda order: overhead(order, DELTA))
+    with pytest.raises(UsageError, match="no noise keeps"):
+        gaussian_noise_multiplier_for(target_epsilon=limit, target_delta=DELTA, rounds=1)
+    targets, found = [limit / (1 - 2e-12)], []  # what `epsilon` adds for rounding, twice
+    for _ in range(4):
+        targets = [math.nextafter(targets[0], 0.0), *targets, math.nextafter(targets[-1], 1.0)]
+    for target in targets:
+        try:
+            found.append(noise_multiplier_for(noisy(), target_epsilon=target, target_delta=DELTA, rounds=1))
+        except UsageError:
+            found.append(math.inf)
+    assert found == sorted(found, reverse=True)
+    assert found[0] == math.inf > found[-1] > 1e6
 
 
 def test_levels_may_need_more_noise_than_the_target() -> None:
