@@ -50,6 +50,49 @@ def test_what_was_computed_is_found_again(place: Path) -> None:
     assert [path.name for path in place.iterdir()] == [f"rho-{cache.VERSION}-9-1-128.json"]
 
 
+def test_what_memory_knows_is_not_read_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("read")
+
+    ask(2.0, 4.0)
+    monkeypatch.setattr(Path, "open", refuse)
+    assert ask(2.0, 4.0, restart=False) == []
+
+
+def test_what_another_process_writes_meanwhile_is_kept(place: Path) -> None:
+    def compute(orders: Sequence[float]) -> list[float]:
+        assert ask(4.0) == [[4.0]]
+        return [order / 3 for order in orders]
+
+    cache._memory.clear()
+    look_up(INPUTS, [2.0], compute)
+    assert ask(2.0, 4.0) == []
+
+
+def test_a_folder_that_does_not_exist_yet_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not" / "yet"))
+    assert ask(2.0) == [[2.0]]
+    assert ask(2.0) == []
+
+
+@each("more", [-1, 1])
+def test_as_many_bounds_as_orders_are_computed(more: int, place: Path) -> None:
+    cache._memory.clear()
+    with pytest.raises(ValueError, match="argument 2"):
+        look_up(INPUTS, [2.0, 4.0], lambda orders: [0.5] * (len(orders) + more))
+    assert not place.exists()
+
+
+def test_a_file_of_version_1_is_still_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders 1.5 and 2, whose names are in the opposite order."""
+    values = '{"0x1.8000000000000p+0": "0x1.0000000000000p-1", "0x1.0000000000000p+1": "0x1.5555555555555p-1"}'
+    checksum = "3061fea212b928deb22c2d558d4c543d51e3c58db404f8d00e20abbdfbab059c"
+    place.mkdir()
+    (place / "rho-1-9-1-128.json").write_text(f'{{"values": {values}, "checksum": "{checksum}"}}')
+    monkeypatch.setattr(cache, "VERSION", 1)
+    assert ask(1.5, 2.0) == []
+
+
 def test_another_version_knows_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(2.0)
     monkeypatch.setattr(cache, "VERSION", cache.VERSION + 1)
@@ -82,10 +125,11 @@ def damaged(content: bytes) -> list[bytes]:
         json.dumps(values | {"checksum": 5}).encode(),
         json.dumps({"values": values["values"]}).encode(),
         json.dumps(smaller).encode(),
+        b" " * (1 << 20) + content,
     ]
 
 
-@each("kind", range(11))
+@each("kind", range(12))
 def test_a_damaged_file_is_ignored_and_written_anew(
     kind: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

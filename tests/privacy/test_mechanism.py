@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from hashlib import sha256
@@ -262,12 +263,40 @@ def test_norms_that_leave_the_range_of_a_float(values: list[float], factor: floa
 
 def test_a_factor_that_a_float_cannot_hold_well_is_zero() -> None:
     assert norm_factor(np.array([1e300]), 1e-20) == 0.0
+    smallest = np.array([2.0**600]), 2.0**-422 / (1 - 2.0**-20)
+    assert norm_factor(*smallest) == 2.0**-1022
+    assert norm_factor(2 * smallest[0], smallest[1]) == 0.0
 
 
 @each("bad", [math.nan, math.inf, -math.inf])
 def test_a_norm_that_is_not_finite_is_none(bad: float) -> None:
     for dtype in (np.float16, np.float32, np.float64):
         assert norm_factor(np.array([1.0, bad, 2.0], dtype=dtype), 1.0) is None
+
+
+@each(
+    "vector, finite",
+    [
+        (np.array([1e300, 1.0]), True),
+        (np.array([math.inf, 1.0]), False),
+        (np.array([0x7FF0000000000001], dtype=np.uint64).view(np.float64), False),  # NaN that signal
+        (np.array([0x7F800001], dtype=np.uint32).view(np.float32), False),
+        (np.array([0x7C01], dtype=np.uint16).view(np.float16), False),
+    ],
+)
+def test_no_update_is_refused_for_its_norm_where_warnings_are_errors(vector: npt.NDArray[Any], finite: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (norm_factor(vector, 1.0) is not None) == finite
+
+
+@each("dtype", [np.float16, np.float32, np.float64])
+def test_norms_of_narrow_floats_are_as_precise_as_those_of_wide_ones(dtype: Any) -> None:
+    """The margin below the clipping norm is smaller than what a half-precision square loses."""
+    for value in (0.1, 1e-4, 300.0):
+        vector = np.full(900, value, dtype=dtype)
+        norm = 30 * float(vector[0])
+        assert norm_factor(vector, norm / 2) == pytest.approx((1 - 2**-20) / 2, rel=1e-12)
 
 
 def test_norms_of_many_pieces() -> None:
@@ -284,7 +313,19 @@ def test_thresholds_are_rounded_towards_zero_and_clamped() -> None:
     found = thresholds(values, 1.0, block_range=2.0, theta=0.125).astype(np.int64) - 2**31
     assert found.tolist() == [0, 1, 1, -1, -1, int(0.4999 * 2**30), 2**29, -(2**29), 2**29, -(2**29)]
     assert (thresholds(values, None, block_range=2.0, theta=0.125) == 2**31).all()
+    assert thresholds(values, 1.0, block_range=2.0, theta=0.125).dtype == np.uint32
     assert thresholds(np.array([9.0]), 1.0, block_range=2.0, theta=0.1)[0] - 2**31 == math.floor(0.1 * 2**32)
+
+
+def test_no_arithmetic_is_done_on_what_is_not_finite() -> None:
+    """What an invalid operation makes of it depends on the processor."""
+    bad, out = np.array([math.nan, math.inf, -math.inf, 1.0]), np.empty(4, dtype=np.uint8)
+    ranges_: dict[str, Any] = {"block_range": 2.0, "theta": 0.125}
+    with np.errstate(all="raise"):
+        assert (thresholds(bad, None, **ranges_) == 2**31).all()
+        count_trials(bad, None, trials=3, key=key("not finite"), first_word=0, out=out, **ranges_)
+    words = np.frombuffer(keystream.keystream(key("not finite"), 48), dtype="<u4").reshape(4, 3)
+    assert np.array_equal(out, (words < 2**31).sum(axis=1))
 
 
 def test_a_word_counts_when_it_is_below_its_threshold() -> None:
@@ -315,6 +356,12 @@ def test_segments_of_all_trials_have_words_of_their_own(monkeypatch: pytest.Monk
     assert len(set(used)) == len(used)
 
 
+def test_segments_without_a_number_of_trials_have_no_words() -> None:
+    for sizes, trials in (([10, 20], [3]), ([10], [3, 1])):
+        with pytest.raises(ValueError, match="argument 2"):
+            word_starts(sizes, trials)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_pieces_and_compiled_loops_give_the_same_counts(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     vector = np.random.default_rng(3).normal(0, 0.02, 30_000).astype(dtype)
@@ -335,6 +382,37 @@ def test_pieces_and_compiled_loops_give_the_same_counts(dtype: Any, monkeypatch:
         count_trials(nothing[0], None, first_word=6, out=pieces, **fixed)
         count_trials(nothing[1], 1.0, first_word=6, out=whole, **fixed)
         assert np.array_equal(whole, pieces)
+
+
+@each(
+    "dtype, factor, size, compiled",
+    [
+        (np.float32, 0.9, None, True),
+        (np.float64, 0.9, None, True),
+        (np.float16, 0.9, None, False),  # which Numba does not know
+        (np.float16, None, None, True),  # zeros in its place, which it does
+        (np.float64, 0.9, 19, False),
+        (np.float64, 0.9, 21, True),
+    ],
+)
+def test_a_loop_is_compiled_for_as_many_words_as_make_it_worthwhile(
+    dtype: Any, factor: float | None, size: int | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[int] = []
+
+    def compile_(loop: Callable[..., None]) -> Callable[..., None]:
+        def run(values: npt.NDArray[Any], *rest: Any) -> None:
+            ran.append(values.size)
+            loop(values, *rest)
+
+        return run
+
+    monkeypatch.setattr(_numba, "_compile", compile_)
+    monkeypatch.setattr(_numba, "WORTH", 60)
+    out = np.empty(20, dtype=np.uint8)
+    fixed: dict[str, Any] = {"block_range": 4.0, "theta": 0.1, "trials": 3, "key": key("compiled"), "first_word": 0}
+    count_trials(np.full(20, 0.1, dtype=dtype), factor, out=out, size=size, **fixed)
+    assert ran == ([20] if compiled else [])
 
 
 def test_a_half_precision_update_is_counted_like_its_values() -> None:
@@ -382,6 +460,14 @@ def test_what_has_no_meaning_is_refused(change: dict[str, Any], problem: str) ->
     } | change
     with pytest.raises(UsageError, match=problem):
         count_trials(given_.pop("values"), given_.pop("factor"), **given_)
+
+
+@each("dtype, trials", [(np.uint8, 255), (np.uint16, 2**16 - 1), (np.uint32, 2**16 - 1)])
+def test_as_many_trials_as_can_be_counted_are_allowed(dtype: Any, trials: int) -> None:
+    out = np.empty(2, dtype=dtype)
+    fixed: dict[str, Any] = {"block_range": 4.0, "theta": 0.1, "key": key("many"), "first_word": 0}
+    count_trials(np.zeros(2), 1.0, trials=trials, out=out, **fixed)
+    assert (abs(out / trials - 0.5) < 2.5 / math.sqrt(trials)).all()  # five standard deviations
 
 
 def test_sums_without_users_are_refused() -> None:

@@ -36,7 +36,9 @@ def test_the_claim_names_unit_neighbours_view_delta_and_who_may_not_follow() -> 
 
 def test_nothing_is_claimed_of_what_is_simulated_or_has_no_noise() -> None:
     given = {"epsilon_server": 7.9, "epsilon_model": None, "delta": 1e-5, "rounds": 20, "identities": True}
-    assert "epsilon" not in state(PLAN, **given, simulated=True)  # type: ignore[arg-type]
+    simulated = state(PLAN, **given, simulated=True)  # type: ignore[arg-type]
+    assert simulated.startswith("simulated, no privacy")
+    assert "epsilon" not in simulated
     plain = Plan.build([8], [4], 10, value_range=1.0, subgroup_size=4)
     with pytest.raises(UsageError, match="nothing is claimed"):
         state(plain, **given)  # type: ignore[arg-type]
