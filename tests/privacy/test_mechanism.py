@@ -328,6 +328,12 @@ def test_no_arithmetic_is_done_on_what_is_not_finite() -> None:
     assert np.array_equal(out, (words < 2**31).sum(axis=1))
 
 
+def test_no_update_is_refused_for_what_a_program_does_about_tiny_numbers() -> None:
+    with np.errstate(all="raise"):
+        assert norm_factor(np.array([1e-170, 1.0]), 1.0) == pytest.approx(1.0)
+        assert thresholds(np.array([1e-310]), 1e-10, block_range=1.0, theta=0.1)[0] == 2**31
+
+
 def test_a_word_counts_when_it_is_below_its_threshold() -> None:
     values = np.array([0.25, -0.25, 0.0])
     limits = thresholds(values, 1.0, block_range=2.0, theta=0.125)

@@ -66,7 +66,7 @@ def norm_factor(vector: npt.NDArray[np.floating[Any]], clipping_norm: float) -> 
 def _sum_of_squares(vector: npt.NDArray[np.floating[Any]], unit: float) -> float:
     """Of the elements in this unit, in float64, piece by piece. A dot product's threads would cost more than it."""
     found, squares = [], np.empty(min(vector.size, _PIECE))
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for start in range(0, vector.size, _PIECE):
             piece = vector[start : start + _PIECE]
             part = squares[: piece.size]
@@ -133,7 +133,7 @@ def _scale(factor: float | None, block_range: float, theta: float) -> tuple[floa
 
 def _thresholds(values: npt.NDArray[np.floating[Any]], factor: float, limit: float) -> npt.NDArray[np.uint32]:
     scaled = values.astype(np.float64)
-    with np.errstate(over="ignore"):  # what overflows is clamped
+    with np.errstate(over="ignore", under="ignore"):  # what overflows is clamped
         scaled *= factor
     np.clip(scaled, -limit, limit, out=scaled)
     return (scaled.astype(np.int64) + _HALF).astype(np.uint32)
