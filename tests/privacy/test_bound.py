@@ -151,6 +151,23 @@ def test_pieces_of_trials_cost_a_little_more_than_all_at_once(monkeypatch: pytes
     assert pieces == pytest.approx(2 * upper_bounds(9, 3, 0.125, [8.0])[0] + upper_bounds(9, 2, 0.125, [8.0])[0])
 
 
+@each("limit, value, size", [("_TOGETHER", 3, 3), ("_COUNTS", 17, 1), ("_COUNTS", 8, 1), ("_EXPONENT", 7.0, 3)])
+def test_trials_are_cut_at_each_of_the_limits(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: float, size: int
+) -> None:
+    """A trial of order 8 has an exponent of 2.3; a single trial is never cut, however many users count."""
+    [one] = upper_bounds(9, size, 0.125, [8.0])
+    with monkeypatch.context() as patch:
+        patch.setattr(bound, limit, value)
+        [pieces] = upper_bounds(9, 2 * size, 0.125, [8.0])
+    assert pieces == pytest.approx(2 * one, rel=1e-12)
+
+
+def test_a_bound_is_made_larger_for_the_arithmetic_of_single_numbers() -> None:
+    found, inner = upper_bounds(5, 2, 0.125, [8.0])[0], bound._bound(5, 2, 0.125, 8.0)
+    assert Fraction(found) / Fraction(inner) - 1 == pytest.approx(2.0**-30, rel=1e-3)
+
+
 def test_many_trials_at_a_high_order_stay_finite() -> None:
     [found] = upper_bounds(3, 15, 0.125, [512.0])
     [one] = upper_bounds(3, 1, 0.125, [512.0])
@@ -164,6 +181,60 @@ def test_runs_of_distributions_are_covered_by_one_with_fewer_others(monkeypatch:
             patch.setattr(bound, "_ROWS", 14)
             [covered] = upper_bounds(40, 1, 0.125, [order])
         assert each_one <= covered <= 1.12 * each_one
+
+
+@each("honest, trials, rows", [(9, 1, 1000), (40, 1, 14), (30, 2, 7), (7, 3, 18), (1, 2, 1000), (400, 1, 30)])
+def test_every_distribution_of_the_others_is_covered(
+    monkeypatch: pytest.MonkeyPatch, honest: int, trials: int, rows: int
+) -> None:
+    """Those from a head on, as many as there are trials fewer, by that head; in windows as wide as they must be."""
+    order, theta, others = 4.0, 0.125, bound._others
+    heads: list[tuple[int, int]] = []
+    counts: list[int] = []
+
+    class Noted(bound._Rows):
+        def __init__(self, others: Any, trials_of_all: int, *rest: Any) -> None:
+            counts.append(trials_of_all)
+            super().__init__(others, trials_of_all, *rest)
+
+    def noted(count: int, theta: float, run: list[int], reach: float, size: int) -> Any:
+        heads.extend((head, head + total - count) for head in run)
+        needed = 2 * math.sqrt(count / 2 * (trials * order * math.log(1 / (1 - 2 * theta)) + 47))
+        assert min(count + 1, needed) <= size <= min(count + 1, needed + 5)
+        return others(count, theta, run, reach, size)
+
+    total = (honest - 1) * trials
+    with monkeypatch.context() as patch:
+        patch.setattr(bound, "_others", noted)
+        patch.setattr(bound, "_Rows", Noted)
+        patch.setattr(bound, "_ROWS", rows)
+        upper_bounds(honest, trials, theta, [order])
+    assert {j for first, last in heads for j in range(first, last + 1)} == set(range(total + 1))
+    assert len(heads) <= rows + 1
+    assert set(counts) == {honest * trials}
+
+
+@each("order", [1.1, 2.0, 2.0001, 2.5, 2.9999, 3.0, 3.5, 64.0])
+def test_chords_are_used_near_zero_exactly_where_they_are_above(order: float) -> None:
+    """For one trial, where the power with exponent order - 2 is convex."""
+    assert bound._is_convex(1, order) == (0.5 ** (order - 2) + 1.5 ** (order - 2) >= 2)
+    assert not bound._is_convex(2, order)
+
+
+@each("honest, trials, order", [(9, 1, 32.0), (9, 4, 8.0), (20, 1, 2.5)])
+def test_grids_go_up_to_theta_in_even_steps(honest: int, trials: int, order: float) -> None:
+    points = bound._grid(honest, trials, 0.125, order)
+    steps = points[1:] / points[:-1]
+    assert points[-1] == 0.125
+    assert 1.0 < steps.max() <= bound._RATIO + 1e-9
+    assert steps == pytest.approx(steps[0])
+
+
+def test_a_grid_of_nothing_but_theta() -> None:
+    first = float(bound._grid(9, 1, 0.125, 32.0)[0])
+    for theta in (first, first / 2):
+        with np.errstate(all="raise"):
+            assert list(bound._grid(9, 1, theta, 32.0)) == [theta]
 
 
 def test_an_order_between_two_and_three_is_bounded_as_well_as_its_neighbours() -> None:
@@ -204,6 +275,28 @@ def test_what_is_outside_a_window_is_less_than_it_says() -> None:
     assert np.abs(1 - rows.sum(axis=1)).max() < 1e-12
 
 
+def test_a_window_is_as_wide_as_hoeffding_says() -> None:
+    count, reach = 2000, 60.0
+    wide = bound._half_width(count, reach)
+    outside = sum(math.comb(count, k) for k in range(count + 1) if abs(k - count / 2) > wide)
+    assert 2 * math.exp(-1.1 * reach) < outside / 2**count <= 2 * math.exp(-reach)
+
+
+@each("reach", [10.0, 40.0, 200.0])
+def test_windows_hold_all_that_is_near_the_mean(reach: float) -> None:
+    count, theta, heads = 100, 0.125, [0, 1, 35, 50, 99, 100]
+    wide = bound._half_width(count, reach)
+    rows = bound._others(count, theta, heads, reach, min(count + 1, 2 * math.ceil(wide) + 3))
+    assert np.isfinite(rows).all()
+    for row, head in zip(rows, heads, strict=True):
+        exact = np.array(distribution([0.5 + theta] * head + [0.5 - theta] * (count - head)))
+        mean = count * 0.5 + theta * (2 * head - count)
+        near = [k for k in range(count + 1) if abs(k - mean) <= wide]
+        start = int(exact.argmax() - row.argmax())
+        assert near[0] >= start
+        assert row[near[0] - start : near[-1] - start + 1] == pytest.approx(exact[near], rel=0.02, abs=0)
+
+
 def test_lines_over_squares() -> None:
     for at_low, at_high in ((1.0, 1.1), (1.0, 3.0), (1.0, 8.0), (2.0, 2.0)):
         eta = np.linspace(1.0, 2.0, 10_001)
@@ -212,9 +305,182 @@ def test_lines_over_squares() -> None:
         assert found == pytest.approx(float((line / eta**2).max()), rel=1e-6)
 
 
+@each("low, high", [(0.05, 0.1), (0.1, 0.125)])
+def test_lines_that_hardly_rise_are_greatest_where_they_begin(low: float, high: float) -> None:
+    found = bound._steepest(np.array([low]), np.array([high]), np.array([[1.0]]), np.array([[1.01]]))
+    assert found == pytest.approx(1 / low**2)
+
+
+@each("at_low, at_high", [(0.0, 0.0), (1.0, 1.0), (1.0, 2.0), (1e-200, 1e200)])
+def test_lines_of_any_slope_raise_no_floating_point_error(at_low: float, at_high: float) -> None:
+    with np.errstate(divide="raise", invalid="raise", over="raise"):
+        found = bound._steepest(np.array([1.0]), np.array([2.0]), np.array([[at_low]]), np.array([[at_high]]))
+    assert found >= max(at_low, at_high / 4)
+
+
 def test_logarithms_of_chords() -> None:
     ends, heights = np.array([0.0, 0.5, 1.5]), np.array([[1.0, 1.2, 9.0]])
     eta = np.linspace(1e-3, 1.5, 30_001)
     chord = np.interp(eta, ends, heights[0])
     true = float((np.log1p(eta**2 * chord) / eta**2).max())
     assert true <= bound._greatest_logarithm(ends, heights) <= true * 1.02
+
+
+def test_logarithms_of_chords_end_where_the_chords_do() -> None:
+    rising = bound._greatest_logarithm(np.array([0.0, 1e-3]), np.array([[1.0, 2.0]]))
+    assert rising == pytest.approx(2.0, rel=1e-4)  # the logarithm hardly matters there
+    falling = bound._greatest_logarithm(np.array([1.0, 2.0]), np.array([[9.0, 0.0]]))
+    assert falling == pytest.approx(math.log(10.0), rel=0.02)
+
+
+# --- one distribution of the others -------------------------------------------------------------------------------
+
+
+@each("trials, order", [(1, 2.0), (1, 2.5), (1, 64.0), (2, 8.0), (3, 1.5)])
+def test_one_skewed_distribution_is_bounded_for_its_own_side(trials: int, order: float) -> None:
+    """Not for both sides of one half: the mirror image of others is another distribution of others."""
+    rest = [0.65, 0.7, 0.7]
+    grid = bound._grid(4, trials, 0.125, order)
+    found = bound._Rows(np.array([distribution(rest)]), 4 * trials, trials, order).bound(grid)
+    fair = distribution([*rest, *[0.5] * trials])
+    curve = []
+    for eta in 0.125 * np.linspace(0.005, 1.0, 200):
+        moved = distribution([*rest, *[0.5 + eta] * trials])
+        curve.append(max(divergence(*pair, order) for pair in ((moved, fair), (fair, moved))) / eta**2)
+    assert max(curve) * (1 - 1e-6) <= found <= max(curve) * 1.01
+
+
+def test_one_distribution_of_many_others_is_bounded_as_well_between_orders_two_and_three() -> None:
+    row = bound._others(499, 0.125, [0], 50.0, 500)
+    two, between, three = (
+        bound._Rows(row, 500, 1, order).bound(bound._grid(500, 1, 0.125, order)) / order for order in (2.0, 2.5, 3.0)
+    )
+    assert two / 1.001 <= between <= three * 1.001
+
+
+@each("trials, order", [(1, 8.0), (2, 2.5), (2, bound.MAX_ORDER)])
+def test_places_that_nobody_reaches_change_nothing(trials: int, order: float) -> None:
+    values = distribution([0.5, 0.515625, 0.484375])
+    grid = bound._grid(4, trials, 0.015625, order)
+    with np.errstate(divide="raise", invalid="raise", over="raise"):
+        bare, padded = (
+            bound._Rows(np.pad([values], ((0, 0), (some, some))), 4 * trials, trials, order).bound(grid)
+            for some in (0, 5)
+        )
+    assert padded == pytest.approx(bare, rel=1e-6)
+
+
+@each("window, counts, trials, order", [(1, 1, 1, 2.0), (41, 40, 1, 512.0), (300, 500, 50, 1.1), (900, 3000, 1, 8.0)])
+def test_rounding_errors_are_added_as_the_proof_says(window: int, counts: int, trials: int, order: float) -> None:
+    """docs/concepts/privacy-proof.md, Numbers: the formula of the code, and the errors that it stands for."""
+    rows = bound._Rows(np.full((1, window), 1 / window), counts, trials, order)
+    length = window + trials
+    units = rows._slack * 2.0**53
+    assert units == pytest.approx((24 * counts + 100) * order + 4 * length + 2000, rel=1e-9)
+    terms, tangents = (14 * counts + 61) * order + 7 * counts + 30, trials * counts * order / 8
+    assert units > terms + tangents + length + 6 * math.exp(-47) * 2**53
+
+
+# --- rows of the others, one by one -------------------------------------------------------------------------------
+
+
+def skewed(falls: bool) -> Any:
+    """Log-concave others, of whom r is far below 1 at a rare sum and little above it elsewhere; or the reverse."""
+    found = 1.05 ** -np.arange(400.0)
+    return (found if falls else found[::-1]) / found.sum()
+
+
+def greatest(others: Any, trials: int, order: float, points: Any) -> float:
+    """Of both divergences over eta^2, at these points."""
+    fair = np.convolve(others, distribution([0.5] * trials)).tolist()
+    found = []
+    for eta in points:
+        moved = np.convolve(others, distribution([0.5 + eta] * trials)).tolist()
+        found.append(max(divergence(moved, fair, order), divergence(fair, moved, order)) / eta**2)
+    return float(max(found))
+
+
+@each(
+    "falls, trials, order, close",
+    [
+        (True, 1, 2.5, 1.2),
+        (False, 1, 2.5, 2.2),
+        (True, 2, 1.1, 1.2),
+        (False, 2, 1.1, 2.5),
+        (True, 2, 8.0, 12.0),
+        (False, 2, 8.0, 18.0),
+        (True, 1, 1.5, 1.01),
+        (False, 1, 1.5, 1.01),
+    ],
+)
+def test_near_zero_both_directions_are_bounded(falls: bool, trials: int, order: float, close: float) -> None:
+    end, others = 0.125, skewed(falls)
+    true = greatest(others, trials, order, end * np.linspace(0.05, 1.0, 20))
+    found = bound._Rows(others[None], 1, trials, order).bound(np.array([end]))
+    assert true * (1 - 1e-9) <= found <= close * true
+
+
+@each("trials, order", [(1, 64.0), (2, 32.0)])
+@pytest.mark.parametrize("falls", [False, True])
+def test_between_points_far_apart_both_directions_are_bounded(falls: bool, trials: int, order: float) -> None:
+    """Where the greatest is at the last point, at the first, or within the first or the second step."""
+    others = skewed(falls)
+    for parts in ((0.1, 0.15, 0.2), (0.5, 0.7, 1.0), (0.3, 0.6, 0.8), (0.25, 0.4, 0.6)):
+        grid = 0.125 * np.array(parts)
+        true = greatest(others, trials, order, np.linspace(grid[0], grid[-1], 60))
+        found = bound._Rows(others[None], 1, trials, order)._between(grid)
+        assert true * (1 - 1e-9) <= found <= 1.06 * true
+
+
+@each("points", range(2, 36))
+def test_the_greatest_is_found_at_the_end_of_a_grid_of_any_size(points: int) -> None:
+    """A user alone, order 2: -ln(1 - 4 eta^2) / eta^2 rises, and rounding errors are added to it."""
+    grid: Any = 0.125 / 1.05 ** np.arange(points)[::-1]
+    true = 64 * math.log(16 / 15)
+    assert true < bound._Rows(np.ones((1, 1)), 1, 1, 2.0).bound(grid) <= true * (1 + 1e-9)
+
+
+# --- rounding errors and what is outside, near zero ---------------------------------------------------------------
+
+
+def test_near_zero_rounding_errors_of_sums_are_added() -> None:
+    end = 3e-4
+    true = -math.log1p(-4 * end**2) / end**2
+    assert true <= bound._Rows(np.ones((1, 1)), 1, 1, 2.0).bound(np.array([end])) <= true * (1 + 1e-5)
+
+
+@each("order, end", [(1.1, 0.05), (1.1, 0.125), (1.5, 0.03), (2.0, 0.01)])
+def test_at_zero_a_bound_holds_though_the_others_have_rounding_errors(order: float, end: float) -> None:
+    """The other's count is 0 or 1. Both divergences over eta^2 fall from order / 2 times 5/2, the sum of Q u^2."""
+    counts = 500
+    error = 7 * counts * 2.0**-53
+    others = np.array([[0.25 * (1 + error), 0.75 * (1 - error)]])
+    found = bound._Rows(others, counts, 1, order).bound(np.array([end]))
+    assert order / 2 * 2.5 <= found <= order / 2 * 2.5 * (1 + 1e-8)
+
+
+def test_near_zero_rounding_errors_of_slopes_are_added() -> None:
+    """An error of r makes the slope of the chord of ln r wrong by this over the end; order 2, where r is rarely low."""
+    end, counts, others = 3e-6, 500, skewed(falls=True)
+    error = (14 * counts + 61) * 2.0**-53 / end
+    fair = np.convolve(others, [0.25, 0.5, 0.25])
+    change = np.convolve(others, [end**2 - end, -2 * end**2, end**2 + end])
+    slopes = np.abs(np.log1p(change / fair)) / end
+    found = bound._Rows(others[None], counts, 2, 2.0).bound(np.array([end]))
+    assert np.sum(fair * (slopes + error) ** 2) <= found <= np.sum(fair * slopes**2) * (1 + 1e-5)
+
+
+@each("trials, order", [(1, 3.0), (1, 100.0), (2, 3.0), (2, 100.0)])
+def test_what_is_outside_is_added_near_zero(trials: int, order: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as if all that may be outside had the greatest or the least likelihood ratio there is."""
+    end = 0.01 / (order * trials)
+    rows = bound._Rows(np.ones((1, 1)), 1, trials, order)
+    found = []
+    for tail in (0.0, 1000.0):
+        monkeypatch.setattr(bound, "_TAIL", tail)
+        found.append(rows.bound(np.array([end])))
+    most = -trials * math.log1p(-2 * end)
+    forward = math.expm1(order * most) - order * math.expm1(most)
+    backward = math.expm1((order - 1) * most) + (order - 1) * math.expm1(-most)
+    true = 6 * math.exp(-order * most) * max(forward, backward) / ((order - 1) * end**2)
+    assert true <= found[0] - found[1] <= true * order / (order - 1) * 1.04
