@@ -33,7 +33,7 @@ MAX_THETA = 0.125
 
 Array = npt.NDArray[np.float64]
 
-_RATIO = 1.05  # of neighbouring points of the grid of eta: a bound is too large by at most some 0.07%
+_RATIO = 1.05  # of neighbouring points of the grid of eta: it makes a bound too large by at most some 0.07%
 _NEAR = 2.4e-3  # square of a step near zero, where one is the distance at which a sum is about e
 _FAR = 0.7  # the step, as a fraction of the distance from zero, from which the rest is one step
 _PARTS = 128  # of a step
