@@ -18,7 +18,7 @@ help:
 	@echo "make bench-full  all sizes (an hour), into the summary that docs/benchmarks.md is made from"
 	@echo "make fuzz     every decoder under coverage-guided fuzzing, half an hour (SECONDS_OF_FUZZING=...)"
 	@echo "make soak     the protocol through schedules of faults, rounds alone and in a row (SCHEDULES=... of each)"
-	@echo "make mutants  mutation testing of crypto, wire, protocol and privacy (hours; in parts with tools/mutants.py --only)"
+	@echo "make mutants  mutation testing of crypto, wire, protocol and privacy (an hour or more; parts with tools/mutants --only, --new, --again)"
 	@echo "make installs  the wheel in fresh environments, with every extra alone (a quarter of an hour)"
 	@echo "make docs     the documentation as a site, into build/site"
 	@echo "make docs-pages  fill in what pages say of the tree and quote from committed summaries (seconds)"
@@ -99,7 +99,7 @@ soak: $(VENV)/everything
 
 mutants: $(VENV)/everything
 	$(PIP) mutmut==3.8.0
-	$(BIN)/python tools/mutants.py --summary docs/summaries/mutants.json
+	$(BIN)/python tools/mutants --patience 4 --summary docs/summaries/mutants.json
 
 installs: $(VENV)/everything
 	$(BIN)/python tools/clean_installs.py --summary docs/summaries/installs.json

@@ -13,7 +13,7 @@ import pytest
 from cases import each
 
 from heterosag.errors import UsageError
-from heterosag.privacy import Accountant, NoisyRound, NoisySegment, accountant, epsilon
+from heterosag.privacy import Accountant, NoisyRound, NoisySegment, accountant, epsilon, noise_within_budget
 from heterosag.privacy.accounting import ORDERS, View, divergence, overhead
 
 DELTA = 1e-5
@@ -215,6 +215,23 @@ def test_a_filter_rounds_epsilon_up(budget: float, event: NoisyRound, count: int
             cost = count * Decimal(divergence(event, order, view))
             exact = exact_epsilon(Decimal(order), cost, Decimal("0.9") * Decimal(DELTA))
             assert exact <= Decimal(found.get_epsilon(DELTA)) <= exact * (1 + Decimal("1e-11"))
+
+
+@each("budget, rounds", [(8.0, 20), (2.0, 3)])
+def test_the_noise_within_a_budget_is_the_least_that_its_filter_admits(budget: float, rounds: int) -> None:
+    noise = noise_within_budget(ROUND, max_epsilon=budget, delta=DELTA, rounds=rounds)
+    limit = Accountant.filter(max_epsilon=budget, target_delta=DELTA)
+    assert not limit.would_exceed(replace(ROUND, noise_multiplier=noise), count=rounds)
+    assert limit.would_exceed(replace(ROUND, noise_multiplier=0.995 * noise), count=rounds)
+    assert noise == noise_within_budget(OTHER, max_epsilon=budget, delta=DELTA, rounds=rounds), "whatever it has now"
+
+
+def test_no_noise_keeps_a_budget_whose_delta_failures_use_up() -> None:
+    """A tenth of delta is set aside for them, whatever the noise."""
+    few, many = (replace(ROUND, failure_probability=part * DELTA) for part in (0.09, 0.11))
+    assert noise_within_budget(few, max_epsilon=8.0, delta=DELTA, rounds=2) > 0
+    with pytest.raises(UsageError, match="delta"):
+        noise_within_budget(many, max_epsilon=8.0, delta=DELTA, rounds=2)
 
 
 def test_a_filter_has_one_order_whatever_is_composed() -> None:

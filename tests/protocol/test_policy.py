@@ -214,6 +214,8 @@ def test_a_class_in_which_colluders_may_be_all_that_a_subgroup_has_is_refused() 
     ) as refusal:
         Policy().check_draw(alone, 1)
     assert refusal.value.field == "classes"
+    with pytest.raises(PlanError, match="if 2 in its class of 3 users collude"):  # however many the plan tolerates
+        Policy().check_draw(build(classes=[3, 21], levels=[15, 16], subgroup_size=3, colluders=9), 1)
     Policy().check_draw(alone, 5)
     Policy.any_plan().check_draw(alone, 1)
 

@@ -479,7 +479,7 @@ def trials() -> str:
         ("rounds in them", f"{soak['rounds']:,}", ended, soak),
         ("faults in them", f"{sum(soak['faults'].values()):,}", f"{len(soak['faults'])} kinds", soak),
         ("branches of crypto, wire and protocol", f"{covered['branches']:,}", percent, covered),
-        ("mutants of them", f"{mutants['mutants']:,}", _mutants(mutants), mutants),
+        ("mutants of crypto, protocol and privacy", f"{mutants['mutants']:,}", _mutants(mutants), mutants),
     ]
     lines = ["| what | how many | result | command | minutes |", "| --- | ---: | --- | --- | ---: |"]
     for what, count, result, summary in rows:
@@ -490,82 +490,16 @@ def trials() -> str:
 
 def _mutants(found: dict[str, Any]) -> str:
     rest = f", {found['not_run']:,} not run" if found["not_run"] else ""
-    unnoticed = f"{found['survived']:,} not ([list of surviving mutants](mutants.md))"
-    return f"{found['killed']:,} noticed by a test, {unnoticed}{rest}"
-
-
-_WHY = (
-    (r"strict=(None|False)|, \)+( if|\)|:| %|$)|\[::-1\], \)", "lengths are equal by then; `strict` is a second lock"),
-    (r'b"\\x[A-F0-9]{2}"|"XX\\xc6XX"', "the same bytes, or a header of more than 64 kB that no small test makes"),
-    (r"and False|or True|copy=|_SMALL|CHUNK_SIZE|_FROM_ZERO", "the slower of two ways to the same bytes"),
-    (r'to_bytes\(.*, \)|"big"', "big endian is what Python does unless told"),
-    (r"_WORD_SPAN|word <= limit", "a word in 2^64 of a public shuffle decides differently"),
-    (
-        r"_nonce|_commitments: |self\._state = \"\"|_encryptor\(key, None\)",
-        "another value that is false, or never read",
-    ),
-    (r"me <= other|user >= gone|Mask\(.*None", "nobody is its own partner; None is as false as False"),
-    (r"secret = None|\[1\] \* len|plan\.cells\(1\)|fields = \{|break  # not a field", "another way to the same value"),
-    (r"token_bytes\(None\)", "32 bytes are what Python gives unless told"),
-    (r"holders\(None\)", "on a complete graph everybody holds everybody's shares"),
-    (r"astype\(|id\(None\)|> plan\.floor|len\(lost\) < plan", "the slower of two ways to the same bytes"),
-    (r"^ +\)$|spread", "the same pieces, one after another"),
-    (r"room = None", "an empty piece more"),
-    (r"len\(data\) (>= 1|> 2) and", "so short a message is none of any phase"),
-    (r"else 1\)", "a threshold is at least one"),
-    (r"dealers=None", "refuses more, and an honest server shows no such set"),
-    (r'digest\("(XX|[A-Z-]+")', "a label of a value that is only compared with itself, on one machine"),
-)
+    noticed = f"{found['noticed_of_others']:.1%} of those that change more than words are noticed"
+    return f"{noticed} ([list of the others](mutants.md)){rest}"
 
 
 def mutants_page() -> str:
     """docs/mutants.md: every mutant that no test noticed, with the reason."""
-    found = load("mutants")
-    earlier = found.get("killed_by_an_earlier_run", 0)
-    lines = [
-        "# Mutants that no test notices",
-        "",
-        "`make mutants` changes crypto, wire and protocol in small ways and runs the tests that reach each place. Of "
-        f"{found['mutants']:,} mutants {found['killed']:,} were noticed"
-        + (f" ({earlier:,} of them by an earlier run, in functions that have not changed since)" if earlier else "")
-        + f", {found['survived']:,} were not"
-        + (f", and {found['not_run']:,} were not run before time was up" if found["not_run"] else "")
-        + f". {found['only_words']:,} of the unnoticed change nothing but the words of an error or display; the others "
-        "are below, by what makes them harmless. What stands under *open* has no reason beside it.",
-    ]
-    if "afterwards" in found:
-        after = found["afterwards"]
-        since = found["killed_by_tests_added_since"]
-        lines += [
-            "",
-            f"That was a whole run; {since:,} of its mutants are noticed by tests that were added after it. Some "
-            f"functions were rewritten since: of the {after['mutants']:,} mutants of the code as it is "
-            f"{after['killed']:,} are known to be noticed and {after['survived']:,} not; {after['not_run']:,} have not "
-            "been run.",
-        ]
-    if "modules" in found:
-        lines += [
-            "",
-            "| module | mutants | unnoticed | only words |",
-            "| --- | ---: | ---: | ---: |",
-            *(
-                f"| `{name.removeprefix('heterosag.')}` | {one['mutants']} | {one['survived']} | {one['only_words']} |"
-                for name, one in found["modules"].items()
-            ),
-        ]
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for mutant in found["survivors"]:
-        if not mutant["words"]:
-            after = " ".join(line[1:] for line in mutant["change"] if line.startswith("+"))
-            named = (reason for pattern, reason in _WHY if re.search(pattern, after))
-            other = "open (the function was rewritten after this run)" if mutant.get("rewritten") else "open"
-            groups.setdefault(next(named, other), []).append(mutant)
-    for reason in sorted(groups, key=lambda one: (one.startswith("open"), one)):
-        lines += ["", f"## {reason[0].upper()}{reason[1:]}", "", "```diff"]
-        for mutant in groups[reason]:
-            lines += [f"# {mutant['mutant'].removeprefix('heterosag.')}", *mutant["change"]]
-        lines.append("```")
-    return "\n".join(lines) + "\n"
+    import mutants_page as page
+
+    made: str = page.render(load("mutants"))
+    return made
 
 
 def walkthrough_page() -> None:

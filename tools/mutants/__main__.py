@@ -6,9 +6,10 @@ summary counts them module by module and lists all that no test noticed; what on
 counted by itself, and tried on the tests of its own module only.
 
 Parts of a whole run can be run, and are merged into the summary: `--only heterosag.crypto` runs the modules whose names
-begin so, `--again` only the mutants that the summary lists, after tests have been added. The summary holds a digest of
-every module's source: what it said of a module that has changed since is left out of it, and the module counts as not
-run until it is run whole. Seconds are added up.
+begin so, `--again` the mutants that the summary lists, after tests have been added; `--new` the modules that it does
+not know as they are, beside what else is asked for. The summary holds a digest of every module's code, docstrings
+apart: what it said of a module that has changed since is left out of it, and the module counts as not run until it is
+run whole. Seconds are added up.
 `--sample 200` runs so many mutants drawn with a fixed seed and only prints: the same ones in every tree with the same
 source, to compare test suites.
 """
@@ -30,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def run(folder: Path, workers: int, mutants: Mapping[str, list[str]], patience: 
     asked, ended = folder / "asked.json", folder / "ended.jsonl"
     asked.write_text(json.dumps({"tests": {"": everything} | reached, "seconds": seconds}), encoding="utf-8")
     ended.unlink(missing_ok=True)
-    options = ["-q", "-s", "--tb=native", "--rootdir=.", "-p", "forks", "-p", "no:randomly", "-p", "no:cacheprovider", "-W", "default"]
+    options = ["-q", "-s", "--tb=native", "--rootdir=.", "-p", "forks", "-p", "no:randomly", "-p", "no:cacheprovider"]
     options += ["-k", APART, "--mutants-of", str(asked), "--ends", str(ended), "--children", str(workers), *TESTS]
     subprocess.run(
         [sys.executable, "-m", "pytest", *options],
@@ -152,12 +153,17 @@ def module_of(mutant: str) -> str:
 
 
 def sources() -> dict[str, str]:
-    """A digest of the source of every module under test."""
+    """A digest of the code of every module under test, docstrings apart."""
     paths = [path for place in UNDER_TEST for path in sorted((ROOT / place).rglob("*.py"))]
-    found = {}
-    for path in paths:
-        found[_name_of(path.relative_to(ROOT / "src"))] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    return found
+    return {_name_of(path.relative_to(ROOT / "src")): _digest(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def _digest(source: str) -> str:
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
 
 
 def _name_of(path: Path) -> str:
@@ -215,13 +221,24 @@ def merge(
     }
 
 
+def choose(made: Collection[str], before: Mapping[str, Any], given: argparse.Namespace) -> set[str]:
+    """The mutants that are asked for: of modules by name, of those that have changed, and those not noticed so far."""
+    known, now = before.get("modules", {}), sources()
+    changed = {name for name, digest in now.items() if known.get(name, {}).get("source") != digest}
+    chosen = {name for name in made if given.new and module_of(name) in changed}
+    chosen |= {name for name in made if given.only and name.startswith(tuple(given.only))}
+    listed = {one["mutant"] for one in before.get("survivors", [])}
+    return chosen | {name for name in made if given.again and name in listed and module_of(name) not in changed}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Mutation testing of crypto, protocol and privacy.")
     parser.add_argument("--summary", type=Path, required=True, help="made, or what is run merged into it")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="work in this folder, new or of an earlier call, and leave it there")
     parser.add_argument("--only", nargs="+", default=[], metavar="MODULE", help="run modules whose names begin so")
-    parser.add_argument("--again", action="store_true", help="run only what the summary lists as not noticed")
+    parser.add_argument("--again", action="store_true", help="run what the summary lists as not noticed")
+    parser.add_argument("--new", action="store_true", help="run modules that the summary does not know as they are")
     parser.add_argument(
         "--patience",
         type=float,
@@ -238,10 +255,7 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         prepare(folder)
         made = make(folder)
-        wanted = [name for name in sorted(made) if not given.only or name.startswith(tuple(given.only))]
-        if given.again:
-            listed = {one["mutant"] for one in before.get("survivors", [])}
-            wanted = [name for name in wanted if name in listed]
+        wanted = sorted(choose(made, before, given) if given.only or given.again or given.new else made)
         if given.sample:
             wanted = sorted(random.Random(0).sample(wanted, given.sample))
         noticed = run(folder, given.workers, {name: made[name] for name in wanted}, given.patience)
