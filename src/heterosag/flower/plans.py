@@ -189,27 +189,15 @@ def _candidates(
         for design in ("perfect", "paper"):
             try:
                 told = {**options, "design": design, "subgroup_size": size}
-                plan = _build_hiding(members, levels, dimension, classes, told)
+                plan = _build(members, levels, dimension, classes, told)
+                while "min_survivors" not in options and (least := _least_survivors(plan)) > plan.min_survivors:
+                    plan = _build(members, levels, dimension, classes, {**told, "min_survivors": least})
             except PlanError:
                 continue
             sizes = (plan.design.name, *(len(subgroup.members) for subgroup in plan.subgroups))
             if sizes not in seen:
                 seen.add(sizes)
                 yield plan
-
-
-def _build_hiding(
-    members: Sequence[Sequence[str]],
-    levels: Sequence[int],
-    dimension: int,
-    classes: Sequence[tuple[int, ...]],
-    options: Mapping[str, Any],
-) -> Plan:
-    """The plan with as many least survivors as nodes that draw their assignment ask for, unless they are told."""
-    plan = _build(members, levels, dimension, classes, options)
-    while "min_survivors" not in options and (least := _least_survivors(plan)) > plan.min_survivors:
-        plan = _build(members, levels, dimension, classes, {**options, "min_survivors": least})
-    return plan
 
 
 def _least_survivors(plan: Plan) -> int:
