@@ -204,7 +204,9 @@ def run_app(
     return wait_for(result, timeout) | {"loopback_bytes": loopback_bytes() - before}
 
 
-def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0, *, compare: bool = False) -> dict[str, object]:
+def run(
+    nodes: int, rounds: int, home: Path, timeout: float = 180.0, *, compare: bool = False, more: str = ""
+) -> dict[str, object]:
     """The app on a deployment of its own, a node killed when it is asked to mask in the last round."""
     deployment = Deployment(home, nodes)
     victim = f"node-{2 * nodes // 3}"
@@ -212,11 +214,11 @@ def run(nodes: int, rounds: int, home: Path, timeout: float = 180.0, *, compare:
     try:
         start(deployment)
         if compare:
-            alone = {"each_round_by_itself": run_app(deployment, rounds, "alone", timeout, prepare=False)}
+            alone = {"each_round_by_itself": run_app(deployment, rounds, "alone", timeout, prepare=False, more=more)}
         received = (deployment.home / f"{victim}.log").read_text(errors="replace").count("Received successfully")
         message = received + FIRST + STEADY * (rounds - 2) + 1 if rounds > 1 else received + FIRST - 1
         threading.Thread(target=deployment.kill_at, args=(victim, message), daemon=True).start()
-        found = run_app(deployment, rounds, "prepared", timeout, prepare=True)
+        found = run_app(deployment, rounds, "prepared", timeout, prepare=True, more=more)
     finally:
         deployment.over.set()
         deployment.kill_all()
