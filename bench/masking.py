@@ -70,7 +70,7 @@ def _rotation(mask: Callable[[], object]) -> Iterator[Row]:
     values = np.random.default_rng(0).normal(size=(1, ELEMENTS))
 
     def turn() -> None:
-        rotate_rows(values, [0])
+        rotate_rows(values, [0], out=values)
 
     name = f"rotate {ELEMENTS:,} elements"
     against = f"mask them in a block of {USERS}"

@@ -165,7 +165,8 @@ def _prices(plan: Plan, update: Any) -> dict[str, float]:
 
     def rotate() -> None:
         for segment in plan.segments:
-            rotate_rows(rotated[None, segment.start : segment.stop], [0], size=whole, dimension=DIMENSION)
+            part = slice(segment.start, segment.stop)
+            rotate_rows(update[None, part], [0], size=whole, dimension=DIMENSION, out=rotated[None, part])
 
     many["rotate"] = (1, rotate)
     price = {

@@ -85,6 +85,30 @@ def test_what_is_rotated_or_counted_goes_in_shorter_pieces() -> None:
     assert len(pieces_of(noisy_plan(min_block_survivors=12, **LARGE))) == 2
 
 
+@pytest.mark.parametrize("rotate", [True, False])
+def test_what_overflows_while_it_is_prepared_is_refused(rotate: bool) -> None:
+    """Elements are looked at once, when the update is made; again only where scales could carry them to infinity."""
+    plan = Plan.build(
+        [6],
+        [16],
+        64,
+        design="secagg",
+        value_range=4.0,
+        subgroup_size=6,
+        arrays=(60, 4),
+        scales=(1.0, 1e-15),
+        rotate=rotate,
+    )
+    with np.errstate(all="raise"):
+        for large in (1e200, 1e285):
+            [content] = fill_cells(plan, 0, Update.of(plan, np.full(64, large)))
+            assert content.elements.max() <= 15
+            assert content.auxiliary[1] > 50
+        with pytest.raises(UsageError, match="NaN or infinite"):
+            fill_cells(plan, 0, Update.of(plan, np.full(64, 1e300)))
+        fill_cells(plan, 0, Update.of(plan, np.full(64, 1e-310)))
+
+
 @pytest.mark.parametrize(("size", "pieces"), [(1, 1), (2, 3), (3, 3), (4, 6)])
 def test_small_cells_go_together_and_large_ones_are_cut(
     monkeypatch: pytest.MonkeyPatch, size: int, pieces: int

@@ -40,8 +40,7 @@ def test_no_piece_is_longer_than_the_longest() -> None:
 @pytest.mark.parametrize("size", [13, 700])
 def test_segments_are_rotated_together_as_they_are_alone(size: int) -> None:
     rows = np.random.default_rng(0).normal(size=(200, size))
-    together = rows.copy()
-    rotate_rows(together, range(200))
+    together = rotate_rows(rows, range(200))
     assert np.array_equal(together, np.stack([rotate(row, segment) for segment, row in enumerate(rows)]))
     unrotate_rows(together, range(200))
     assert np.allclose(together, rows)
@@ -49,9 +48,19 @@ def test_segments_are_rotated_together_as_they_are_alone(size: int) -> None:
 
 def test_a_part_of_a_segment_is_rotated_as_in_the_whole() -> None:
     values = np.random.default_rng(0).normal(size=3 * LONGEST + 77)
-    whole, part = rotate(values, 4), values[LONGEST:].copy()
-    rotate_rows(part[None], [4], start=LONGEST, size=values.size)
-    assert np.array_equal(part, whole[LONGEST:])
+    part = rotate_rows(values[None, LONGEST:], [4], start=LONGEST, size=values.size)
+    assert np.array_equal(part[0], rotate(values, 4)[LONGEST:])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_rows_may_be_rotated_where_they_are(dtype: type) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 700)).astype(dtype)
+    before, there = values.copy(), values.astype(np.float64)
+    rotated = rotate_rows(values, range(3))
+    assert rotated.dtype == np.float64
+    assert np.array_equal(values, before)
+    assert rotate_rows(there, range(3), out=there) is there
+    assert np.array_equal(there, rotated)
 
 
 @pytest.mark.slow

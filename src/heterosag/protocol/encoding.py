@@ -5,6 +5,7 @@ The plan says where to cut and at which level, the quantizer rounds, the ring ho
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from heterosag.vector.rotation import LONGEST, rotate_rows, unrotate_rows
 __all__ = ["decode", "decode_blocks", "decode_clip_bit", "decode_metric", "fill_cells"]
 
 _METRIC_SCALE = 2.0**24
+_SURELY_FINITE = 1e300  # a bound that rounding errors cannot carry to infinity
 _PREPARED_SIZE = 2 * LONGEST  # elements of a piece that is converted, scaled and rotated before: it stays in the cache
 
 
@@ -89,7 +91,7 @@ class _Noise:
             np.multiply(update.vector[piece.start : piece.stop], self.factor, out=values, dtype=np.float64)
             segments = [cell.segment for cell in piece.cells]
             rows = values.reshape(len(segments), -1)
-            rotate_rows(rows, segments, start=piece.begin, size=cell.size, dimension=plan.dimension)
+            rotate_rows(rows, segments, start=piece.begin, size=cell.size, dimension=plan.dimension, out=rows)
         rounding.count_trials(
             values,
             None if self.factor is None else 1.0,
@@ -212,18 +214,33 @@ def _prepare(
     plan: Plan, update: Update, piece: _Piece
 ) -> tuple[npt.NDArray[np.floating[Any]], tuple[float, float] | None]:
     """A piece's values as they are quantized, a row a segment: scaled, weighted, rotated; and their extent."""
-    values = update.vector[piece.start : piece.stop].reshape(len(piece.cells), -1)
+    given = update.vector[piece.start : piece.stop]
+    values = given.reshape(len(piece.cells), -1)
     if _goes_as_it_is(plan, update):
         return values, update.extent
-    prepared = values.astype(np.float64)
-    for start, stop, scale in plan.scaled_parts(piece.start, piece.stop):
-        prepared.reshape(-1)[start - piece.start : stop - piece.start] /= scale
-    if update.weight != plan.max_weight:
-        prepared *= update.weight / plan.max_weight
-    if plan.rotate:
-        segments = [cell.segment for cell in piece.cells]
-        rotate_rows(prepared, segments, start=piece.begin, size=piece.cells[0].size, dimension=plan.dimension)
-    return prepared, check_finite(prepared.reshape(-1))
+    prepared, smallest = np.empty(values.shape), 1.0
+    with np.errstate(all="ignore"):  # what overflows is refused below, whatever the program does about it
+        for start, stop, scale in plan.scaled_parts(piece.start, piece.stop):
+            part = slice(start - piece.start, stop - piece.start)
+            np.divide(given[part], scale, out=prepared.reshape(-1)[part], dtype=np.float64)
+            values, smallest = prepared, min(smallest, scale)
+        if update.weight != plan.max_weight:
+            values = np.multiply(values, update.weight / plan.max_weight, out=prepared, dtype=np.float64)
+        if plan.rotate:
+            segments, size = [cell.segment for cell in piece.cells], piece.cells[0].size
+            rotate_rows(values, segments, start=piece.begin, size=size, dimension=plan.dimension, out=prepared)
+    return prepared, _bound(update, smallest) or check_finite(prepared.reshape(-1))
+
+
+def _bound(update: Update, smallest: float) -> tuple[float, float] | None:
+    """Numbers between which an update's elements surely lie once divided by no smaller scale, weighted and rotated.
+
+    The rotation makes an element at most the square root of its piece's length larger. None: nothing is sure.
+    """
+    if update.extent is None:
+        return None
+    largest = max(map(abs, update.extent)) / smallest * math.sqrt(LONGEST)
+    return (-largest, largest) if largest < _SURELY_FINITE else None
 
 
 def _with_lanes(plan: Plan, cell: Cell, update: Update, elements: Lanes, clipped: int) -> CellLanes:

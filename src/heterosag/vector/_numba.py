@@ -6,6 +6,7 @@ it to. It is compiled on first use and kept in Numba's cache; nothing here is ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "FLOATS",
     "WORTH",
     "add_bits",
     "add_planes",
@@ -28,7 +30,10 @@ __all__ = [
 WORTH = 1 << 18
 """Elements from which a vector is worth the second that loading the compiler takes."""
 
-_Loop = TypeVar("_Loop", bound=Callable[..., None])
+FLOATS = (np.float32, np.float64)
+"""Types of values that loops are compiled for."""
+
+_Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 
 def find(loop: _Loop, elements: int) -> _Loop | None:
@@ -51,21 +56,44 @@ def _compile(loop: _Loop) -> _Loop | None:
 
 
 def round_down(
-    values: npt.NDArray[Any], low: float, scale: float, words: npt.NDArray[np.uint32], top: float, out: npt.NDArray[Any]
-) -> None:
-    """out = floor((values - low) * scale + words / 2^32) within 0 .. top, which is below 2^31."""
+    values: npt.NDArray[Any],
+    low: float,
+    scale: float,
+    words: npt.NDArray[np.uint32],
+    top: float,
+    inside: tuple[float, float],
+    out: npt.NDArray[Any],
+) -> int:
+    """out = floor((values - low) * scale + words / 2^32) within 0 .. top, which is below 2^31.
+
+    Returns how many values are not inside these two.
+    """
+    outside = 0
     for place in range(values.size):
-        scaled = (np.float64(values[place]) - low) * scale + np.float64(words[place]) * 2.0**-32
+        value = np.float64(values[place])
+        scaled = (value - low) * scale + np.float64(words[place]) * 2.0**-32
         out[place] = np.int32(min(max(scaled, 0.0), top))
+        outside += int(value < inside[0]) + int(value > inside[1])
+    return outside
 
 
 def round_down_far(
-    values: npt.NDArray[Any], low: float, scale: float, words: npt.NDArray[np.uint32], top: float, out: npt.NDArray[Any]
-) -> None:
+    values: npt.NDArray[Any],
+    low: float,
+    scale: float,
+    words: npt.NDArray[np.uint32],
+    top: float,
+    inside: tuple[float, float],
+    out: npt.NDArray[Any],
+) -> int:
     """`round_down` for a top below 2^63."""
+    outside = 0
     for place in range(values.size):
-        scaled = (np.float64(values[place]) - low) * scale + np.float64(words[place]) * 2.0**-32
+        value = np.float64(values[place])
+        scaled = (value - low) * scale + np.float64(words[place]) * 2.0**-32
         out[place] = np.int64(min(max(scaled, 0.0), top))
+        outside += int(value < inside[0]) + int(value > inside[1])
+    return outside
 
 
 def count_below(
@@ -155,42 +183,49 @@ def add_bits(
             part[i] += kind(fields[i]) << kind(shift)
 
 
-def hadamard(values: npt.NDArray[np.float64], signs: npt.NDArray[np.int8], factor: float) -> None:
-    """Signs, a factor and the Walsh-Hadamard transform, in place: of a power of two of elements, at least 16.
+def hadamard(values: npt.NDArray[Any], signs: npt.NDArray[np.int8], out: npt.NDArray[np.float64]) -> None:
+    """out = the signed values' orthonormal Walsh-Hadamard transform, piece by piece (see rotation.py); may be `values`.
 
     Rounds of sums and differences of elements 1, 2, 4, ... apart, two at a time, as far as possible inside what the
     cache holds. The first four have loops of their own, which a compiler makes much of.
     """
-    held = min(values.size, 1 << 12)
-    for start in range(0, values.size, held):
-        near, sign = values[start : start + held], signs[start : start + held]
-        for at in range(held):
-            near[at] *= sign[at] * factor
-        for at in range(held // 4):
-            a, b, c, d = near[4 * at], near[4 * at + 1], near[4 * at + 2], near[4 * at + 3]
-            e, f, g, h = a + b, a - b, c + d, c - d
-            near[4 * at], near[4 * at + 1], near[4 * at + 2], near[4 * at + 3] = e + g, f + h, e - g, f - h
-        for first in range(0, held, 16):
-            for at in range(first, first + 4):
-                a, b, c, d = near[at], near[at + 4], near[at + 8], near[at + 12]
-                e, f, g, h = a + b, a - b, c + d, c - d
-                near[at], near[at + 4], near[at + 8], near[at + 12] = e + g, f + h, e - g, f - h
-    for began, until in ((16, held), (held, values.size)):
-        for start in range(0, values.size, until):
-            apart = began
-            while apart < until:
-                pair = until // apart == 2
-                for first in range(start, start + until, 2 * apart if pair else 4 * apart):
-                    one, two = values[first : first + apart], values[first + apart : first + 2 * apart]
-                    if pair:
-                        for at in range(apart):
-                            a, b = one[at], two[at]
-                            one[at], two[at] = a + b, a - b
-                    else:
-                        three = values[first + 2 * apart : first + 3 * apart]
-                        four = values[first + 3 * apart : first + 4 * apart]
-                        for at in range(apart):
-                            a, b, c, d = one[at], two[at], three[at], four[at]
-                            e, f, g, h = a + b, a - b, c + d, c - d
-                            one[at], two[at], three[at], four[at] = e + g, f + h, e - g, f - h
-                apart *= 2 if pair else 4
+    place, length = 0, 1 << 16
+    while place < values.size:
+        while length > values.size - place:
+            length //= 2
+        piece, factor = out[place : place + length], 1.0 / math.sqrt(length)
+        held = min(length, 1 << 12)
+        for start in range(place, place + length, held):
+            near, given, sign = out[start : start + held], values[start : start + held], signs[start : start + held]
+            for at in range(held):
+                near[at] = np.float64(given[at]) * (sign[at] * factor)
+            if held >= 16:
+                for at in range(held // 4):
+                    a, b, c, d = near[4 * at], near[4 * at + 1], near[4 * at + 2], near[4 * at + 3]
+                    e, f, g, h = a + b, a - b, c + d, c - d
+                    near[4 * at], near[4 * at + 1], near[4 * at + 2], near[4 * at + 3] = e + g, f + h, e - g, f - h
+                for sixteen in range(0, held, 16):
+                    for at in range(sixteen, sixteen + 4):
+                        a, b, c, d = near[at], near[at + 4], near[at + 8], near[at + 12]
+                        e, f, g, h = a + b, a - b, c + d, c - d
+                        near[at], near[at + 4], near[at + 8], near[at + 12] = e + g, f + h, e - g, f - h
+        for began, until in ((16 if held >= 16 else 1, held), (held, length)):
+            for start in range(0, length, until):
+                apart = began
+                while apart < until:
+                    pair = until // apart == 2
+                    for first in range(start, start + until, 2 * apart if pair else 4 * apart):
+                        one, two = piece[first : first + apart], piece[first + apart : first + 2 * apart]
+                        if pair:
+                            for at in range(apart):
+                                a, b = one[at], two[at]
+                                one[at], two[at] = a + b, a - b
+                        else:
+                            three = piece[first + 2 * apart : first + 3 * apart]
+                            four = piece[first + 3 * apart : first + 4 * apart]
+                            for at in range(apart):
+                                a, b, c, d = one[at], two[at], three[at], four[at]
+                                e, f, g, h = a + b, a - b, c + d, c - d
+                                one[at], two[at], three[at], four[at] = e + g, f + h, e - g, f - h
+                    apart *= 2 if pair else 4
+        place += length

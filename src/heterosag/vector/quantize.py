@@ -72,9 +72,15 @@ def check_finite(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
 
 def count_outside(values: npt.NDArray[np.floating[Any]], value_range: ValueRange) -> int:
     """How many values lie outside the range, its ends taken in the values' own type."""
-    limits = np.finfo(values.dtype)
-    low, high = max(value_range[0], float(limits.min)), min(value_range[1], float(limits.max))
+    low, high = _ends(values.dtype, value_range)
     return int(np.count_nonzero((values < low) | (values > high)))
+
+
+def _ends(dtype: np.dtype[np.floating[Any]], value_range: ValueRange) -> ValueRange:
+    """The ends of a range as the nearest numbers that a type has."""
+    limits = np.finfo(dtype)
+    low, high = max(value_range[0], float(limits.min)), min(value_range[1], float(limits.max))
+    return float(dtype.type(low)), float(dtype.type(high))
 
 
 def quantize(
@@ -106,18 +112,17 @@ def quantize(
     if (high - low) * scale < level - 1:
         scale = math.nextafter(scale, math.inf)  # so that the upper end never falls just below the top level
     inside = low <= least and most <= high
-    clipped = 0 if inside else count_outside(values, value_range)
     # Whether rounding can reach `level` at all; mostly it cannot, and a pass over the values is saved.
     reaches = not inside or (most - low) * scale + (1.0 - _WORD_SCALE) >= level
     loop = _numba.round_down if level < 1 << 31 else _numba.round_down_far
-    native = values.dtype in (np.float32, np.float64)  # what can be compiled for
-    compiled = _numba.find(loop, size or values.size) if native else None
+    compiled = _numba.find(loop, size or values.size) if values.dtype in _numba.FLOATS else None
+    just_below = math.nextafter(level, 0.0)
+    if wrap_bits is None and compiled is not None:
+        return compiled(values, low, scale, words, just_below, _ends(values.dtype, value_range), out)
+    clipped = 0 if inside else count_outside(values, value_range)
     if wrap_bits is not None:
         _round_chunks(values, low, scale, words, out, lambda chunk: _wrap(chunk, wrap_bits))
-    elif compiled is not None:
-        compiled(values, low, scale, words, math.nextafter(level, 0.0), out)
     elif reaches:
-        just_below = math.nextafter(level, 0.0)
         _round_chunks(values, low, scale, words, out, lambda chunk: np.clip(chunk, 0.0, just_below, out=chunk))
     else:
         _round_chunks(values, low, scale, words, out, None)
@@ -139,7 +144,7 @@ def _round_chunks(
     floor(x + u) is l + 1 with probability x - l: no comparison. What is not negative is floored by the conversion.
     """
     scaled, uniform = np.empty(_CHUNK), np.empty(_CHUNK)
-    with np.errstate(over="ignore"):  # what overflows lies far outside the range and is clipped
+    with np.errstate(over="ignore", under="ignore"):  # what overflows lies far outside the range and is clipped
         for start in range(0, values.size, _CHUNK):
             part = slice(start, min(start + _CHUNK, values.size))
             chunk, draw = scaled[: part.stop - start], uniform[: part.stop - start]

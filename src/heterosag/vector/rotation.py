@@ -28,8 +28,7 @@ __all__ = ["LONGEST", "rotate", "rotate_rows", "unrotate", "unrotate_rows"]
 LONGEST = 1 << 16
 """Elements of the longest piece."""
 
-_SHORTEST = 16  # elements of a piece that the compiled loop takes
-_LONG = 1 << 10  # from which it is worth a call for each of many rows
+_LONG = 1 << 10  # elements of a row from which it is worth a call of the compiled loop
 _FEW = 32  # rows that are worth a call each however short they are
 
 Rows = npt.NDArray[np.float64]
@@ -38,8 +37,7 @@ Signs = npt.NDArray[np.int8]
 
 def rotate(values: npt.NDArray[np.floating[Any]], segment: int) -> npt.NDArray[np.float64]:
     """The rotated elements of a segment."""
-    rotated = values.astype(np.float64)
-    rotate_rows(rotated[None], [segment])
+    rotated: npt.NDArray[np.float64] = rotate_rows(values[None], [segment])[0]
     return rotated
 
 
@@ -51,9 +49,15 @@ def unrotate(values: npt.NDArray[np.floating[Any]], segment: int) -> npt.NDArray
 
 
 def rotate_rows(
-    rows: Rows, segments: Sequence[int], *, start: int = 0, size: int | None = None, dimension: int = 0
-) -> None:
-    """Rotate segments of equal size, a row each, in place: small ones cost less together.
+    rows: npt.NDArray[np.floating[Any]],
+    segments: Sequence[int],
+    *,
+    start: int = 0,
+    size: int | None = None,
+    dimension: int = 0,
+    out: Rows | None = None,
+) -> Rows:
+    """Segments of equal size, a row each, rotated: small ones cost less together.
 
     Args:
         rows: The elements of the segments, or a part of them, from one multiple of `LONGEST` on to another or to the
@@ -63,49 +67,56 @@ def rotate_rows(
         size: Elements of a whole segment (default: those of a row).
         dimension: Elements of the vector that is rotated part by part (default: those of the rows); it decides whether
             a compiled loop is worth it, never what comes out.
+        out: Gets the rotated rows, and may be the rows themselves (default: a new array).
+
+    Returns:
+        The rotated rows.
     """
     size = size or rows.shape[1]
+    rotated: Rows = np.empty(rows.shape) if out is None else out
     for at in range(0, rows.shape[1], LONGEST):
-        part = rows[:, at : at + LONGEST]
-        _transform(part, _signs_of(segments, size, start + at, part.shape[1]), dimension or rows.size)
+        part = slice(at, at + LONGEST)
+        signs = _signs_of(segments, size, start + at, rows[:, part].shape[1])
+        _transform(rows[:, part], signs, rotated[:, part], dimension or rows.size)
+    return rotated
 
 
 def unrotate_rows(rows: Rows, segments: Sequence[int], *, dimension: int = 0) -> None:
-    """The inverse of `rotate_rows`, of whole segments."""
+    """The inverse of `rotate_rows`, of whole segments, in place."""
     for at in range(0, rows.shape[1], LONGEST):
         part = rows[:, at : at + LONGEST]
-        _transform(part, np.ones(part.shape, dtype=np.int8), dimension or rows.size)
+        _transform(part, np.ones(part.shape, dtype=np.int8), part, dimension or rows.size)
         part *= _signs_of(segments, rows.shape[1], at, part.shape[1])
 
 
-def _transform(rows: Rows, signs: Signs, dimension: int) -> None:
+def _transform(rows: npt.NDArray[np.floating[Any]], signs: Signs, out: Rows, dimension: int) -> None:
     """Signs and the transform of every piece of rows that are at most as long as the longest piece."""
-    compiled = _numba.find(_numba.hadamard, dimension)
+    compiled = _numba.find(_numba.hadamard, dimension) if rows.dtype in _numba.FLOATS else None
+    if compiled is not None and (rows.shape[1] >= _LONG or len(rows) <= _FEW):
+        for values, own, turned in zip(rows, signs, out, strict=True):
+            compiled(values, own, turned)
+        return
     start = 0
     for bit in range(rows.shape[1].bit_length() - 1, -1, -1):
         length = 1 << bit
         if not rows.shape[1] & length:
             continue
-        piece, sign = rows[:, start : start + length], signs[:, start : start + length]
-        if compiled is not None and (length >= _LONG or (length >= _SHORTEST and len(piece) <= _FEW)):
-            for values, own in zip(piece, sign, strict=True):
-                compiled(values, own, 1 / math.sqrt(length))
-        else:
-            for at in range(0, len(piece), LONGEST // length):
-                together = slice(at, at + LONGEST // length)
-                _transform_together(piece[together], sign[together], 1 << bit // 2)
+        piece = slice(start, start + length)
+        for at in range(0, len(rows), LONGEST // length):
+            together = slice(at, at + LONGEST // length)
+            out[together, piece] = _transform_together(rows[together, piece], signs[together, piece], 1 << bit // 2)
         start += length
 
 
-def _transform_together(piece: Rows, signs: Signs, width: int) -> None:
+def _transform_together(piece: npt.NDArray[np.floating[Any]], signs: Signs, width: int) -> Rows:
     """Signs and the transform of every row, each seen as a matrix so wide."""
     count, length = piece.shape
-    cube = (piece * signs * (1 / math.sqrt(length))).reshape(count, -1, width)
+    cube = (piece.astype(np.float64, copy=False) * signs * (1 / math.sqrt(length))).reshape(count, -1, width)
     columns = np.ascontiguousarray(cube.transpose(2, 1, 0))
     _add_and_subtract(columns.reshape(width, -1))
     lines = np.ascontiguousarray(columns.transpose(1, 2, 0))
     _add_and_subtract(lines.reshape(length // width, -1))
-    piece[:] = lines.transpose(1, 0, 2).reshape(count, length)
+    return lines.transpose(1, 0, 2).reshape(count, length)
 
 
 def _add_and_subtract(block: Rows) -> None:
@@ -124,7 +135,10 @@ def _signs_of(segments: Sequence[int], size: int, start: int, count: int) -> Sig
     """The signs of elements start .. start+count-1 of each segment, a row each."""
     bits = b"".join(_sign_bits(segment, size, start, count) for segment in segments)
     rows = np.frombuffer(bits, dtype=np.uint8).reshape(len(segments), -1)
-    return 1 - 2 * np.unpackbits(rows, axis=1, count=count, bitorder="little").view(np.int8)
+    signs = np.unpackbits(rows, axis=1, count=count, bitorder="little").view(np.int8)
+    signs *= -2
+    signs += 1
+    return signs
 
 
 @lru_cache(maxsize=1024)
