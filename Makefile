@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
-.PHONY: demo installed test test-all test-other-machine check bench bench-full fuzz soak mutants installs docs docs-pages docs-data reproduction clean help
+.PHONY: demo installed test test-all test-other-machine check bench bench-full bench-second fuzz soak mutants installs docs docs-pages docs-data reproduction clean help
 
 help:
 	@echo "make demo     four training runs with dropouts and malicious users, and their report (a minute)"
@@ -16,6 +16,7 @@ help:
 	@echo "make check    lint, types, spelling, layer contract"
 	@echo "make bench    ratios measured in one run, compared with bench/baseline.json"
 	@echo "make bench-full  all sizes (an hour), into the summary that docs/benchmarks.md is made from"
+	@echo "make bench-second  the same once more, into the second column of the summary"
 	@echo "make fuzz     every decoder under coverage-guided fuzzing, half an hour (SECONDS_OF_FUZZING=...)"
 	@echo "make soak     the protocol through schedules of faults, rounds alone and in a row (SCHEDULES=... of each)"
 	@echo "make mutants  mutation testing of crypto, wire, protocol and privacy (an hour or more; parts with tools/mutants --only, --new, --again)"
@@ -88,6 +89,9 @@ bench: $(VENV)/everything
 
 bench-full: $(VENV)/everything
 	$(BIN)/python -m bench --full --baseline --summary docs/summaries/benchmarks.json
+
+bench-second: $(VENV)/everything
+	$(BIN)/python -m bench --full --second --summary docs/summaries/benchmarks.json
 
 SECONDS_OF_FUZZING ?= 1800
 fuzz: $(VENV)/everything

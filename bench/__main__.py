@@ -2,6 +2,7 @@
 
 Rows are ratios of two sides measured in this run. bench/latest.json gets them all; bench/baseline.json holds those of
 the run that is committed, and a row that got a fifth worse than it is named. `--baseline` writes that file anew.
+`--second` writes this run's ratios beside those of the first run in its summary: what two runs do not repeat is no figure.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ def main() -> None:
     )
     parser.add_argument("--summary", type=Path, help="write rows, series and machine there, for the documents")
     parser.add_argument("--baseline", action="store_true", help="write bench/baseline.json anew from this run")
+    parser.add_argument("--second", action="store_true", help="add this run's ratios to the summary of the first run")
     given = parser.parse_args()
     suites = FULL if given.full else SHORT
     console, start = Console(), time.perf_counter()
@@ -90,7 +92,9 @@ def main() -> None:
     LATEST.write_text(json.dumps([row.as_json() for row in rows], indent=2) + "\n", encoding="utf-8")
     if given.summary:
         summary = _summary(given, found, start)
-        if given.only and given.summary.exists():
+        if given.second:
+            summary = _beside(json.loads(given.summary.read_text(encoding="utf-8")), summary)
+        elif given.only and given.summary.exists():
             partly = {name.partition("-")[0] for name in given.only if name in PARTS}
             summary = _merge(json.loads(given.summary.read_text(encoding="utf-8")), summary, partly)
         given.summary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -124,6 +128,17 @@ def _compare(console: Console, rows: list[Row]) -> None:
     console.print(f"{len(known)} rows compared with bench/baseline.json, {len(worse)} of them a fifth or more worse")
 
 
+def _beside(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a first run, each of its rows with the ratio that it has in a second one."""
+    ratios = {row["name"]: row["ratio"] for rows in second["rows"].values() for row in rows}
+    rows = {
+        suite: [row | ({"second": ratios[row["name"]]} if row["name"] in ratios else {}) for row in rows]
+        for suite, rows in first["rows"].items()
+    }
+    run = {key: second[key] for key in ("command", "duration_seconds", "date", "machine")}
+    return first | {"rows": rows, "second": [*first.get("second", []), run]}
+
+
 def _merge(before: dict[str, Any], again: dict[str, Any], partly: Collection[str] = ()) -> dict[str, Any]:
     """A summary in which some suites were measured again, some of them `partly`; it says so."""
     run = {key: again[key] for key in ("command", "duration_seconds", "date", "machine")}
@@ -144,8 +159,10 @@ def _replace(before: list[dict[str, Any]], again: list[dict[str, Any]], keys: tu
 
 def _summary(given: argparse.Namespace, found: dict[str, list[Row]], start: float) -> dict[str, Any]:
     only = "".join(f" --only {name}" for name in given.only or ())
+    whole = "make bench-second" if given.second else "make bench-full"
+    part = f"python -m bench{' --full' * given.full}{' --second' * given.second}{only}"
     return {
-        "command": "make bench-full" if given.full and not only else f"python -m bench{' --full' * given.full}{only}",
+        "command": whole if given.full and not only else part,
         "seed": 0,
         "duration_seconds": round(time.perf_counter() - start, 1),
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),

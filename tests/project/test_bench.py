@@ -81,6 +81,21 @@ def test_a_part_of_a_suite_measured_again_leaves_its_other_rows() -> None:
     assert merged["peer"] == [case(1, 5), case(2, 7)]
 
 
+def test_a_second_run_stands_beside_the_first() -> None:
+    pytest.importorskip("flwr")
+    pytest.importorskip("torch")
+    sys.modules.pop("bench.__main__", None)
+    from bench.__main__ import _beside
+
+    run = {"command": "one", "duration_seconds": 9.0, "date": "d", "machine": {}}
+    first = run | {"rows": {"a": [{"name": "x", "ratio": 1.0}, {"name": "y", "ratio": 2.0}]}, "profile": [1]}
+    second = run | {"command": "two", "rows": {"a": [{"name": "y", "ratio": 3.0}]}, "profile": [2]}
+    both = _beside(first, second)
+    assert both["rows"] == {"a": [{"name": "x", "ratio": 1.0}, {"name": "y", "ratio": 2.0, "second": 3.0}]}
+    assert (both["command"], both["profile"]) == ("one", [1])
+    assert [again["command"] for again in both["second"]] == ["two"]
+
+
 def test_a_deployed_round_is_summarised_by_its_steady_rounds() -> None:
     from bench.deployed import _summarise
 

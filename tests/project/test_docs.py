@@ -185,6 +185,27 @@ def test_the_benchmarks_figures_are_drawn_from_the_committed_summary(data: types
     assert data.BENCHMARKS
 
 
+def test_a_goal_is_met_if_both_runs_meet_it(data: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    import benchmark_pages
+
+    def row(name: str, better: str, ratio: float, **second: float) -> dict[str, object]:
+        return {"name": name, "better": better, "goal": 2.0, "ratio": ratio, "repeats": 1} | second
+
+    found = [
+        row("a", "lower", 1.5, second=1.9),
+        row("b", "lower", 1.5, second=2.1),
+        row("c", "higher", 1.5, second=1.9),
+        row("d", "higher", 2.5),
+    ]
+    monkeypatch.setattr(benchmark_pages, "load", lambda: {"rows": {"some": found}})
+    first, _, _, _, *lines = benchmark_pages.goals().splitlines()
+    assert first == "2 of 4 goals are met, 1 more in one of two runs."
+    assert [line.split(" | ")[-1] for line in lines] == ["met |", "met in one of two |", "**missed** |", "met |"]
+    assert [line.split(" | ")[3] for line in lines] == ["1.90", "2.10 (differs)", "1.90", ""]
+    assert "Of 3 rows" in benchmark_pages._agreement(benchmark_pages.load())
+    assert data.BENCHMARKS
+
+
 def test_the_ten_lines_of_the_readme_give_a_good_result(capsys: pytest.CaptureFixture[str]) -> None:
     """Not only a result: the aggregate is near the mean of what was fed, whatever the rounding does."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
