@@ -2,7 +2,7 @@
 
 Rows are ratios of two sides measured in this run. bench/latest.json gets them all; bench/baseline.json holds those of
 the run that is committed, and a row that got a fifth worse than it is named. `--baseline` writes that file anew.
-`--second` writes this run's ratios beside those of the first run in its summary: what two runs do not repeat is no figure.
+`--second` writes the ratios of this run beside those of the first in its summary, to show which ones can be repeated.
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ def main() -> None:
     parser.add_argument("--baseline", action="store_true", help="write bench/baseline.json anew from this run")
     parser.add_argument("--second", action="store_true", help="add this run's ratios to the summary of the first run")
     given = parser.parse_args()
+    if given.second and (given.baseline or not given.full or not given.summary or not given.summary.exists()):
+        parser.error(
+            "--second measures what --full has measured: give --full and the --summary of that run, no --baseline"
+        )
     suites = FULL if given.full else SHORT
     console, start = Console(), time.perf_counter()
     found: dict[str, list[Row]] = {}
@@ -136,7 +140,8 @@ def _beside(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         for suite, rows in first["rows"].items()
     }
     run = {key: second[key] for key in ("command", "duration_seconds", "date", "machine")}
-    return first | {"rows": rows, "second": [*first.get("second", []), run]}
+    before = first.get("second", []) if "--only" in second["command"] else []
+    return first | {"rows": rows, "second": [*before, run]}
 
 
 def _merge(before: dict[str, Any], again: dict[str, Any], partly: Collection[str] = ()) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from heterosag.storage.run_log import RunRecord
 from heterosag.training.config import TrainConfig
 from reproduction.outcome import OURS, Holds, Scale, Series, Table, Trained, Verdict
-from reproduction.running import Finished, Job, accuracy_series, read_data
+from reproduction.running import Finished, Job, accuracy, accuracy_series, read_data, repetitions
 
 __all__ = [
     "about",
@@ -20,6 +20,7 @@ __all__ = [
     "differs",
     "percent",
     "points_below",
+    "repeated",
     "same_bits",
     "scale_note",
     "trained",
@@ -122,8 +123,19 @@ def same_bits(found: Iterable[Finished]) -> Verdict:
     )
 
 
+def repeated(job: Job, item: str, found: Iterable[Finished]) -> tuple[str, ...]:
+    """What runs came to when they were trained once more; nothing where none was."""
+    words = [
+        f"{run.setting.label}, seed {first.config['seed']}: {accuracy(second):.1%} on {second.version}, "
+        f"{accuracy(first):.1%} before"
+        for run in found
+        for first, second in repetitions(job, item, run)
+    ]
+    return (f"Trained once more, test accuracy at the end: {'; '.join(words)}.",) if words else ()
+
+
 def trained(found: Iterable[Finished]) -> tuple[Trained, ...]:
-    """How large every run was."""
+    """How large every run was, and of which commit if that is known."""
     return tuple(
         Trained(
             name=run.setting.name,
@@ -131,9 +143,18 @@ def trained(found: Iterable[Finished]) -> tuple[Trained, ...]:
             samples=_samples(run),
             rounds=len(run.record.rounds),
             seeds=len(run.records),
+            oldest=min(begun, default=("", "")),
+            newest=max(begun, default=("", "")),
         )
         for run in found
+        for begun in [_begun(run.records)]
     )
+
+
+def _begun(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    """When each run began, and its version with the commit; nothing unless all name one."""
+    found = [(record.started or "", record.version or "") for record in records]
+    return found if all("+g" in version for _, version in found) else []
 
 
 def _samples(run: Finished) -> int:

@@ -10,6 +10,7 @@ from reproduction.descriptions import (
     accuracies,
     differs,
     points_below,
+    repeated,
     same_bits,
     scale_note,
     trained,
@@ -75,6 +76,7 @@ def _links(job: Job, item: str, users: int, figure: str) -> Outcome:
             "securely; quantile is one range for all that follows the 99.9% quantile of |update|. A filled ring has as "
             "many levels as its bits hold. " + (same if "perfect" not in found else "") + about_engine(found.values()),
             _on_the_way({name: found[name] for name in ("none", "heterogeneous", "heterogeneous-adaptive")}),
+            *repeated(job, item, found.values()),
         ),
         verdicts=(
             Verdict(

@@ -124,13 +124,18 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """Training runs behind an item, one a seed: how many users, training samples and rounds each of them had."""
+    """Training runs behind an item, one a seed: how many users, training samples and rounds each of them had.
+
+    `oldest` and `newest` are the time and the version of the first and the last run to begin, if versions name commits.
+    """
 
     name: str
     users: int
     samples: int
     rounds: int
     seeds: int = 1
+    oldest: tuple[str, str] = ("", "")
+    newest: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

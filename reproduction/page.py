@@ -91,7 +91,16 @@ def sizes(outcome: Outcome) -> str:
         f"{rounds} round{'s' if rounds > 1 else ''}, " + (f"{seeds} seeds" if seeds > 1 else "one seed")
         for (users, samples, rounds, seeds), count in kinds.items()
     ]
-    return f"{'; '.join(words)}." if words else ""
+    return f"{'; '.join(words)}.{_commits(outcome)}" if words else ""
+
+
+def _commits(outcome: Outcome) -> str:
+    """Between which commits the runs of an item were trained, if all of them name theirs."""
+    begun = [time for run in outcome.runs for time in (run.oldest, run.newest)]
+    if not all(version for _, version in begun):
+        return ""
+    first, last = (f"{version} ({time[:10]})" for time, version in (min(begun), max(begun)))
+    return f" Trained on the commits of {first} to {last}; the records of the runs name each."
 
 
 def took(summary: Summary) -> str:

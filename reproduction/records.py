@@ -3,19 +3,25 @@
 A folder of records has a file for each item, ITEM.json, with an entry for each run, SETTING/seed-N: its configuration
 and a list for each value of its rounds. Long experiments are trained in parts, on whatever machine has time; each part
 adds its runs to the folder, and whoever has the folder judges all of them without training.
+
+The version of a run names the commit that was checked out when it was trained, as in 0.2.0+g1f6d32bdbe, with `-dirty`
+if files were changed; of a run that was trained in parts, the commit of its last part. Of runs that began before
+2026-11-18T16:00 it is the last commit before they began, found afterwards.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess  # noqa: TID251 - asks git for the commit
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from heterosag.errors import UsageError
 from heterosag.storage.run_log import RunRecord
 
-__all__ = ["keep", "kept", "seconds_of"]
+__all__ = ["find_commit", "keep", "kept", "seconds_of"]
 
 _DIGESTS = 3  # of the model, after the first rounds: secure rounds are compared with those
 
@@ -43,19 +49,21 @@ def kept(folder: Path, item: str) -> dict[str, RunRecord]:
         raise UsageError(f"{path} holds no records of runs ({error!r}): restore it, or name another folder") from None
 
 
-def keep(folder: Path, item: str, runs: Mapping[str, RunRecord]) -> None:
+def keep(folder: Path, item: str, runs: Mapping[str, RunRecord], commit: str = "") -> None:
     """Add runs to the records of an item, in the place of shorter ones of the same name.
 
     Args:
         folder: The folder of records, made where there is none.
         item: The item's name.
         runs: Records by name.
+        commit: What `find_commit` said before they were trained.
     """
     before = kept(folder, item)
     longer = {name: one for name, one in runs.items() if name not in before or _length(one) > _length(before[name])}
     if not longer:
         return
-    packed = {name: _pack(one) for name, one in sorted((before | longer).items())}
+    named = {name: replace(one, version=f"{one.version}{commit}") for name, one in longer.items()}
+    packed = {name: _pack(one) for name, one in sorted((before | named).items())}
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f"{item}.tmp"
     fresh.write_text(_lines(packed), encoding="utf-8")
@@ -72,6 +80,25 @@ def seconds_of(record: RunRecord) -> float:
         Their sum.
     """
     return float(sum(sum(line["seconds"].values()) for line in record.rounds))
+
+
+def find_commit() -> str:
+    """The commit that is checked out, as it follows a version.
+
+    Returns:
+        As in "+g1f6d32bdbe"; "" outside a repository.
+    """
+    try:
+        asked = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],  # noqa: S607 - whichever git there is
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f"+g{asked.stdout.strip()}"
 
 
 def _length(record: RunRecord) -> int:
@@ -99,7 +126,7 @@ def _pack(record: RunRecord) -> dict[str, Any]:
         "sent_bytes_of_the_slowest": [_sent(line) for line in record.rounds],
         "errors": {str(line["round"]): line["error"] for line in record.rounds if line["error"] is not None},
         "models": [line["model"] for line in record.rounds[:_DIGESTS]],
-        "seconds": round(seconds_of(record), 1),
+        "seconds": _short(seconds_of(record)),
     }
 
 

@@ -26,10 +26,10 @@ from heterosag.training.data import DataSet, load
 from heterosag.training.runs import CHECKPOINT
 from reproduction.baselines import SCHEMES, Scheme
 from reproduction.outcome import Scale, Series
-from reproduction.records import keep, kept
+from reproduction.records import find_commit, keep, kept
 from reproduction.settings import Setting
 
-__all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "run_all", "train"]
+__all__ = ["Finished", "Job", "accuracy", "accuracy_series", "read_data", "repetitions", "run_all", "train"]
 
 _SECURE_ROUNDS = {Scale.TINY: 1, Scale.QUICK: 1, Scale.FULL: 3}
 _PLAINTEXT: tuple[Scheme, ...] = ("float", "naive")  # have no secure rounds to compare with
@@ -131,39 +131,52 @@ def train(job: Job, item: str, settings: Sequence[Setting]) -> None:
     if not wanted:
         names = ", ".join(setting.name for setting in settings)
         raise UsageError(f"no run of {item} begins with {' or '.join(job.only)}: its settings are {names}")
-    known, checked = _kept(job, item), _checked(job, settings)
+    known, checked, commit = _kept(job, item), _checked(job, settings), find_commit()
     for index, (setting, number) in enumerate(wanted, start=1):
         if _find(job, item, setting, number, known) is None:
             began = time.perf_counter()
             place = _folder(job, item, setting, number)
             record = _run(setting.scheme, setting.config_of(number), place, _rounds(job, setting))
-            _keep(job, item, _name(setting, number), record)
+            _keep(job, item, _name(setting, number), record, commit)
             spent = time.perf_counter() - began
             job.say(
                 f"{item} {index}/{len(wanted)}: {_name(setting, number)} reached {accuracy(record):.1%} in round "
                 f"{len(record.rounds)} ({spent:.0f} s)"
             )
         if number == 0 and setting in checked and f"{_name(setting, 0)}{_SECURE}" not in known:
-            _run_secure(job, item, setting)
+            _run_secure(job, item, setting, commit)
 
 
-def _run_secure(job: Job, item: str, setting: Setting) -> None:
+def repetitions(job: Job, item: str, finished: Finished) -> list[tuple[RunRecord, RunRecord]]:
+    """Runs of a setting that were trained once more, as far as the first time, and kept in the folder `again` of the
+    records: each first record with the second."""
+    again = {} if job.records is None else kept(job.records / "again" / job.scale, item)
+    found = []
+    for first in finished.records:
+        second = again.get(f"{finished.setting.name}/seed-{first.config['seed']}")
+        if second is not None and len(second.rounds) >= len(first.rounds):
+            _check(second, replace(finished.setting.config, seed=first.config["seed"]))
+            found.append((first, replace(second, rounds=second.rounds[: len(first.rounds)])))
+    return found
+
+
+def _run_secure(job: Job, item: str, setting: Setting, commit: str) -> None:
     """A setting's first rounds with real cryptography, and without it unless they were trained here."""
     rounds = min(_SECURE_ROUNDS[job.scale], setting.config.rounds)
     here = (_folder(job, item, setting, 0) / RECORD).exists()
     for ending in (_SECURE,) if here else (_PLAIN, _SECURE):
         config = replace(setting.config, secure=ending == _SECURE, rounds=rounds, workers=job.workers)
         record = _run(setting.scheme, config, _beside(job, item, setting, ending), rounds)
-        _keep(job, item, f"{_name(setting, 0)}{ending}", record)
+        _keep(job, item, f"{_name(setting, 0)}{ending}", record, commit)
 
 
 def _kept(job: Job, item: str) -> dict[str, RunRecord]:
     return {} if job.records is None else kept(job.records / job.scale, item)
 
 
-def _keep(job: Job, item: str, name: str, record: RunRecord) -> None:
+def _keep(job: Job, item: str, name: str, record: RunRecord, commit: str) -> None:
     if job.records is not None:
-        keep(job.records / job.scale, item, {name: record})
+        keep(job.records / job.scale, item, {name: record}, commit)
 
 
 def _name(setting: Setting, number: int) -> str:
@@ -216,7 +229,10 @@ def _find(job: Job, item: str, setting: Setting, number: int, known: Mapping[str
     rounds = _rounds(job, setting)
     place = _folder(job, item, setting, number)
     own = read_run(place) if (place / RECORD).exists() else None
-    for record in (own, known.get(_name(setting, number))):
+    record_kept = known.get(_name(setting, number))
+    if own is not None and record_kept is not None and own.started == record_kept.started:
+        own = replace(own, version=record_kept.version)  # which names its commit
+    for record in (own, record_kept):
         if record is not None:
             _check(record, setting.config_of(number))
             if len(record.rounds) >= rounds:

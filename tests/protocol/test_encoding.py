@@ -340,6 +340,14 @@ def test_a_malicious_user_counts_for_four_in_the_clip_bit() -> None:
     assert decode_clip_bit(np.array([honest + one * 20]), 100) == pytest.approx(0.5)  # a fifth outvote all others
 
 
+def test_no_update_is_refused_under_noise_for_what_a_program_does_about_tiny_numbers() -> None:
+    plan = noisy_plan()
+    vector = np.full(plan.dimension, 1e-310)
+    vector[0] = 1e10
+    with np.errstate(all="raise"):
+        fill_cells(plan, 0, Update.of(plan, vector))
+
+
 def test_a_huge_update_under_noise_is_scaled_before_it_is_rotated() -> None:
     plan = noisy_plan()
     filled = fill_cells(plan, 0, Update.of(plan, np.full(plan.dimension, 3e305)), Rounding.from_seed(7, 1))

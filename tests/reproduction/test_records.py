@@ -1,6 +1,7 @@
 """Runs that are kept as records: judged without training, and without a difference."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 
 from heterosag.errors import UsageError
 from heterosag.storage.run_log import RunRecord
-from reproduction.descriptions import accuracies, values
-from reproduction.outcome import Scale
+from reproduction import records, running
+from reproduction.descriptions import accuracies, repeated, trained, values
+from reproduction.outcome import Outcome, Scale
+from reproduction.page import sizes
 from reproduction.records import keep, kept, seconds_of
 from reproduction.running import Finished, Job, run_all, train
 from reproduction.setting import Setting
@@ -45,6 +48,46 @@ def test_runs_of_several_folders_are_judged_from_their_records_as_from_themselve
     assert told(from_records) == told(from_runs)
     assert [run.same_bits for run in from_records] == [True, True]
     assert all(seconds_of(record) > 0 for run in from_records for record in run.records)
+
+
+def test_runs_name_their_commit_and_what_came_out_when_they_were_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "find_commit", lambda: "+g0123456789")
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path / "one", records=tmp_path / "records", say=quiet)
+    setting = settings()[1]
+    train(job, "item", [setting])
+    found = run_all(job, "item", [setting])
+    assert repeated(job, "item", found) == ()
+    train(replace(job, folder=tmp_path / "two", records=tmp_path / "records" / "again"), "item", [setting])
+    (words,) = repeated(job, "item", found)
+    assert f"{setting.label}, seed 0: " in words
+    assert "+g0123456789" in words
+    (runs,) = trained(found)
+    assert runs.oldest == runs.newest
+    assert "+g0123456789 (20" in sizes(Outcome(runs=(runs,)))
+    unnamed = replace(found[0], records=(*found[0].records, replace(found[0].record, version="0.2.0")))
+    (runs,) = trained([unnamed])
+    assert "commits" not in sizes(Outcome(runs=(runs,)))
+
+
+def test_a_shorter_repetition_says_nothing(tmp_path: Path) -> None:
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path / "one", records=tmp_path / "records", say=quiet)
+    setting = settings()[1]
+    train(job, "item", [setting])
+    found = run_all(job, "item", [setting])
+    short = replace(job, folder=tmp_path / "two", records=tmp_path / "records" / "again", rounds=1)
+    train(short, "item", [setting])
+    assert repeated(job, "item", found) == ()
+
+
+def test_a_commit_is_named_in_a_repository_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise FileNotFoundError("git")
+
+    assert re.fullmatch(r"(\+g[0-9a-f]{10,}(-dirty)?)?", records.find_commit())
+    monkeypatch.setattr(records.subprocess, "run", missing)
+    assert records.find_commit() == ""
 
 
 def test_secure_rounds_are_compared_with_rounds_of_their_own_machine(tmp_path: Path) -> None:

@@ -85,6 +85,18 @@ def test_rotating_is_the_same(monkeypatch: pytest.MonkeyPatch, size: int, dtype:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+def test_rows_that_cannot_be_written_or_are_apart_are_rotated_the_same(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    fixed = np.frombuffer(np.random.default_rng(0).normal(size=600).astype(np.float32).tobytes(), dtype=np.float32)
+    apart = np.random.default_rng(1).normal(size=(300, 2))[:, 0]
+    expected = rotate(fixed, 5), rotate(apart, 5)
+    use(monkeypatch, compiled)
+    assert np.array_equal(rotate(fixed, 5), expected[0])
+    assert np.array_equal(rotate(apart, 5), expected[1])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 @each("rows", [3, 40])
 def test_rotating_rows_together_is_the_same(monkeypatch: pytest.MonkeyPatch, rows: int, compiled: bool) -> None:
     """A few rows are rotated by a call each, many short ones together."""

@@ -89,3 +89,16 @@ def test_lengths_must_agree() -> None:
 def test_bad_ranges(bad: object) -> None:
     with pytest.raises(UsageError, match="value range"):
         check_range(bad)  # type: ignore[arg-type]
+
+
+def test_what_float64_cannot_hold_is_refused_as_infinite() -> None:
+    values = np.array([0.0, 1e300], dtype=np.longdouble)
+    values[1] *= values[1]
+    with pytest.raises(UsageError, match="1 of 2 values are NaN or infinite, the first at place 1"):
+        quantize(values, 4, (-1.0, 1.0), random_words(2), out=np.zeros(2, dtype=np.uint8))
+
+
+def test_a_range_beyond_a_type_has_every_value_outside() -> None:
+    with np.errstate(all="raise"):
+        values = np.zeros(3, dtype=np.float32)
+        assert quantize(values, 4, (1e39, 2e39), random_words(3), out=np.zeros(3, dtype=np.uint8)) == 3

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from heterosag import Simulation, aggregate
+from heterosag.errors import UsageError
 from heterosag.plan import Plan
 from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.update import Update
@@ -61,6 +62,12 @@ def test_rows_may_be_rotated_where_they_are(dtype: type) -> None:
     assert np.array_equal(values, before)
     assert rotate_rows(there, range(3), out=there) is there
     assert np.array_equal(there, rotated)
+
+
+@pytest.mark.parametrize("out", [np.empty((3, 699)), np.empty((2, 700)), np.empty((3, 700), dtype=np.float32)])
+def test_rows_are_rotated_only_into_what_holds_them(out: np.ndarray) -> None:
+    with pytest.raises(UsageError, match="need float64"):
+        rotate_rows(np.zeros((3, 700)), range(3), out=out)
 
 
 @pytest.mark.slow

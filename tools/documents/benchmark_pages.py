@@ -20,11 +20,12 @@ STYLE: Any = {
     "axes.spines.right": False,
     "figure.facecolor": "white",
 }
+_ONCE = "met in one of two"
 _PEER, _COARSE, _FINE = "#0072b2", "#d55e00", "#e69f00"  # Okabe and Ito's, told apart by everybody
 
 
 def load() -> dict[str, Any]:
-    """The committed summary of `make bench-full`."""
+    """The committed summary of `make bench-full` and `make bench-second`."""
     found: dict[str, Any] = json.loads(SUMMARY.read_text(encoding="utf-8"))
     return found
 
@@ -37,7 +38,7 @@ def about() -> str:
         f"{name} {machine[name]}" for name in ("numpy", "cryptography", "msgspec", "torch", "flwr", "numba")
     )
     return (
-        f"Everything on this page, but for second runs, is from one run of `{found['command']}` (seed {found['seed']}, "
+        f"Everything on this page is from one run of `{found['command']}` (seed {found['seed']}, "
         f"{found['duration_seconds'] / 60:.0f} minutes, {found['date']}) on {machine['processor']}, {machine['cores']} "
         f"cores, {machine['system']}: Python {machine['python']}, OpenSSL {machine['openssl']}, {versions}.\n"
         + "".join(
@@ -45,11 +46,17 @@ def about() -> str:
             for run in found.get("again", ())
         )
         + "".join(
-            f"The second run: `{run['command']}` ({run['duration_seconds'] / 60:.0f} minutes, {run['date']}).\n"
+            f'The column "second run" is from `{run["command"]}` ({run["duration_seconds"] / 60:.0f} minutes, '
+            f"{run['date']}{_elsewhere(machine, run['machine'])}).\n"
             for run in found.get("second", ())
         )
         + _agreement(found)
     )
+
+
+def _elsewhere(first: dict[str, Any], second: dict[str, Any]) -> str:
+    """On which machine a second run was, if not on that of the first."""
+    return "" if second["processor"] == first["processor"] else f", on {second['processor']}"
 
 
 def _agreement(found: dict[str, Any]) -> str:
@@ -57,8 +64,9 @@ def _agreement(found: dict[str, Any]) -> str:
     twice = [row for part in found["rows"].values() for row in part if "second" in row]
     if not twice:
         return ""
-    differ = [row for row in twice if _differs(row)]
-    return f"Of {len(twice)} rows that were measured in both runs {len(differ)} differ by more than a third.\n"
+    differ = [f"{row['name']}: {_short(row['ratio'])} and {_short(row['second'])}" for row in twice if _differs(row)]
+    listed = f" ({'; '.join(differ)})" if differ else ""
+    return f"Of {len(twice)} rows the two runs repeat {len(twice) - len(differ)} within a third{listed}.\n"
 
 
 def goals() -> str:
@@ -74,9 +82,6 @@ def goals() -> str:
     met, once = (sum(_verdict(row) == verdict for row in rows) for verdict in ("met", _ONCE))
     some = f", {once} more in one of two runs" if once else ""
     return "\n".join([f"{met} of {len(rows)} goals are met{some}.", "", *lines]) + "\n"
-
-
-_ONCE = "met in one of two"
 
 
 def _verdict(row: dict[str, Any]) -> str:
@@ -146,7 +151,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _each(value: float) -> str:
-    return f"{value * 1e9:.2g} ns" if value < 1e-6 else f"{value * 1e6:,.0f} µs"
+    if value < 1e-8:
+        return f"{value * 1e9:.2g} ns"
+    return f"{value * 1e9:,.0f} ns" if value < 1e-6 else f"{value * 1e6:,.0f} µs"
 
 
 def peer() -> str:

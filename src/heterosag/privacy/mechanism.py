@@ -172,8 +172,8 @@ def count_trials(
     if not 1 <= trials <= min(MAX_TRIALS, int(np.iinfo(out.dtype).max)):
         raise UsageError(f"{trials} trials of an element cannot be counted in {out.dtype}")
     multiplier, limit = _scale(factor, block_range, theta)
-    native = values.dtype in (np.float32, np.float64)  # what can be compiled for
-    compiled = _numba.find(_numba.count_below, (size or values.size) * trials) if native or factor is None else None
+    native = values.dtype in _numba.FLOATS or factor is None
+    compiled = _numba.find(_numba.count_below, (size or values.size) * trials) if native else None
     start = 0
     for words in draw_words(key, first_word, first_word + values.size * trials, together=trials):
         part = slice(start, start + words.size // trials)

@@ -88,10 +88,11 @@ class _Noise:
         trials = cell.block.level - 1
         values = np.zeros(piece.stop - piece.start)
         if self.factor is not None:
-            np.multiply(update.vector[piece.start : piece.stop], self.factor, out=values, dtype=np.float64)
             segments = [cell.segment for cell in piece.cells]
             rows = values.reshape(len(segments), -1)
-            rotate_rows(rows, segments, start=piece.begin, size=cell.size, dimension=plan.dimension, out=rows)
+            with np.errstate(all="ignore"):  # an error would tell something of the update
+                np.multiply(update.vector[piece.start : piece.stop], self.factor, out=values, dtype=np.float64)
+                rotate_rows(rows, segments, start=piece.begin, size=cell.size, dimension=plan.dimension, out=rows)
         rounding.count_trials(
             values,
             None if self.factor is None else 1.0,
@@ -213,7 +214,7 @@ def _goes_as_it_is(plan: Plan, update: Update) -> bool:
 def _prepare(
     plan: Plan, update: Update, piece: _Piece
 ) -> tuple[npt.NDArray[np.floating[Any]], tuple[float, float] | None]:
-    """A piece's values as they are quantized, a row a segment: scaled, weighted, rotated; and their extent."""
+    """A piece's values as they are quantized, a row a segment: scaled, weighted, rotated; and what they lie between."""
     given = update.vector[piece.start : piece.stop]
     values = given.reshape(len(piece.cells), -1)
     if _goes_as_it_is(plan, update):
@@ -233,9 +234,9 @@ def _prepare(
 
 
 def _bound(update: Update, smallest: float) -> tuple[float, float] | None:
-    """Numbers between which an update's elements surely lie once divided by no smaller scale, weighted and rotated.
+    """Numbers between which an update's elements lie once divided by scales, the smallest of them given, and rotated.
 
-    The rotation makes an element at most the square root of its piece's length larger. None: nothing is sure.
+    The rotation makes an element at most the square root of its piece's length larger. None if they may be infinite.
     """
     if update.extent is None:
         return None

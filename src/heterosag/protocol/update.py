@@ -30,7 +30,7 @@ class Update(Secret):
     It is what masks are for, so it neither prints nor pickles.
 
     Args:
-        vector: The elements.
+        vector: The elements, as they were given: not copied, so they must not change until they are masked.
         weight: A positive integer.
         metrics: The plan's metrics, by name.
         extent: The least and the greatest element; None under noise, where elements are not looked at.

@@ -61,19 +61,19 @@ def round_down(
     scale: float,
     words: npt.NDArray[np.uint32],
     top: float,
-    inside: tuple[float, float],
+    ends: tuple[float, float],
     out: npt.NDArray[Any],
 ) -> int:
     """out = floor((values - low) * scale + words / 2^32) within 0 .. top, which is below 2^31.
 
-    Returns how many values are not inside these two.
+    Returns how many values lie outside the ends.
     """
     outside = 0
     for place in range(values.size):
         value = np.float64(values[place])
         scaled = (value - low) * scale + np.float64(words[place]) * 2.0**-32
         out[place] = np.int32(min(max(scaled, 0.0), top))
-        outside += int(value < inside[0]) + int(value > inside[1])
+        outside += int(value < ends[0]) + int(value > ends[1])
     return outside
 
 
@@ -83,7 +83,7 @@ def round_down_far(
     scale: float,
     words: npt.NDArray[np.uint32],
     top: float,
-    inside: tuple[float, float],
+    ends: tuple[float, float],
     out: npt.NDArray[Any],
 ) -> int:
     """`round_down` for a top below 2^63."""
@@ -92,7 +92,7 @@ def round_down_far(
         value = np.float64(values[place])
         scaled = (value - low) * scale + np.float64(words[place]) * 2.0**-32
         out[place] = np.int64(min(max(scaled, 0.0), top))
-        outside += int(value < inside[0]) + int(value > inside[1])
+        outside += int(value < ends[0]) + int(value > ends[1])
     return outside
 
 

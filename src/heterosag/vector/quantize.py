@@ -62,7 +62,8 @@ def check_finite(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
         return 0.0, 0.0
     least, most = float(values.min()), float(values.max())
     if not (math.isfinite(least) and math.isfinite(most)):
-        bad = np.flatnonzero(~np.isfinite(values))
+        with np.errstate(over="ignore"):  # what float64 cannot hold counts as infinite
+            bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
         raise UsageError(
             f"{bad.size} of {values.size} values are NaN or infinite, the first at place {bad[0]}: an update must be "
             "finite before it is aggregated"
@@ -79,8 +80,9 @@ def count_outside(values: npt.NDArray[np.floating[Any]], value_range: ValueRange
 def _ends(dtype: np.dtype[np.floating[Any]], value_range: ValueRange) -> ValueRange:
     """The ends of a range as the nearest numbers that a type has."""
     limits = np.finfo(dtype)
-    low, high = max(value_range[0], float(limits.min)), min(value_range[1], float(limits.max))
-    return float(dtype.type(low)), float(dtype.type(high))
+    least, most = float(limits.min), float(limits.max)
+    low, high = (float(dtype.type(min(max(end, least), most))) for end in value_range)
+    return low, high
 
 
 def quantize(

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from heterosag.crypto.hashing import digest, index_bytes
 from heterosag.crypto.keystream import keystream
+from heterosag.errors import UsageError
 from heterosag.vector import _numba
 
 __all__ = ["LONGEST", "rotate", "rotate_rows", "unrotate", "unrotate_rows"]
@@ -71,9 +72,14 @@ def rotate_rows(
 
     Returns:
         The rotated rows.
+
+    Raises:
+        UsageError: `out` cannot hold them.
     """
     size = size or rows.shape[1]
     rotated: Rows = np.empty(rows.shape) if out is None else out
+    if rotated.shape != rows.shape or rotated.dtype.str != np.dtype(np.float64).str:
+        raise UsageError(f"rotated rows of shape {rows.shape} need float64, not {rotated.dtype} of {rotated.shape}")
     for at in range(0, rows.shape[1], LONGEST):
         part = slice(at, at + LONGEST)
         signs = _signs_of(segments, size, start + at, rows[:, part].shape[1])
@@ -93,8 +99,8 @@ def _transform(rows: npt.NDArray[np.floating[Any]], signs: Signs, out: Rows, dim
     """Signs and the transform of every piece of rows that are at most as long as the longest piece."""
     compiled = _numba.find(_numba.hadamard, dimension) if rows.dtype in _numba.FLOATS else None
     if compiled is not None and (rows.shape[1] >= _LONG or len(rows) <= _FEW):
-        for values, own, turned in zip(rows, signs, out, strict=True):
-            compiled(values, own, turned)
+        for values, own, rotated in zip(rows, signs, out, strict=True):
+            compiled(values, own, rotated)
         return
     start = 0
     for bit in range(rows.shape[1].bit_length() - 1, -1, -1):
