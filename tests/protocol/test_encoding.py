@@ -86,6 +86,20 @@ def test_what_is_rotated_or_counted_goes_in_shorter_pieces() -> None:
 
 
 @pytest.mark.parametrize("rotate", [True, False])
+def test_an_update_in_float32_is_prepared_in_float64(rotate: bool) -> None:
+    """Scaled and weighted as its copy in float64, which many levels would tell apart."""
+    changes: dict[str, Any] = {"max_weight": 7, "arrays": (300, 100), "scales": (0.3, 1.7), "rotate": rotate}
+    plan = Plan.build([6], [2**28], 400, design="secagg", value_range=4.0, subgroup_size=6, **changes)
+    narrow = np.random.default_rng(0).normal(size=400).astype(np.float32)
+    for weight in (3, 7):
+        [one], [other] = (
+            fill_cells(plan, 0, Update.of(plan, vector, weight), Rounding.from_seed(1, 1))
+            for vector in (narrow, narrow.astype(np.float64))
+        )
+        assert np.array_equal(one.elements, other.elements)
+
+
+@pytest.mark.parametrize("rotate", [True, False])
 def test_what_overflows_while_it_is_prepared_is_refused(rotate: bool) -> None:
     """Elements are looked at once, when the update is made; again only where scales could carry them to infinity."""
     plan = Plan.build(

@@ -201,7 +201,8 @@ def test_every_training_run_names_its_users_samples_and_rounds(tmp_path: Path) -
         ("fitted-90", 36, 1437, 4),
     ]
     stored = json.loads((tmp_path / "summaries" / "remark-5.json").read_text(encoding="utf-8"))["outcome"]["runs"]
-    assert stored[0] == {"name": "same-90", "users": 36, "samples": 1437, "rounds": 4, "seeds": 1}
+    unnamed = {"oldest": ["", ""], "newest": ["", ""]}  # kept in no folder of records, runs name no commit
+    assert stored[0] == {"name": "same-90", "users": 36, "samples": 1437, "rounds": 4, "seeds": 1} | unnamed
     text = page.markdown([summary])["reproduction/dropouts.md"]
     assert "**Training runs:** 2 settings of 36 users, 1,437 samples, 4 rounds, one seed." in text
 
