@@ -86,9 +86,12 @@ def test_what_is_rotated_or_counted_goes_in_shorter_pieces() -> None:
 
 
 @pytest.mark.parametrize("rotate", [True, False])
-def test_an_update_in_float32_is_prepared_in_float64(rotate: bool) -> None:
+@pytest.mark.parametrize("scales", [(0.3, 1.7), None])
+def test_an_update_in_float32_is_prepared_in_float64(scales: tuple[float, float] | None, rotate: bool) -> None:
     """Scaled and weighted as its copy in float64, which many levels would tell apart."""
-    changes: dict[str, Any] = {"max_weight": 7, "arrays": (300, 100), "scales": (0.3, 1.7), "rotate": rotate}
+    changes: dict[str, Any] = {"max_weight": 7, "rotate": rotate}
+    if scales is not None:
+        changes |= {"arrays": (300, 100), "scales": scales}
     plan = Plan.build([6], [2**28], 400, design="secagg", value_range=4.0, subgroup_size=6, **changes)
     narrow = np.random.default_rng(0).normal(size=400).astype(np.float32)
     for weight in (3, 7):
