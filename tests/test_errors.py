@@ -8,6 +8,7 @@ from heterosag.errors import (
     FaultyBlockError,
     FaultyUserError,
     PlanError,
+    StoppedRunError,
     TooFewSurvivorsError,
     UsageError,
     WireError,
@@ -25,6 +26,7 @@ def test_every_error_comes_back_from_a_pickle_whole() -> None:
         TooFewSurvivorsError("min_survivors", "two left"),
         ExposedUsersError([7]),
         WithheldError([7], "nonce"),
+        StoppedRunError(3, ["2 times: no"]),
     ):
         back = pickle.loads(pickle.dumps(error))
         assert type(back) is type(error)

@@ -2,7 +2,7 @@
 
 `Plan` is what a round is built on, `aggregate` runs one in memory and gives a `Result`; `Client`, `Server` and `Policy`
 are the protocol for a transport of one's own; `Ledger` counts what sums reveal over rounds; `heterosag.flower` runs on
-Flower. Importing this package is cheap: what it offers is loaded on first use.
+Flower. Importing this package is cheap: all but the errors is loaded on first use.
 """
 
 from __future__ import annotations
@@ -10,6 +10,24 @@ from __future__ import annotations
 from importlib import import_module  # noqa: TID251 - names from a fixed table
 from typing import TYPE_CHECKING, Any
 
+from heterosag.errors import (
+    AbandonedRoundError,
+    BudgetError,
+    ExposedUsersError,
+    FailedCohortsError,
+    FaultyBlockError,
+    FaultyServerError,
+    FaultyUserError,
+    HeteroSagError,
+    InfeasibleError,
+    LocalFileError,
+    PlanError,
+    StoppedRunError,
+    TooFewSurvivorsError,
+    UsageError,
+    WireError,
+    WithheldError,
+)
 from heterosag.version import __version__
 
 if TYPE_CHECKING:
@@ -17,21 +35,6 @@ if TYPE_CHECKING:
     from heterosag import ledger as ledger
     from heterosag import planner as planner
     from heterosag import privacy as privacy
-    from heterosag.errors import AbandonedRoundError as AbandonedRoundError
-    from heterosag.errors import BudgetError as BudgetError
-    from heterosag.errors import ExposedUsersError as ExposedUsersError
-    from heterosag.errors import FailedCohortsError as FailedCohortsError
-    from heterosag.errors import FaultyBlockError as FaultyBlockError
-    from heterosag.errors import FaultyServerError as FaultyServerError
-    from heterosag.errors import FaultyUserError as FaultyUserError
-    from heterosag.errors import HeteroSagError as HeteroSagError
-    from heterosag.errors import InfeasibleError as InfeasibleError
-    from heterosag.errors import LocalFileError as LocalFileError
-    from heterosag.errors import PlanError as PlanError
-    from heterosag.errors import TooFewSurvivorsError as TooFewSurvivorsError
-    from heterosag.errors import UsageError as UsageError
-    from heterosag.errors import WireError as WireError
-    from heterosag.errors import WithheldError as WithheldError
     from heterosag.ledger import Ledger as Ledger
     from heterosag.plan import CohortPlan as CohortPlan
     from heterosag.plan import Plan as Plan
@@ -42,25 +45,7 @@ if TYPE_CHECKING:
     from heterosag.simulation.engine import Simulation as Simulation
     from heterosag.simulation.engine import aggregate as aggregate
 
-_ERRORS = (
-    "AbandonedRoundError",
-    "BudgetError",
-    "ExposedUsersError",
-    "FailedCohortsError",
-    "FaultyBlockError",
-    "FaultyServerError",
-    "FaultyUserError",
-    "HeteroSagError",
-    "InfeasibleError",
-    "LocalFileError",
-    "PlanError",
-    "TooFewSurvivorsError",
-    "UsageError",
-    "WireError",
-    "WithheldError",
-)
 _HOMES = {
-    **dict.fromkeys(_ERRORS, "errors"),
     "Client": "protocol.client",
     "CohortPlan": "plan",
     "Ledger": "ledger",
@@ -109,6 +94,7 @@ __all__ = [
     "InfeasibleError",
     "LocalFileError",
     "PlanError",
+    "StoppedRunError",
     "TooFewSurvivorsError",
     "UsageError",
     "WireError",
@@ -128,9 +114,8 @@ def load_packages() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if _HOMES.get(name, "errors") != "errors":
-        load_packages()
     if name in _HOMES:
+        load_packages()
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     if name in _PACKAGES:
         return import_module(f"{__name__}.{name}")

@@ -1,4 +1,4 @@
-"""The whole error tree. Each error says what it proves about whom.
+"""The error tree. Each error says what it proves about whom.
 
 Every error of this package is a `HeteroSagError`, so one `except` catches them all. The first question after an error
 is whose fault it is, and the tree answers that:
@@ -13,6 +13,7 @@ is whose fault it is, and the tree answers that:
 - `BudgetError`: nobody's fault; the round would cost this user more privacy than its policy allows.
 - `FailedCohortsError`: every cohort's round ended with an error of its own.
 - `WithheldError`: the users named did not answer in an enrolment, which starts again without them.
+- `StoppedRunError`: too many rounds of a run on Flower failed in a row; the reasons are named.
 - `AbandonedRoundError`: the round was given up, and nothing is asked for again under its context.
 """
 
@@ -33,6 +34,7 @@ __all__ = [
     "InfeasibleError",
     "LocalFileError",
     "PlanError",
+    "StoppedRunError",
     "TooFewSurvivorsError",
     "UsageError",
     "WireError",
@@ -184,6 +186,20 @@ class WithheldError(HeteroSagError):
     def __init__(self, users: Iterable[Name], what: str) -> None:
         self.users = tuple(users)
         super().__init__(f"users {list(self.users)} gave no {what}: start again with a charter without them")
+
+
+class StoppedRunError(HeteroSagError):
+    """A run was stopped because too many of its rounds failed in a row. `reasons` has each distinct reason once.
+
+    Args:
+        rounds: How many rounds failed in a row.
+        reasons: Why, each with how often.
+    """
+
+    def __init__(self, rounds: int, reasons: list[str]) -> None:
+        self.rounds = rounds
+        self.reasons = reasons
+        super().__init__(f"stopped after {rounds} failed rounds in a row (stop_after): " + "; ".join(reasons))
 
 
 class AbandonedRoundError(HeteroSagError):

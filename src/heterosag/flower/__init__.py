@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from heterosag import load_packages
-from heterosag.errors import UsageError
+from heterosag.errors import StoppedRunError, UsageError
 
 if TYPE_CHECKING:
-    from heterosag.flower.failures import StoppedRunError
     from heterosag.flower.grid import SecureGrid
     from heterosag.flower.node import mod
     from heterosag.flower.privacy import Privacy
@@ -24,7 +23,6 @@ __all__ = ["Privacy", "SecureGrid", "StoppedRunError", "mod"]
 _HOME = {
     "Privacy": "heterosag.flower.privacy",
     "SecureGrid": "heterosag.flower.grid",
-    "StoppedRunError": "heterosag.flower.failures",
     "mod": "heterosag.flower.node",
 }
 

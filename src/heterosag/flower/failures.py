@@ -7,24 +7,10 @@ from logging import ERROR
 
 from flwr.common.logger import log
 
-from heterosag.errors import HeteroSagError
+from heterosag.errors import StoppedRunError
 from heterosag.flower.rounds import Round
 
-__all__ = ["Failures", "StoppedRunError"]
-
-
-class StoppedRunError(HeteroSagError):
-    """A run was stopped because too many of its rounds failed in a row. `reasons` has each distinct reason once.
-
-    Args:
-        rounds: How many rounds failed in a row.
-        reasons: Why, each with how often.
-    """
-
-    def __init__(self, rounds: int, reasons: list[str]) -> None:
-        self.rounds = rounds
-        self.reasons = reasons
-        super().__init__(f"stopped after {rounds} failed rounds in a row (stop_after): " + "; ".join(reasons))
+__all__ = ["Failures"]
 
 
 class Failures:
