@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["AssignmentName", "DesignName", "EvaluationName", "PhaseName", "RangesName", "RuleName", "SharingName"]
+__all__ = [
+    "AssignmentName",
+    "DesignName",
+    "EvaluationName",
+    "PhaseName",
+    "RangesName",
+    "RuleName",
+    "SharingName",
+    "View",
+]
 
 DesignName = Literal["perfect", "paper", "paper-composite", "secagg", "multigroup"]
 """Which subgroups code a segment together."""
@@ -26,3 +35,6 @@ AssignmentName = Literal["enrolled", "server"]
 
 EvaluationName = Literal["secure", "off", "plaintext"]
 """What becomes of the metrics of an evaluation: summed over everybody, refused, or sent by each node."""
+
+View = Literal["server", "model"]
+"""Who looks: whoever sees all sums of blocks, or whoever sees the released models only."""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from heterosag import CohortPlan, Plan, Simulation, aggregate
 from heterosag.aggregation.clipping import (
     AdaptiveRange,
-    follow,
     follow_norm,
+    follow_quantile,
     measure_clipping,
     with_deviations,
 )
@@ -226,9 +226,9 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_the_rule_of_a_quantile_has_a_largest_width() -> None:
     half = 1.0
     for _ in range(50):
-        half = follow(half, 1.0, 0.999)
+        half = follow_quantile(half, 1.0, 0.999)
     assert half == 1000.0
-    assert follow(1.0, 0.0, 0.999) == pytest.approx(math.exp(-0.1))
+    assert follow_quantile(1.0, 0.0, 0.999) == pytest.approx(math.exp(-0.1))
 
 
 # --- the clipping norm --------------------------------------------------------------------------------------------

@@ -385,7 +385,7 @@ def test_8_a_new_session_is_no_new_evaluation(tmp_path: Path, caplog: pytest.Log
         (reply,) = grid.send_and_receive(asked)
         answered.append(not reply.has_error())
         assert grid._exchange._cohort(0).pipeline.number == 1
-        grid._evaluations._none = ""
+        grid._evaluations._why_none = ""
     assert answered == [True, False, False]
     assert "asked to evaluate again" in caplog.text
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from heterosag import Plan, Simulation, aggregate
-from heterosag.aggregation.clipping import AdaptiveRange, follow, measure_clipping
+from heterosag.aggregation.clipping import AdaptiveRange, follow_quantile, measure_clipping
 
 
 def attack(plan: Plan, number: int) -> Simulation:
@@ -43,7 +43,7 @@ def test_13_the_rule_of_0_1_0_is_robust_too() -> None:
     for number in range(12):
         settled = plan.with_value_range(half)
         result = aggregate(settled, updates_of(number, 3_000), rule="median", simulate=attack(plan, number))
-        half = follow(half, measure_clipping(plan, result.combined), 0.999)
+        half = follow_quantile(half, measure_clipping(plan, result.combined), 0.999)
     assert 0.05 < half < 0.2
 
 

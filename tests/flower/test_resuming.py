@@ -88,14 +88,6 @@ def test_what_is_no_state_is_refused(change: dict[str, Any]) -> None:
         GridState.of({})
 
 
-def test_a_state_that_names_nodes_which_withheld_is_read_without_them() -> None:
-    """Some who were excluded in one run, by a malicious node perhaps, are not in the next."""
-    grid = grid_of([])[0]
-    grid.load_state_dict({**grid.state_dict(), "withheld": [str(2**63 + 4)]})
-    assert not grid._epochs.withheld
-    assert "withheld" not in grid.state_dict()
-
-
 def test_a_state_is_loaded_before_the_first_round(tmp_path: Path) -> None:
     nodes = loose_nodes(tmp_path)
     grid, _ = grid_of(nodes)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import Plan, sharing
-from heterosag.plan.build import MOST_USERS
+from heterosag.plan.checks import MOST_USERS
 from heterosag.plan.sharing import complete_graph, find_neighbours, majority, sparse_graph
 
 

@@ -43,7 +43,7 @@ from heterosag.crypto.keystream import keystream
 from heterosag.crypto.seal import Seal
 from heterosag.plan import Cell, CohortPlan, Plan, PlannedBlock
 from heterosag.plan.assignment import assign
-from heterosag.plan.build import seed_bytes
+from heterosag.plan.checks import seed_bytes
 from heterosag.plan.codec import ARGUMENTS
 from heterosag.plan.noise import noise_range
 from heterosag.plan.sharing import sparse_graph

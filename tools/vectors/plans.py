@@ -11,7 +11,7 @@ from heterosag.crypto.hashing import shuffle
 from heterosag.errors import TooFewSurvivorsError
 from heterosag.plan import Plan
 from heterosag.plan import assignment as seating
-from heterosag.plan.build import seed_bytes
+from heterosag.plan.checks import seed_bytes
 from heterosag.plan.codec import ARGUMENTS
 from heterosag.protocol import RoundId
 from heterosag.protocol import messages as wire

@@ -47,8 +47,8 @@ __all__ = [
     "AdaptiveRange",
     "Clipping",
     "ClippingWarning",
-    "follow",
     "follow_norm",
+    "follow_quantile",
     "measure_clipping",
     "with_deviations",
 ]
@@ -301,7 +301,7 @@ def _noise(one: DecodedRange, grown: float) -> float:
     return total / max(users, 1) ** 2
 
 
-def follow(half_width: float, clipped: float, quantile: float, *, largest: float = LARGEST) -> float:
+def follow_quantile(half_width: float, clipped: float, quantile: float) -> float:
     """The rule of 0.1.0: a single range moves until the fraction of clipped elements is 1 - quantile, at any levels.
 
     It diverges where levels are few; for comparison.
@@ -310,14 +310,13 @@ def follow(half_width: float, clipped: float, quantile: float, *, largest: float
         half_width: That of the round.
         clipped: The fraction that was clipped in it.
         quantile: The fraction of elements that the range is to hold.
-        largest: The greatest half width.
 
     Returns:
         The next half width. It moves by a bounded step a round.
     """
     target = 1 - quantile
     step = 0.25 * math.log((clipped + 0.1 * target) / target)
-    return min(largest, half_width * math.exp(min(_STEP, max(-0.1, step))))
+    return min(LARGEST, half_width * math.exp(min(_STEP, max(-0.1, step))))
 
 
 def follow_norm(clipping_norm: float, within: float) -> float:

@@ -41,7 +41,7 @@ from heterosag.errors import UsageError
 
 __all__ = ["run_round"]
 
-_SCENE = "What happens in the round"
+_ROUND = "What happens in the round"
 
 
 @app.command("round", cls=Command, short_help="Run a round with real keys and bytes, and check it.")
@@ -66,22 +66,22 @@ def run_round(
     ranges: Ranges = "levels",
     rotate: Rotate = True,
     plan_file: PlanFile = None,
-    rule: Annotated[RuleName, typer.Option(help="How block means are combined.", rich_help_panel=_SCENE)] = "mean",
+    rule: Annotated[RuleName, typer.Option(help="How block means are combined.", rich_help_panel=_ROUND)] = "mean",
     drop: Annotated[
-        str, typer.Option(help="Users who drop out before a phase: share=2,mask=5,unmask=1.", rich_help_panel=_SCENE)
+        str, typer.Option(help="Users who drop out before a phase: share=2,mask=5,unmask=1.", rich_help_panel=_ROUND)
     ] = "",
     malicious: Annotated[
-        int, typer.Option(help="Users who send -30 times their update, unclipped.", rich_help_panel=_SCENE)
+        int, typer.Option(help="Users who send -30 times their update, unclipped.", rich_help_panel=_ROUND)
     ] = 0,
     identities: Annotated[
-        bool, typer.Option("--identities", help="Sign keys and agree on the survivor set.", rich_help_panel=_SCENE)
+        bool, typer.Option("--identities", help="Sign keys and agree on the survivor set.", rich_help_panel=_ROUND)
     ] = False,
     seed: Annotated[
-        int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.", rich_help_panel=_SCENE)
+        int, typer.Option(help="Seed of updates, dropouts and rounding; never of a secret.", rich_help_panel=_ROUND)
     ] = 0,
-    plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.", rich_help_panel=_SCENE)] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Skip the cryptography.", rich_help_panel=_ROUND)] = False,
     rounds: Annotated[
-        int, typer.Option(help="Rounds in a row, each set up on the messages of the last.", rich_help_panel=_SCENE)
+        int, typer.Option(help="Rounds in a row, each set up on the messages of the last.", rich_help_panel=_ROUND)
     ] = 1,
     cohort: Cohort = None,
     as_json: Json = False,

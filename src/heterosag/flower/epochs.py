@@ -26,7 +26,7 @@ from heterosag.flower.reports import SLOTS
 from heterosag.flower.resuming import KeptPlan
 from heterosag.flower.rounds import FALSE_SHARES, Work, commonest
 from heterosag.plan import CohortPlan, Plan, User
-from heterosag.plan.build import MOST_USERS_WITH_METRICS
+from heterosag.plan.checks import MOST_USERS_WITH_METRICS
 from heterosag.plan.cohorts import COHORT_SIZE, plans_of
 from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.planner.cohorts import fit_cohorts
@@ -37,16 +37,6 @@ from heterosag.protocol.transitions import Phase
 
 __all__ = ["Epochs"]
 
-_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range", "arrays", "scales"}
-_DECIDED = {
-    "noise_multiplier": "privacy=Privacy(...), from which its noise follows",
-    "clipping_norm": "privacy=Privacy(clipping_norm=...)",
-    "adaptive_clip": "privacy=Privacy(adaptive_clip=...)",
-    "honest": "min_block_survivors and colluders, from which it follows",
-    "rates": "levels, and rate_limits for nodes that name their rate",
-    "deadline": "levels that are in time (heterosag optimize finds them), and timeouts",
-}
-"""What the grid decides itself of what `Plan.build` takes, and what to say instead."""
 _SHAPE = ("classes", "levels", "dimension", "users", "design", "subgroup_size")
 _MOST_PLANS = 32  # kept for nodes that come back: under sampling nearly every round has other nodes
 _MOST_ENROLMENTS = 3  # tries, each without those who were silent in the one before
@@ -91,30 +81,6 @@ class Epochs:
         cohort_size: int = COHORT_SIZE,
         privacy: Privacy | None = None,
     ) -> None:
-        if not isinstance(levels, Sequence):
-            raise PlanError("levels", f"is a list with one number a class, slowest first, like [{levels!r}]")
-        if given is None and (
-            len(rate_limits) not in (0, len(levels) - 1) or list(rate_limits) != sorted(set(rate_limits))
-        ):
-            raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} rising limits between them")
-        if given is not None and (max_weight != 1 or options):
-            raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
-        if given is not None:
-            check_rule(given, rule)
-        if set(options) & _OWN_OPTIONS:
-            raise PlanError("options", f"{sorted(set(options) & _OWN_OPTIONS)} are arguments of the grid itself")
-        for name, instead in _DECIDED.items():
-            if name in options:
-                raise PlanError("options", f"{name} is what the grid decides itself: give {instead}")
-        enrols = directory is not None and assignment == "enrolled"
-        if enrols and "assignment_seed" in options:
-            raise PlanError("options", "an assignment_seed assigns nodes by the server: say assignment='server'")
-        if enrols and given is None and len(set(levels)) < len(levels):
-            raise PlanError(
-                "levels",
-                f"{list(levels)!r} has two classes of one level, which nodes refuse where they draw their assignment: "
-                "make them one class, or say assignment='server', which the nodes must allow",
-            )
         self._given = given
         self._levels = tuple(levels)
         self._rate_limits = tuple(rate_limits)
@@ -124,7 +90,7 @@ class Epochs:
         self.weighted_by = weighted_by
         self._directory = directory
         self._privacy = privacy
-        self._enrols = enrols
+        self._enrols = directory is not None and assignment == "enrolled"
         self._scaled = scaled
         self._cohort_size = cohort_size
         self._plans: dict[tuple[tuple[str, ...], tuple[int, ...]], Plan | CohortPlan] = {}
@@ -365,7 +331,7 @@ class Epochs:
 
 def _is_drawn(plan: Plan | CohortPlan) -> bool:
     """Whether there is something to draw: cohorts, subgroups or neighbours."""
-    return isinstance(plan, CohortPlan) or plan.has_several_blocks or not plan.sharing.complete
+    return isinstance(plan, CohortPlan) or plan.assignment_matters
 
 
 def _log_notes(notes: Iterable[str]) -> None:

@@ -54,7 +54,7 @@ class Evaluations:
         self._rule, self._metrics, self._private = rule, metrics, private
         self._refusal_logged = False
         self._failures = 0
-        self._none = ""
+        self._why_none = ""
         self.done: list[Round] = []
         self.plan: Plan | CohortPlan | None = None
         self.train_type = ""
@@ -83,11 +83,11 @@ class Evaluations:
 
     def _answer_securely(self, messages: list[Message], timeout: float | None) -> Message:
         """One reply with the means of the metrics over everybody in the plan of the round before."""
-        if self._private and not self._none:
-            self._none = "under privacy there is no secure evaluation, whose sums would be exact"
-            log(INFO, self._none)
-        if self._none:
-            return _error(self._none, messages[0])
+        if self._private and not self._why_none:
+            self._why_none = "under privacy there is no secure evaluation, whose sums would be exact"
+            log(INFO, self._why_none)
+        if self._why_none:
+            return _error(self._why_none, messages[0])
         began, number = time.perf_counter(), len(self.done) + 1
         work = self._begin(messages[0], number)
         try:
@@ -96,9 +96,11 @@ class Evaluations:
             reason = work.reason(error)
             log(WARNING, "secure evaluation %d failed: %s", number, reason)
             self.done.append(work.finish(time.perf_counter() - began, error=reason))
-            self._failures = self._failures + 1 if self._can_nobody(work) else 0
+            self._failures = self._failures + 1 if self._nobody_can(work) else 0
             if self._failures == _MOST_FAILURES:
-                self._none = f"no node could evaluate in {_MOST_FAILURES} evaluations, so none is asked again: {reason}"
+                self._why_none = (
+                    f"no node could evaluate in {_MOST_FAILURES} evaluations, so none is asked again: {reason}"
+                )
             return _error(reason, messages[0])
         metrics = self._metrics(work, plan, weight, combined)
         self.done.append(work.finish(time.perf_counter() - began, survivors=combined.survivors, combined=combined))
@@ -106,7 +108,7 @@ class Evaluations:
         log(INFO, "secure evaluation %d: %d of %d nodes, %d trips", number, alive, asked_nodes, trips)
         return Message(RecordDict({"metrics": metrics}), reply_to=messages[0])
 
-    def _can_nobody(self, work: Work) -> bool:
+    def _nobody_can(self, work: Work) -> bool:
         """Whether no node may have what it takes to evaluate: none ever did, and nothing else explains it.
 
         A message that was late, and a node that refuses because it has not trained since, say nothing of the next time.

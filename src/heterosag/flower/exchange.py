@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO
 from secrets import token_bytes
-from typing import Any
+from typing import Any, get_args
 
 from flwr.app import Message
 from flwr.common.logger import log
@@ -16,6 +16,7 @@ from flwr.common.logger import log
 from heterosag.aggregation.cohorts import CombinedCohorts, check_failures, combine_cohorts
 from heterosag.aggregation.combine import Combined, combine
 from heterosag.aggregation.rules import Rule
+from heterosag.choices import EvaluationName
 from heterosag.errors import FailedCohortsError, FaultyUserError, HeteroSagError, UsageError, WireError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.messages import fields_of, parts_to_fields, record_of, round_digest, values
@@ -34,7 +35,7 @@ __all__ = ["Exchange", "combine_found"]
 _ORDER = list(Phase)
 _PHASES = {phase.value for phase in Phase}
 _MOST_LEDGERS = 32  # where they refuse nothing, and only say what was shown
-_MODES = ("secure", "off", "plaintext")
+_MODES: tuple[EvaluationName, ...] = get_args(EvaluationName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +108,13 @@ class Exchange:
         self._run_config = run_config
         self.terms = dict(terms)
         self._hide_sets_below = hide_sets_below
-        self._prepare = prepare
+        self._may_prepare = prepare
         self._directory = directory
         self._cohorts: list[_Cohort] = []
         self._ledgers: dict[bytes, Ledger] = {}
         self._resumed: dict[str, list[list[int]]] = {}
         self._nodes: frozenset[int] | None = None
-        self._prepares = prepare
+        self._prepares_now = prepare
         self._opened: set[tuple[int, bytes]] = set()
         self._seen_logged = False
         self._barred: set[int] = set()
@@ -122,7 +123,7 @@ class Exchange:
     def prepare_for(self, nodes: Iterable[int]) -> None:
         """Set up ahead if the nodes are those of the round before: others would have another plan."""
         chosen = frozenset(nodes)
-        self._prepares = self._prepare and self._nodes in (None, chosen)
+        self._prepares_now = self._may_prepare and self._nodes in (None, chosen)
         self._nodes = chosen
 
     def run(
@@ -169,7 +170,7 @@ class Exchange:
         if index == len(self._cohorts):
             pipeline = ServerPipeline(token_bytes(16), directory=self._directory, parallel_map=all_cores())
             self._cohorts.append(_Cohort(pipeline=pipeline))
-        self._cohorts[index].pipeline.prepare = self._prepares
+        self._cohorts[index].pipeline.prepare = self._prepares_now
         return self._cohorts[index]
 
     def _bar(self, work: Work, plans: Sequence[Plan], cohorts: Sequence[_Cohort]) -> None:
@@ -286,7 +287,7 @@ class Exchange:
             work.lose(node, pipeline.phase.value, str(error))
             return
         mode, names = fields.get("evaluate"), fields.get("metrics")
-        if mode in _MODES:
+        if isinstance(mode, str) and mode in _MODES:
             self.evaluates[node] = mode
         if pipeline.phase is Phase.MASK and isinstance(names, list):
             work.metric_names[node] = [name for name in names if isinstance(name, str)]

@@ -22,13 +22,13 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from heterosag.aggregation.rules import find_rule
 from heterosag.choices import AssignmentName, RuleName
-from heterosag.errors import HeteroSagError, PlanError, UsageError
+from heterosag.errors import HeteroSagError, UsageError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.evaluation import Evaluations
 from heterosag.flower.exchange import Exchange
 from heterosag.flower.failures import Failures
 from heterosag.flower.messages import is_evaluate, is_train, run_config_digest
-from heterosag.flower.options import check_options, check_private
+from heterosag.flower.options import check_options
 from heterosag.flower.passing import PassingGrid
 from heterosag.flower.privacy import GridBudget, Privacy
 from heterosag.flower.ranges import Ranges
@@ -131,7 +131,11 @@ class SecureGrid(PassingGrid):
         stop_after: int = 3,
     ) -> None:
         check_options(
+            plan=plan,
+            privacy=privacy,
+            value_range=value_range,
             levels=levels,
+            rate_limits=rate_limits,
             rule=rule,
             max_weight=1 if max_weight is None else max_weight,
             weight_unit=weight_unit,
@@ -153,13 +157,13 @@ class SecureGrid(PassingGrid):
         self._weight_named = weighted_by is not None
         max_weight, weighted_by = int(max_weight or 1), weighted_by or _USUAL_WEIGHT
         if privacy is not None:
-            check_private(plan, value_range, metrics, max_weight)
+            if max_weight > 1:
+                log(WARNING, "weights are off under privacy: every node counts alike")
+            log(
+                INFO, "under privacy nodes count alike, and no metrics or secure evaluations: their sums would be exact"
+            )
             value_range, adapt_range = privacy.clipping_norm, False
         self._ranges = Ranges(value_range, adapts=adapt_range, given=plan)
-        if plan is not None and plan.noise_multiplier:
-            raise PlanError("noise_multiplier", "the grid plans noise itself: give privacy=Privacy(...) and no plan")
-        if plan is not None and metrics:
-            raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
         known: dict[User, bytes] | None = (
             None if directory is None else {str(node): key for node, key in directory.items()}
         )

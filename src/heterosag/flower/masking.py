@@ -93,15 +93,15 @@ class Masking:
         plan = self._settle(client, part.number, record, model, evaluating)
         if client.phase is ClientPhase.MASKED:  # the same message again: the same answer, and nothing is trained
             return client.mask(part.message, np.zeros(client.plan.dimension))
-        work = self._open(evaluating)
+        terms = self._open(evaluating)
         client.check_inbox(part.message)
         memory = self.kept.memory(self.context)
-        if work.selection is None:
+        if terms.selection is None:
             memory.note_evaluation()
         else:
             digest = model_digest(self.message.content)
-            memory.note_round(self.policy, plan, digest, work.selection.names, weight_unit=max(1, work.unit))
-        return self._run_and_mask(client, part.message, work)
+            memory.note_round(self.policy, plan, digest, terms.selection.names, weight_unit=max(1, terms.unit))
+        return self._run_and_mask(client, part.message, terms)
 
     def _settle(self, client: Client, number: int, record: Mapping[str, Any], model: bytes, evaluating: bool) -> Plan:
         ends, scales = (values(record, name, float, sender="server", may_be_empty=True) for name in ("range", "scales"))
@@ -112,7 +112,7 @@ class Masking:
         client.settle(plan, RoundId(session=session, number=number, model=model, metrics_only=evaluating))
         return plan
 
-    def _open(self, evaluating: bool) -> _Work:
+    def _open(self, evaluating: bool) -> _Terms:
         """What the round's terms say of the function's reply, checked before the function is run."""
         unit = value(self.opening, "weight-unit", int, sender="server")
         if self.plan.max_weight > 1 and unit < 1:
@@ -129,12 +129,12 @@ class Masking:
             if size != self.plan.dimension:
                 raise FaultyServerError(f"a model of {size} elements under a plan of {self.plan.dimension}")
         weighted_by = value(self.opening, "weighted-by", str, sender="server")
-        return _Work(selection=selection, wanted=wanted, weighted_by=weighted_by, unit=unit)
+        return _Terms(selection=selection, wanted=wanted, weighted_by=weighted_by, unit=unit)
 
-    def _run_and_mask(self, client: Client, inbox: bytes, work: _Work) -> bytes:
+    def _run_and_mask(self, client: Client, inbox: bytes, terms: _Terms) -> bytes:
         names: list[str] = []
         try:
-            update, names = self._run(client.plan, work)
+            update, names = self._run(client.plan, terms)
         except TrainingError as error:
             if not self.plan.noise_multiplier:
                 raise
@@ -145,7 +145,7 @@ class Masking:
         self.names += names
         return masked
 
-    def _run(self, plan: Plan, work: _Work) -> tuple[Update, list[str]]:
+    def _run(self, plan: Plan, terms: _Terms) -> tuple[Update, list[str]]:
         """The update that the app's function returns, and the names of its metrics.
 
         Raises:
@@ -154,27 +154,27 @@ class Masking:
         try:
             reply = self.call_next(self.message, self.context)
             with np.errstate(all="ignore"):
-                return self._read(reply, plan, work)
+                return self._read(reply, plan, terms)
         except HeteroSagError as error:
             raise TrainingError(str(error)) from None
         except (Exception, SystemExit) as error:  # whatever it is depends on the data: the server is not to tell apart
             what = "".join(format_exception_only(error)).strip()
             raise TrainingError(f"the app's function failed, or returned what cannot be read: {what}") from None
 
-    def _read(self, reply: Message, plan: Plan, work: _Work) -> tuple[Update, list[str]]:
+    def _read(self, reply: Message, plan: Plan, terms: _Terms) -> tuple[Update, list[str]]:
         if reply.has_error():
             raise TrainingError(f"the app's function failed: {reply.error.reason}")
         numbers = numbers_of(reply)
-        metrics, names = fill_slots(plan, numbers, wanted=work.wanted, leave_out=work.weighted_by)
-        weight = find_weight(plan, numbers, work.weighted_by, work.unit)
+        metrics, names = fill_slots(plan, numbers, wanted=terms.wanted, leave_out=terms.weighted_by)
+        weight = find_weight(plan, numbers, terms.weighted_by, terms.unit)
         vector = np.empty(0)
-        if work.selection is not None:
-            vector = work.selection.update(arrays_of(reply.content, "a train reply")[1])
+        if terms.selection is not None:
+            vector = terms.selection.update(arrays_of(reply.content, "a train reply")[1])
         return Update.of(plan, vector, weight, metrics), names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _Terms:
     """What the app's function is run for: `selection` of a round of training, and what its numbers mean."""
 
     selection: Selection | None

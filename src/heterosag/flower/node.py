@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from logging import ERROR
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
@@ -119,8 +119,8 @@ def mod(
         directory=None if directory is None else {str(node): key for node, key in directory.items()},
         trust_server=trust_server,
         policy=policy or Policy(),
-        assignment=_choice("assignment", assignment, ("enrolled", "server")),
-        evaluate=_choice("evaluate", evaluate, ("secure", "off", "plaintext")),
+        assignment=_choice("assignment", assignment, get_args(AssignmentName)),
+        evaluate=_choice("evaluate", evaluate, get_args(EvaluationName)),
         class_of=class_of,
         weighted_by=frozenset(weighted_by),
         kept=Kept(None if release_log is None else Path(release_log), hide_sets_below),
@@ -195,8 +195,8 @@ class _Node:
     directory: dict[User, bytes] | None
     trust_server: bool
     policy: Policy
-    assignment: Literal["enrolled", "server"]
-    evaluate: Literal["secure", "off", "plaintext"]
+    assignment: AssignmentName
+    evaluate: EvaluationName
     class_of: Callable[[Context], int] | None
     weighted_by: frozenset[str]
     kept: Kept
@@ -292,8 +292,7 @@ class _Node:
 
     def _check_assignment(self, context: Context, plan: Plan) -> None:
         """With identities, refuse subgroups or neighbours that the nodes did not draw together."""
-        drawn = plan.has_several_blocks or not plan.sharing.complete
-        if self._identity(context)[0] is None or not drawn or self.assignment == "server":
+        if self._identity(context)[0] is None or not plan.assignment_matters or self.assignment == "server":
             return
         if self.policy.frame is None and not self.kept.memory(context).has_enrolled(plan):
             raise FaultyServerError(

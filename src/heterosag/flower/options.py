@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from logging import INFO, WARNING
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
-from flwr.common.logger import log
 
-from heterosag.aggregation.rules import RULES
+from heterosag.aggregation.combine import check_rule
+from heterosag.aggregation.rules import RULES, find_rule
+from heterosag.choices import AssignmentName
 from heterosag.errors import PlanError, UsageError
 from heterosag.flower.messages import COMMIT, HELLO, REVEAL
+from heterosag.flower.privacy import Privacy
 from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol.transitions import Phase
 
-__all__ = ["check_options", "check_private"]
+__all__ = ["check_options"]
 
 _STAGES = {HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase)}
 _KEY_BYTES = 32
+_OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range", "arrays", "scales"}
+_DECIDED = {
+    "noise_multiplier": "privacy=Privacy(...), from which its noise follows",
+    "clipping_norm": "privacy=Privacy(clipping_norm=...)",
+    "adaptive_clip": "privacy=Privacy(adaptive_clip=...)",
+    "honest": "min_block_survivors and colluders, from which it follows",
+    "rates": "levels, and rate_limits for nodes that name their rate",
+    "deadline": "levels that are in time (heterosag optimize finds them), and timeouts",
+}
+"""What the grid decides itself of what `Plan.build` takes, and what to say instead."""
 
 
 def check_options(
     *,
+    plan: Plan | CohortPlan | None,
+    privacy: Privacy | None,
+    value_range: Any,
     levels: Any,
+    rate_limits: Any,
     rule: Any,
     max_weight: Any,
     weight_unit: Any,
@@ -58,7 +73,7 @@ def check_options(
             raise PlanError(name, f"is a list of names, not {value!r}")
     if tied is not None and not (isinstance(tied, Mapping) and all(isinstance(one, str) for one in tied.values())):
         raise PlanError("tied", f"has for the name of an array the one it is tied to, not {tied!r}")
-    if assignment not in ("enrolled", "server"):
+    if assignment not in get_args(AssignmentName):
         raise PlanError("assignment", f"is 'enrolled' or 'server', not {assignment!r}")
     for node, key in (directory or {}).items():
         if not str(node).isdigit() or not isinstance(key, bytes) or len(key) != _KEY_BYTES:
@@ -66,16 +81,32 @@ def check_options(
     unknown = set(options or {}) - set(inspect.signature(Plan.build).parameters)
     if unknown:
         raise PlanError("options", f"goes to Plan.build, which does not know {sorted(unknown)}")
+    for name, instead in _DECIDED.items():
+        if name in (options or {}):
+            raise PlanError("options", f"{name} is what the grid decides itself: give {instead}")
+    if set(options or {}) & _OWN_OPTIONS:
+        raise PlanError("options", f"{sorted(set(options or {}) & _OWN_OPTIONS)} are arguments of the grid itself")
     _check_timeouts(timeouts)
-
-
-def check_private(plan: Plan | CohortPlan | None, value_range: Any, metrics: Sequence[str], max_weight: int) -> None:
-    """Refuse what contradicts noise, and say what is off."""
-    if plan is not None or value_range is not None or metrics:
+    enrols = directory is not None and assignment == "enrolled"
+    if enrols and "assignment_seed" in (options or {}):
+        raise PlanError("options", "an assignment_seed assigns nodes by the server: say assignment='server'")
+    if privacy is not None and (plan is not None or value_range is not None or metrics):
         raise PlanError("privacy", "the grid plans noise itself, without a plan, value_range or metrics of your own")
-    if max_weight > 1:
-        log(WARNING, "weights are off under privacy: every node counts alike")
-    log(INFO, "under privacy nodes count alike, and no metrics or secure evaluations: their sums would be exact")
+    if plan is not None:
+        if plan.noise_multiplier:
+            raise PlanError("noise_multiplier", "the grid plans noise itself: give privacy=Privacy(...) and no plan")
+        if max_weight != 1 or options or metrics:
+            raise PlanError("plan", "a plan given has its own max_weight, metrics and options: leave them out here")
+        check_rule(plan, find_rule(rule))
+        return
+    if len(rate_limits) not in (0, len(levels) - 1) or list(rate_limits) != sorted(set(rate_limits)):
+        raise PlanError("rate_limits", f"{len(levels)} classes have {len(levels) - 1} rising limits between them")
+    if enrols and len({int(level) for level in levels}) < len(levels):
+        raise PlanError(
+            "levels",
+            f"{[int(level) for level in levels]!r} has two classes of one level, which nodes refuse where they draw "
+            "their assignment: make them one class, or say assignment='server', which the nodes must allow",
+        )
 
 
 def _check_timeouts(timeouts: Any) -> None:

@@ -41,8 +41,7 @@ class GridState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @classmethod
     def of(cls, values: dict[str, Any]) -> GridState:
         """The state that `to_dict` wrote; anything else is a UsageError."""
-        known = {name: found for name, found in values.items() if name != "withheld"}  # as it was once written
         try:
-            return msgspec.convert(known, cls)
+            return msgspec.convert(values, cls)
         except msgspec.MsgspecError as error:
             raise UsageError(f"this is no state of a SecureGrid: {error}") from None

@@ -7,7 +7,7 @@ how many users are split into rounds of bounded size.
 """
 
 from heterosag.plan.assignment import Subgroup
-from heterosag.plan.build import User
+from heterosag.plan.checks import User
 from heterosag.plan.codec import PLAN_VERSION
 from heterosag.plan.cohorts import CohortPlan
 from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heterosag.errors import PlanError
-from heterosag.plan.build import check_classes, check_numbers, count
+from heterosag.plan.checks import check_classes, check_numbers, choose_counts
 from heterosag.vector.quantize import check_range
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _check_extent(arguments: dict[str, Any], structure: Any) -> None:
     dimension, max_weight, min_survivors = arguments["dimension"], arguments["max_weight"], arguments["min_survivors"]
     colluders, dropout = arguments["colluders"], arguments["dropout"]
     check_numbers(dimension, arguments["value_range"], max_weight, min_survivors, colluders, dropout, len(users))
-    counts, _ = count(classes, arguments["subgroup_size"], arguments["design"], min_survivors, dimension)
+    counts, _ = choose_counts(classes, arguments["subgroup_size"], arguments["design"], min_survivors, dimension)
     blocks = sum(len(segment[1]) for segment in segments)
     pairs = 0 if arguments["design"] in ("secagg", "multigroup") else sum(counts) * (sum(counts) - 1) // 2
     if sum(counts) != len(subgroups) or pairs > blocks:

@@ -17,7 +17,7 @@ import msgspec
 
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
-from heterosag.plan.build import User, check_classes, check_users
+from heterosag.plan.checks import User, check_classes, check_users
 from heterosag.plan.design import Robustness
 from heterosag.plan.dropout import LeakProbability
 from heterosag.plan.layout import ranges_between_cuts

@@ -29,7 +29,7 @@ def notes_of(plan: Plan, adjusted: str | None, *, weighted: bool = False) -> Ite
     if plan.noise_multiplier:
         yield from _noise_notes(plan, weighted)
     yield from _paper_notes(plan)
-    if plan.assignment_seed is None and (plan.has_several_blocks or not plan.sharing.complete):
+    if plan.assignment_seed is None and plan.assignment_matters:
         yield "users are assigned in listed order: whoever lists them is trusted not to place accomplices"
     if not plan.sharing.complete:
         yield (

@@ -21,7 +21,7 @@ from heterosag.errors import PlanError, UsageError
 from heterosag.plan import codec, display, error_bounds
 from heterosag.plan import dropout as chances
 from heterosag.plan.assignment import Subgroup
-from heterosag.plan.build import User, check_numbers, check_ranges, check_scales
+from heterosag.plan.checks import User, check_numbers, check_ranges, check_scales
 from heterosag.plan.design import Design, Robustness
 from heterosag.plan.dropout import LeakProbability
 from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width
@@ -313,6 +313,11 @@ class Plan:
     def share_threshold(self) -> int:
         """How many shares rebuild a secret [t]."""
         return self.sharing.threshold
+
+    @property
+    def assignment_matters(self) -> bool:
+        """Whether it makes a difference who is assigned where: to a subgroup, or to neighbours that hold shares."""
+        return self.has_several_blocks or not self.sharing.complete
 
     @property
     def lanes(self) -> tuple[str, ...]:

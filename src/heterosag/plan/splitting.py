@@ -11,7 +11,7 @@ from typing import Any
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError
 from heterosag.plan.assignment import deal
-from heterosag.plan.build import User, seed_bytes
+from heterosag.plan.checks import User, seed_bytes
 from heterosag.plan.plan import Plan
 
 __all__ = ["check_size", "check_split", "classes_of", "seed_of", "split"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from heterosag.choices import RangesName
 from heterosag.plan.assignment import Subgroup, assign
-from heterosag.plan.build import (
+from heterosag.plan.checks import (
     check_auto,
     check_classes,
     check_metrics,
@@ -21,9 +21,9 @@ from heterosag.plan.build import (
     check_survivors,
     check_thresholds,
     check_users,
+    choose_counts,
     choose_design,
     choose_graph,
-    count,
     default_colluders,
     seed_bytes,
 )
@@ -73,7 +73,7 @@ def make_structure(given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None
     ranges = check_ranges("single" if noise else given["ranges"], value_range)
     arrays, scales = check_scales(given["arrays"], given["scales"], dimension, noise=noise)
     public_seed = seed_bytes(given["assignment_seed"])
-    counts, adjusted = count(classes, given["subgroup_size"], design, min_survivors, dimension)
+    counts, adjusted = choose_counts(classes, given["subgroup_size"], design, min_survivors, dimension)
     subgroups = assign(classes, counts, public_seed)
     chosen = choose_design(design, len(subgroups))
     fill_levels = levels is None if given["fill_levels"] is None else bool(given["fill_levels"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from heterosag.choices import View
 from heterosag.plan import Plan
 from heterosag.plan import dropout as chances
 from heterosag.plan.design import Design
 from heterosag.plan.sharing import majority
 from heterosag.privacy import NoisyRound, noise_multiplier_for, noise_within_budget
-from heterosag.privacy.accounting import View
 
 __all__ = ["fit_noise", "fit_plan", "least_block_survivors"]
 

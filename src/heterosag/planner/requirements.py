@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from heterosag.choices import RangesName
 from heterosag.errors import UsageError
-from heterosag.plan.build import check_ranges
+from heterosag.plan.checks import check_ranges
 from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["MOST_USERS", "Requirements"]

@@ -24,6 +24,7 @@ from heterosag.privacy.accounting import (
     View,
     cheapest_order,
     check_delta,
+    check_rounds,
     divergence,
     noise_multiplier_for,
     overhead,
@@ -251,7 +252,7 @@ class Accountant:
             raise UsageError(f"this is not the state of an accountant: {error}") from None
 
     def _with(self, event: NoisyRound, count: int) -> list[tuple[NoisyRound, int]]:
-        _check_count(count)
+        check_rounds(count)
         last, number = self._composed[-1] if self._composed else (None, 0)
         return [*self._composed[:-1], (event, number + count)] if event == last else [*self._composed, (event, count)]
 
@@ -326,13 +327,8 @@ def _check_epsilon(value: float) -> float:
     return value
 
 
-def _check_count(count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UsageError(f"a number of rounds is 1 or more, not {count!r}")
-
-
 def _parse(entry: Mapping[str, Any]) -> tuple[NoisyRound, int]:
     event = dict(entry["event"])
     segments = tuple(NoisySegment(**segment) for segment in event.pop("segments"))
-    _check_count(entry["count"])
+    check_rounds(entry["count"])
     return NoisyRound(segments=segments, **event), entry["count"]

@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from heterosag.choices import View
 from heterosag.errors import UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.noise import CLIP_RANGE, CLIP_TRIALS, MAX_THETA, check_noise, coordinate_limit, noise_range
@@ -37,6 +38,7 @@ __all__ = [
     "View",
     "cheapest_order",
     "check_delta",
+    "check_rounds",
     "divergence",
     "epsilon",
     "gaussian_noise_multiplier_for",
@@ -44,9 +46,6 @@ __all__ = [
     "overhead",
     "rho",
 ]
-
-View = Literal["server", "model"]
-"""Who looks: whoever sees all sums of blocks, or whoever sees the released models only."""
 
 ORDERS: tuple[float, ...] = (
     *(1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0, 16.0),
@@ -224,7 +223,7 @@ def divergence(noisy: NoisyRound, order: float, view: View = "server") -> float:
 
 def _unit_cost(noisy: NoisyRound, order: float, view: View) -> float:
     """The divergence of the coordinates at the noise multiplier 1, with theta as it is."""
-    if view not in ("server", "model"):
+    if view not in get_args(View):
         raise UsageError(f"a view is server or model, not {view!r}")
     costs = set()
     for segment in noisy.segments:
@@ -312,7 +311,15 @@ def check_delta(delta: float, failures: float = 0.0) -> float:
     return delta - failures
 
 
-def _check_rounds(rounds: int) -> None:
+def check_rounds(rounds: int) -> None:
+    """Refuse what is no number of rounds.
+
+    Args:
+        rounds: How many there are.
+
+    Raises:
+        UsageError: It is no integer of at least 1.
+    """
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise UsageError(f"a number of rounds is 1 or more, not {rounds!r}")
 
@@ -340,7 +347,7 @@ def epsilon(noisy: NoisyRound | Plan, *, rounds: int, delta: float, view: View =
         >>> round(epsilon(noisy, rounds=20, delta=1e-5, view="model"), 1)
         2.0
     """
-    _check_rounds(rounds)
+    check_rounds(rounds)
     if isinstance(noisy, Plan):
         noisy = NoisyRound.of(noisy)
     left = check_delta(delta, noisy.failure_probability)
@@ -375,7 +382,7 @@ def noise_multiplier_for(
         >>> round(noise_multiplier_for(noisy, target_epsilon=8.0, target_delta=1e-5, rounds=20), 1)
         2.9
     """
-    _check_rounds(rounds)
+    check_rounds(rounds)
     if not (math.isfinite(target_epsilon) and target_epsilon > 0.0):
         raise UsageError(f"epsilon is a positive number, not {target_epsilon!r}")
     like = NoisyRound.of(noisy) if isinstance(noisy, Plan) else noisy
@@ -428,7 +435,7 @@ def gaussian_noise_multiplier_for(*, target_epsilon: float, target_delta: float,
         >>> round(gaussian_noise_multiplier_for(target_epsilon=8.0, target_delta=1e-5, rounds=20), 2)
         2.85
     """
-    _check_rounds(rounds)
+    check_rounds(rounds)
     check_delta(target_delta)
     budgets = [(target_epsilon - overhead(order, target_delta), order) for order in ORDERS]
     found = [math.sqrt(rounds * order / (2.0 * budget)) for budget, order in budgets if budget > 0.0]

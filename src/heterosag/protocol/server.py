@@ -101,7 +101,7 @@ class Server:
         )
         self._state: PhaseState | Decoded | None = Advertising(base)
         self._seen: dict[int, bytes] = {}
-        self._seal = token_bytes(32)  # known to nobody, so nobody makes two messages look alike
+        self._tag_key = token_bytes(32)  # known to nobody, so nobody makes two messages look alike
         self._closed: list[type[wire.Message]] = []
 
     @property
@@ -180,7 +180,7 @@ class Server:
         if not isinstance(state, PhaseState) or self._is_late(data):
             return False
         # A tag tells a repetition from another message, and is quicker than a hash.
-        received = Poly1305.generate_tag(self._seal, data)
+        received = Poly1305.generate_tag(self._tag_key, data)
         try:
             if index in self._seen:
                 if self._seen[index] == received:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from heterosag.choices import RuleName
 from heterosag.errors import HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, User
-from heterosag.report.rounds import ATTACK, COMMON, OWN, cast, conclude, describe, is_exact
+from heterosag.report.rounds import ATTACK, COMMON, OWN, conclude, describe, draw_faults, is_exact
 from heterosag.simulation.engine import Simulation, aggregate
 
 __all__ = ["run_cohorts"]
@@ -61,7 +61,7 @@ def run_cohorts(
 ) -> dict[str, Any]:
     """Run one round of all cohorts on random updates and say, in JSON types, what it took and whether it is exact."""
     rng = np.random.default_rng(seed)
-    dropped, cheating = cast(plan, drop or {}, malicious, rng)
+    dropped, cheating = draw_faults(plan, drop or {}, malicious, rng)
     simulation = Simulation(dropped=dropped, malicious=cheating, rounding_seed=seed, secure=secure)
     updates = _Updates(plan, seed, frozenset(cheating))
     summary = describe(plan, plan.plans[0].design.name, simulation, rule=rule, identities=identities)

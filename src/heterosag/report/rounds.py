@@ -23,7 +23,7 @@ from heterosag.simulation.cohorts import CohortResult
 from heterosag.simulation.engine import Result, Simulation, Traffic, aggregate
 from heterosag.simulation.session import Session
 
-__all__ = ["ATTACK", "COMMON", "OWN", "cast", "conclude", "describe", "is_exact", "run", "same_sums", "show"]
+__all__ = ["ATTACK", "COMMON", "OWN", "draw_faults", "conclude", "describe", "is_exact", "run", "same_sums", "show"]
 
 ATTACK = -30.0
 COMMON, OWN = 0.24, 0.24  # standard deviations of what users have in common and of what each adds, in half widths
@@ -49,7 +49,7 @@ def run(
     if rounds < 1 or (rounds > 1 and not secure):
         raise UsageError(f"rounds in a row are one or more, with the cryptography, not {rounds}")
     rng = np.random.default_rng(seed)
-    dropped, cheating = cast(plan, drop or {}, malicious, rng)
+    dropped, cheating = draw_faults(plan, drop or {}, malicious, rng)
     simulation = Simulation(dropped=dropped, malicious=cheating, rounding_seed=seed, secure=secure)
     session = Session(plan, identities=identities, prepare=rounds > 1)
     summary = describe(plan, plan.design.name, simulation, rule=rule, identities=identities)
@@ -125,7 +125,7 @@ def _blocks(result: Result | CohortResult) -> dict[int, tuple[tuple[BlockSum, ..
     return {0: result.blocks}
 
 
-def cast(
+def draw_faults(
     plan: Plan | CohortPlan, drop: Mapping[str, int], malicious: int, rng: np.random.Generator
 ) -> tuple[dict[User, PhaseName], list[User]]:
     """Who drops out when, and who is malicious, drawn without overlap."""

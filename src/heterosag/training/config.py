@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import numpy as np
 
-from heterosag.choices import DesignName, PhaseName, RangesName, RuleName, SharingName
+from heterosag.choices import DesignName, PhaseName, RangesName, RuleName, SharingName, View
 from heterosag.errors import PlanError, UsageError
 from heterosag.vector.quantize import ValueRange, check_range
 
@@ -28,7 +28,6 @@ __all__ = ["TrainConfig", "fields_of"]
 Partition = Literal["iid", "sorted", "dirichlet", "dirichlet-fedml"]
 Attack = Literal["none", "gaussian", "sign-flip", "label-flip", "little"]
 Placement = Literal["spread", "random"]
-View = Literal["server", "model"]
 RangeRule = Literal["fixed", "minmax", "quantile", "adaptive"]
 
 _LEARNING_RATE, _LEARNING_RATES = 0.1, {"digits": 0.6}  # unless told: in general, and as measured for a data set
@@ -239,15 +238,15 @@ class TrainConfig:
             >>> TrainConfig(alpha=0.5).without_effect(["alpha"])
             ['alpha has no effect without a Dirichlet partition']
         """
-        flips, private = self.attack == "none", self.epsilon is not None
+        no_attack, private = self.attack == "none", self.epsilon is not None
         idle = {
             "alpha": (not self.partition.startswith("dirichlet"), "without a Dirichlet partition"),
             "dropout_phases": (not self.dropout, "without dropout"),
             "decay_start": (not self.decay, "without decay"),
-            "attackers": (flips and self.attackers > 0, "without an attack: name one, such as label-flip"),
+            "attackers": (no_attack and self.attackers > 0, "without an attack: name one, such as label-flip"),
             "attack": (self.attack == "little" and self.attackers == 1, "with one attacker: `little` needs two"),
-            "attack_strength": (flips, "without an attack"),
-            "placement": (flips, "without an attack"),
+            "attack_strength": (no_attack, "without an attack"),
+            "placement": (no_attack, "without an attack"),
             "quantile": (self.range_rule != "quantile", "unless range_rule is quantile"),
             "scale_arrays": (
                 private or self.range_rule != "adaptive",

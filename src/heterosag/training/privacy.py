@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from heterosag.choices import View
 from heterosag.errors import BudgetError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.planner.cohorts import fit_cohorts
 from heterosag.planner.noise import fit_plan
 from heterosag.privacy import Accountant
-from heterosag.privacy.accounting import View
 from heterosag.protocol.budget import Charges, add_charge, event_of
 from heterosag.protocol.policy import Policy
 from heterosag.storage.budget import FileBudget
@@ -21,7 +21,7 @@ from heterosag.training.config import TrainConfig
 
 __all__ = ["RunBudget", "private_plan"]
 
-_VIEWS: tuple[View, View] = ("server", "model")
+_VIEWS: tuple[View, ...] = get_args(View)
 
 
 def private_plan(config: TrainConfig, arguments: dict[str, Any], *, rounds: int) -> Plan | CohortPlan:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 
 from heterosag.aggregation.clip_counts import Clipping, ClippingWarning
-from heterosag.aggregation.clipping import AdaptiveRange, follow, follow_norm
+from heterosag.aggregation.clipping import AdaptiveRange, follow_norm, follow_quantile
 from heterosag.aggregation.cohorts import users_at_fault
 from heterosag.aggregation.combine import check_rule
 from heterosag.aggregation.rules import Rule, find_rule
@@ -369,7 +369,7 @@ class Run:
             half_width = follow_norm(half_width, result.within_norm)
             line["privacy"]["within_norm"] = result.within_norm
         if self.config.range_rule == "quantile" and not plan.noise_multiplier:
-            half_width = follow(half_width, line["clipped_fraction"], self.config.quantile)
+            half_width = follow_quantile(half_width, line["clipped_fraction"], self.config.quantile)
         elif self.config.range_rule == "adaptive" and not plan.noise_multiplier:
             follows = AdaptiveRange.from_state_dict(follows.state_dict())  # the state before stays as it was
             follows.follow(plan, result.combined)

@@ -1,4 +1,4 @@
-"""The checks of what goes into a plan.
+"""The checks of what goes into a plan, and what it is where that is left open.
 
 Every check that fails raises a `PlanError` which names the value to change and says to what.
 """
@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, get_args
 
-from heterosag.choices import RangesName
+from heterosag.choices import RangesName, SharingName
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import sharing as sharing_graph
@@ -22,7 +22,28 @@ from heterosag.plan.layout import PlannedSegment
 from heterosag.plan.sharing import SharingGraph
 from heterosag.vector.quantize import MAX_LEVEL, ValueRange, check_range
 
-__all__ = ["LEAST_CORRUPT", "User"]
+__all__ = [
+    "LEAST_CORRUPT",
+    "LEAST_SCALE",
+    "MOST_USERS",
+    "MOST_USERS_WITH_METRICS",
+    "User",
+    "check_auto",
+    "check_classes",
+    "check_metrics",
+    "check_min_robustness",
+    "check_numbers",
+    "check_ranges",
+    "check_scales",
+    "check_survivors",
+    "check_thresholds",
+    "check_users",
+    "choose_counts",
+    "choose_design",
+    "choose_graph",
+    "default_colluders",
+    "seed_bytes",
+]
 
 User = int | str
 """How the application calls a user."""
@@ -102,6 +123,7 @@ def check_auto(levels: tuple[int, ...] | None, rates: Any, deadline: Any) -> Non
 
 
 def check_users(users: Any, count: int) -> tuple[User, ...]:
+    """So many names, each once; without names, numbers."""
     if count > MOST_USERS:
         raise PlanError("classes", f"{count} users are more than the {MOST_USERS} a plan may have")
     if users is None:
@@ -129,6 +151,7 @@ def check_users(users: Any, count: int) -> tuple[User, ...]:
 def check_numbers(
     dimension: Any, value_range: Any, max_weight: Any, min_survivors: Any, colluders: Any, dropout: Any, users: int
 ) -> ValueRange:
+    """Single numbers of a plan; the value range is returned as a pair."""
     _whole("dimension", dimension, 1)
     _whole("max_weight", max_weight, 1, 2**32)
     _whole("min_survivors", min_survivors, 2)
@@ -182,6 +205,7 @@ def check_scales(
 
 
 def seed_bytes(seed: Any) -> bytes | None:
+    """An assignment seed as bytes, None where users are assigned in listed order."""
     if seed is None:
         return None
     if isinstance(seed, bytes) and 1 <= len(seed) <= 64:
@@ -191,7 +215,7 @@ def seed_bytes(seed: Any) -> bytes | None:
     raise PlanError("assignment_seed", "must be None, an integer from 0 to 2^63-1, or 1 to 64 bytes")
 
 
-def count(
+def choose_counts(
     classes: tuple[int, ...], subgroup_size: Any, design: Any, min_survivors: int, dimension: int
 ) -> tuple[list[int], str | None]:
     """How many subgroups each class gets, and a note where the design asked for another number."""
@@ -205,6 +229,7 @@ def count(
 
 
 def choose_design(name: str, subgroups: int) -> Design:
+    """The design of a name for so many subgroups."""
     if name == "paper" and subgroups > 1 and not is_prime(subgroups):
         primes = [z for z in range(2, 2 * subgroups) if is_prime(z)]
         below, above = max(z for z in primes if z < subgroups), min(z for z in primes if z > subgroups)
@@ -255,8 +280,9 @@ def default_colluders(users: int, min_survivors: Any, sharing: Any) -> int:
 
 
 def choose_graph(users: int, colluders: int, dropout: float, sharing: Any, seed: bytes | None) -> SharingGraph:
-    if sharing not in ("auto", "complete", "sparse"):
-        raise PlanError("sharing", f"must be auto, complete or sparse, not {sharing!r}")
+    """Who holds whose shares: everybody, or as few neighbours as do."""
+    if sharing not in get_args(SharingName):
+        raise PlanError("sharing", f"must be one of {', '.join(get_args(SharingName))}, not {sharing!r}")
     if sharing == "complete" or (sharing == "auto" and users <= _COMPLETE_UP_TO):
         return sharing_graph.complete_graph(users, colluders)
     corrupt = max(LEAST_CORRUPT, colluders / users)
@@ -269,6 +295,7 @@ def choose_graph(users: int, colluders: int, dropout: float, sharing: Any, seed:
 
 
 def check_thresholds(graph: SharingGraph, quorum: int, dropout: float) -> None:
+    """Refuse a threshold or quorum that the expected survivors cannot reach."""
     for name, needed, out_of in (
         ("share_threshold", graph.threshold, graph.users if graph.complete else graph.neighbours),
         ("agree_quorum", quorum, graph.users),
@@ -284,6 +311,7 @@ def check_thresholds(graph: SharingGraph, quorum: int, dropout: float) -> None:
 
 
 def check_min_robustness(wanted: Any, robustness: float) -> float:
+    """The least robustness of a survivor set; that of the whole plan where none is given."""
     if wanted is None:
         return robustness
     if isinstance(wanted, bool) or not isinstance(wanted, (int, float)) or not 0 <= wanted <= 1:
