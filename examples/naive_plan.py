@@ -415,6 +415,9 @@ def check_structure(plan: Arguments, made: Plan) -> None:
         width = cell.span[1] - cell.span[0]
         require_plan(0 < width < math.inf and 0 < cell.level / width < math.inf, "a range that cannot be computed with")
         if plan.noise_multiplier:
+            require_plan(
+                len({cell.level for row in segments for cell in row}) <= 8, "too many different levels for noise"
+            )
             require_plan(len(cell.block) > 1 or len(made.members) == 1, "noise with a star")
             require_plan(cell.level <= 2**16, "too many levels for noise")
             block_range, *_ = noise_range(cell.size, cell.level - 1, made.clip_norm, plan.noise_multiplier, plan.honest)

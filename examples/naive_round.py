@@ -707,7 +707,8 @@ class Server:
             require(all(one <= count * (cell.level - 1) for one in block["sums"]), "an element too large")
             require(lanes.get("clipped", 0) <= count * cell.size, "more clipped than there are")
             metrics = metrics_of(self.plan, lanes).values() if behind else []
-            require(all(abs(metric) <= 2**24 + 1 for metric in metrics), "a metric too large")
+            most = 2**24 + max(1, self.plan.bound * 2**-25)
+            require(all(abs(metric) <= most for metric in metrics), "a metric too large")
         if behind:  # the clip bit; a block of metrics has no sums
             return [1 / 2 + 4 * (one / (16 * count) - 1 / 2) for one in block["sums"]]
         if self.plan.noise:

@@ -1,9 +1,12 @@
 """Users are assigned to subgroups evenly, in an order that a seed decides."""
 
+import math
+
 import pytest
 
 from heterosag.errors import PlanError
 from heterosag.plan import Plan
+from heterosag.plan.assignment import surrounded_probability
 
 
 def test_subgroups_of_a_class_differ_by_one_at_most() -> None:
@@ -42,3 +45,21 @@ def test_what_no_merging_or_splitting_reaches_is_refused_without_trying_everythi
     for classes, dimension in (([2] * 10_000, 1), ([1] + [2] * 10_000, 10**6), ([20_000, 1], 10**6)):
         with pytest.raises(PlanError, match="no class can be merged or split"):
             Plan.build(classes, [2] * len(classes), dimension, value_range=1.0, subgroup_size=1, min_survivors=2)
+
+
+def test_how_likely_colluders_surround_a_user_is_the_hypergeometric_tail() -> None:
+    for sizes, colluders, enough in (((4, 3), 3, 1), ((4, 3), 3, 3), ((5, 5, 4), 9, 2), ((6,), 5, 2), ((3, 3), 1, 2)):
+        others, drawn = sum(sizes) - 1, max(sizes) - 1
+        bad = min(colluders, others)
+        ways = [math.comb(bad, some) * math.comb(others - bad, drawn - some) for some in range(drawn + 1)]
+        assert surrounded_probability(sizes, colluders, enough) == sum(ways[enough:]) / sum(ways)
+    assert surrounded_probability((4, 4), 3, 5) == 0.0
+
+
+def test_a_class_of_many_takes_few_binomials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are numbers of thousands of digits, and a charter of a few kB could ask for thousands of them."""
+    asked: list[tuple[int, int]] = []
+    comb = math.comb
+    monkeypatch.setattr(math, "comb", lambda n, k: asked.append((n, k)) or comb(n, k))
+    assert 0.0 < surrounded_probability((1000, 1000), 1000, 510) < 0.5
+    assert len(asked) == 3

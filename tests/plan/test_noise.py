@@ -132,6 +132,7 @@ def test_the_error_is_that_of_the_noise_of_all_users() -> None:
         ({"design": "multigroup", "subgroup_size": 20, "min_block_survivors": 16}, "design", "`perfect` or `secagg`"),
         ({"noise_multiplier": 0.5}, "levels", "take at least 17"),
         ({"levels": [1 << 17]}, "levels", "more than the 65536"),
+        ({"noise_multiplier": 5e-324}, "levels", "take at least"),
         ({"adaptive_clip": 1}, "adaptive_clip", "true or false"),
         (
             {"noise_multiplier": 0.0, "clipping_norm": None, "value_range": 1.0, "adaptive_clip": True},
@@ -214,3 +215,17 @@ def test_an_adaptive_clip_is_one_more_element_of_everybody() -> None:
     assert plan.frame != plain.frame
     assert Plan.decode(plan.encode()) == plan == Plan.from_toml(plan.to_toml())
     assert dataclasses.replace(plan, noise_multiplier=4.0).adaptive_clip
+
+
+def test_levels_that_a_client_must_account_for_are_few() -> None:
+    """Each takes up to seconds, and a plan of a few kB could have hundreds."""
+
+    def build(classes: int) -> Plan:
+        return Plan.build(
+            [4] * classes, [200 + 8 * one for one in range(classes)], 100_000, subgroup_size=4, min_block_survivors=8,
+            fill_levels=False, clipping_norm=1.0, noise_multiplier=50.0,
+        )  # fmt: skip
+
+    assert {block.level for segment in build(8).segments for block in segment.blocks} <= {200 + 8 * i for i in range(8)}
+    with pytest.raises(PlanError, match="11 different ones, and with noise at most 8"):
+        build(12)

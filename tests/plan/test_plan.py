@@ -82,3 +82,32 @@ def test_one_number_is_the_half_width_of_a_range_around_zero() -> None:
     for wrong in (0, -1.0, float("nan"), True, "1", None):
         with pytest.raises(PlanError, match="value range"):
             plan.with_value_range(wrong)  # type: ignore[arg-type]
+
+
+def test_integers_of_numpy_make_the_same_plan() -> None:
+    arguments = {"dimension": 40, "subgroup_size": 3, "min_survivors": 2, "max_weight": 5, "colluders": 1}
+    ours, theirs = (
+        Plan.build([6, 6], [2, 5], value_range=1.0, **{name: kind(value) for name, value in arguments.items()})
+        for kind in (int, np.int64)
+    )
+    assert ours == theirs
+    assert ours.digest == theirs.digest
+    assert Plan.decode(theirs.encode()) == ours
+
+
+def test_a_negative_zero_is_a_zero() -> None:
+    for name, zero, other in (
+        ("dropout", 0.0, -0.0),
+        ("min_robustness", 0.0, -0.0),
+        ("value_range", (0.0, 1.0), (-0.0, 1.0)),
+    ):
+        one, two = (Plan.build(**(PAPER | {name: value})) for value in (zero, other))
+        assert one == two
+        assert (one.digest, one.frame) == (two.digest, two.frame)
+
+
+def test_an_assignment_matters_where_there_are_blocks_or_neighbours() -> None:
+    one_block = {"design": "secagg", "value_range": 1.0}
+    assert Plan.build([6, 6], [2, 5], 40, value_range=1.0, subgroup_size=3).assignment_matters
+    assert not Plan.build([12], [4], 40, subgroup_size=12, **one_block).assignment_matters
+    assert Plan.build([300], [4], 40, subgroup_size=300, **one_block).assignment_matters

@@ -113,3 +113,11 @@ def test_the_error_at_another_epsilon_is_that_of_planning_for_it_to_a_few_hundre
             best_private(replace(asked, epsilon=other)).error, rel=0.03
         )
     assert error_at(asked, found.blocks, 1e-9) is None
+
+
+def test_where_sharing_is_sparse_a_twentieth_of_the_users_may_not_follow_the_mechanism() -> None:
+    """Noise counted on too many honest users is too little."""
+    asked = asking(users=300, dimension=20_000)
+    found = best_private(asked)
+    assert asked.colluders == found.plan.colluders == 15
+    assert found.plan.honest == found.blocks.honest == found.plan.min_block_survivors - 15

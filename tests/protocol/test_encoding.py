@@ -401,3 +401,13 @@ def test_a_malicious_user_under_noise_sends_what_it_likes_in_the_range_of_its_bl
     expected = (rotate(vector[: cell.stop], 0) + wide) / (2 * wide) * (cell.block.level - 1)
     apart = (filled.elements.astype(float) - expected) % 2**cell.bits
     assert np.minimum(apart, 2**cell.bits - apart).max() <= 1.0
+
+
+def test_a_metric_at_its_limit_is_possible_however_large_weights_may_be() -> None:
+    """With a weight far below the largest, what rounding adds to a user's part is large in its mean."""
+    plan = Plan.build([6], [16], 6, subgroup_size=3, value_range=1.0, max_weight=3 * 10**9 + 7, metrics=["loss"])
+    update = Update.of(plan, np.zeros(6), metrics={"loss": float(METRIC_LIMIT)})
+    lane = int(fill_cells(plan, 0, update, Rounding.from_seed(0, 0))[-1].auxiliary[-1])
+    found = decode_metric(plan, lane, 1)
+    assert found == pytest.approx(METRIC_LIMIT, rel=1e-5)
+    assert decode_metric(plan, 2 * lane, 1) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -683,3 +684,18 @@ def test_a_clients_guard_counts_no_round_of_metrics_alone() -> None:
     federation.run(misses(2, Phase.MASK, 0), metrics_only=True)
     with pytest.raises(TooFewSurvivorsError):
         federation.run(misses(3, Phase.MASK, 0))
+
+
+def test_a_range_too_far_from_that_of_the_last_update_is_refused() -> None:
+    """A server that widens or narrows the range at will reads small or large elements better and better."""
+    federation = Federation(small_plan(metrics=["loss"]))
+    policy = replace(Policy.any_plan(), max_range_change=2.0)
+    federation.users = {user: federation.make_user(user, policy=policy) for user in federation.plan.users}
+    federation.run()
+    with pytest.raises(TooFewSurvivorsError):
+        federation.run(plan=federation.plan.with_value_range(2.5))
+    federation.run(plan=federation.plan.with_value_range(2.0))
+    federation.run(plan=federation.plan.with_value_range(50.0), metrics_only=True)  # no update is clipped to it
+    with pytest.raises(TooFewSurvivorsError):
+        federation.run(plan=federation.plan.with_value_range(50.0))
+    federation.run(plan=federation.plan.with_value_range(4.0))

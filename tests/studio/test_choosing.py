@@ -51,3 +51,9 @@ def test_what_the_page_cannot_show_is_refused_by_name(change: dict[str, Any], fi
 def test_the_same_form_is_planned_once() -> None:
     assert choose(Form(dict(HAND))) is choose(Form(dict(reversed(HAND.items()))))
     assert len(choose(Form(dict(HAND))).plan.subgroups) <= MOST_SUBGROUPS
+
+
+def test_a_sparse_plan_by_hand_has_as_many_colluders_as_it_counts_by_itself() -> None:
+    plan = choose(Form(HAND | {"classes": "150,150", "levels": "2,4", "class_rates": "1,2", "subgroup_size": 25})).plan
+    assert not plan.sharing.complete
+    assert plan.colluders == 15

@@ -105,7 +105,8 @@ MinRobustness = Annotated[
 Colluders = Annotated[
     int | None,
     typer.Option(
-        help="Users who may collude with the server (default: min-survivors - 2).", rich_help_panel=GUARANTEES
+        help="Users who may collude with the server (default: min-survivors - 2; 5% if sharing is sparse).",
+        rich_help_panel=GUARANTEES,
     ),
 ]
 AssignmentSeed = Annotated[

@@ -53,10 +53,15 @@ def surrounded_probability(sizes: Sequence[int], colluders: int, enough: int) ->
     """
     others, drawn = sum(sizes) - 1, max(sizes) - 1
     colluders = min(colluders, others)
-    ways = sum(
-        math.comb(colluders, some) * math.comb(others - colluders, drawn - some)
-        for some in range(enough, min(colluders, drawn) + 1)
-    )
+    honest = others - colluders
+    some, most = max(enough, drawn - honest), min(colluders, drawn)
+    if some > most:
+        return 0.0
+    ways, here = 0, math.comb(colluders, some) * math.comb(honest, drawn - some)
+    while some <= most:  # from one number of colluders to the next by small factors: each binomial anew takes minutes
+        ways += here
+        here = here * (colluders - some) * (drawn - some) // ((some + 1) * (honest - drawn + some + 1))
+        some += 1
     return ways / math.comb(others, drawn)
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "MOST_USERS",
     "MOST_USERS_WITH_METRICS",
     "User",
+    "as_integer",
     "check_auto",
     "check_classes",
     "check_metrics",
@@ -79,10 +80,16 @@ def check_metrics(metrics: Any, users: int) -> tuple[str, ...]:
     return names
 
 
-def _whole(field_name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+def as_integer(value: Any) -> Any:
+    """NumPy's integers as Python's, which are encoded alike; anything else as it is."""
     if not isinstance(value, (bool, int)):
         with suppress(TypeError):
-            value = operator.index(value)  # NumPy's integers are as good
+            return operator.index(value)
+    return value
+
+
+def _whole(field_name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+    value = as_integer(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         upto = "" if most == 2**63 - 1 else f" and at most {most}"
         raise PlanError(field_name, f"must be an integer of at least {least}{upto}, not {value!r}")
@@ -272,8 +279,9 @@ def check_survivors(
     return least
 
 
-def default_colluders(users: int, min_survivors: Any, sharing: Any) -> int:
-    """Who may collude with the server unless said: as many as the least survivors of a subgroup hide from."""
+def default_colluders(users: int, min_survivors: Any, sharing: Any = "auto") -> int:
+    """How many may collude with the server unless said: as many as the least survivors of a subgroup hide from, and
+    with a sparse sharing graph at least 5% of the users."""
     few = min(_whole("min_survivors", min_survivors, 2) - 2, users - 1)
     sparse = sharing == "sparse" or (sharing == "auto" and users > _COMPLETE_UP_TO)
     return max(few, int(LEAST_CORRUPT * users)) if sparse else few
@@ -321,4 +329,4 @@ def check_min_robustness(wanted: Any, robustness: float) -> float:
             "min_robustness",
             f"{wanted:g} is more than this plan has without any loss: use at most {robustness!r}, or more subgroups",
         )
-    return float(wanted)
+    return float(wanted) + 0.0  # no negative zero: equal plans are equal as bytes

@@ -21,6 +21,7 @@ __all__ = [
     "CLIP_TRIALS",
     "MAX_THETA",
     "MAX_TRIALS",
+    "MOST_LEVELS",
     "NoiseRange",
     "check_adaptive_clip",
     "check_blocks",
@@ -36,6 +37,9 @@ __all__ = [
 
 MAX_THETA = 0.125
 """Largest distance of a trial's probability from one half that a plan may have."""
+
+MOST_LEVELS = 8
+"""Different levels that the blocks of a plan with noise have at most: each takes up to seconds to account for."""
 
 MAX_TRIALS = (1 << 16) - 1
 """Most trials of an element: each takes a word of randomness."""
@@ -96,9 +100,6 @@ def noise_range(noise_multiplier: float, clipping_norm: float, honest: int, tria
     check_noise(noise_multiplier, honest, trials, size)
     if not (math.isfinite(clipping_norm) and clipping_norm > 0.0):
         raise UsageError(f"a clipping norm is a positive number, not {clipping_norm!r}")
-    limit = coordinate_limit(size)
-    block_range = noise_multiplier * clipping_norm * math.sqrt(trials / honest)
-    theta = limit / (2.0 * noise_multiplier * math.sqrt(trials / honest))
     least = least_level(noise_multiplier, honest, size)
     if trials + 1 < least:
         raise PlanError(
@@ -106,6 +107,9 @@ def noise_range(noise_multiplier: float, clipping_norm: float, honest: int, tria
             f"{trials + 1} levels are too few for a noise multiplier of {noise_multiplier:g} over {honest} honest "
             f"survivors in a segment of {size} elements: take at least {least}, or more noise",
         )
+    limit = coordinate_limit(size)
+    block_range = noise_multiplier * clipping_norm * math.sqrt(trials / honest)
+    theta = limit / (2.0 * noise_multiplier * math.sqrt(trials / honest))
     if not _LEAST_RANGE <= block_range <= 1.0 / _LEAST_RANGE:
         raise UsageError(f"a clipping norm of {clipping_norm!r} leaves the range of a float")
     return NoiseRange(block_range=block_range, coordinate_limit=limit * clipping_norm, theta=min(theta, MAX_THETA))
@@ -202,6 +206,9 @@ def check_blocks(
         raise PlanError("metrics", f"{list(metrics)} would be summed exactly beside the noise: leave them out")
     if design.has_star:
         raise PlanError("design", f"{design.name} has blocks of one subgroup: use `perfect` or `secagg` with noise")
+    found = {block.level for segment in segments for block in segment.blocks}
+    if len(found) > MOST_LEVELS:
+        raise PlanError("levels", f"blocks have {len(found)} different ones, and with noise at most {MOST_LEVELS}")
     for segment in segments:
         for level in {block.level for block in segment.blocks}:
             if level - 1 > MAX_TRIALS:

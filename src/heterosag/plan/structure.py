@@ -11,6 +11,7 @@ from typing import Any
 from heterosag.choices import RangesName
 from heterosag.plan.assignment import Subgroup, assign
 from heterosag.plan.checks import (
+    as_integer,
     check_auto,
     check_classes,
     check_metrics,
@@ -55,8 +56,10 @@ def make_structure(given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None
     Raises:
         PlanError: Says which value to change, and to what.
     """
-    min_survivors, max_weight, dimension = given["min_survivors"], given["max_weight"], given["dimension"]
-    colluders, dropout = given["colluders"], given["dropout"]
+    min_survivors, max_weight, dimension, colluders, subgroup_size = (
+        as_integer(given[name]) for name in ("min_survivors", "max_weight", "dimension", "colluders", "subgroup_size")
+    )
+    dropout = given["dropout"]
     design, sharing = _names_of(given["design"], given["sharing"])
     classes, levels = check_classes(given["classes"], given["levels"])
     check_auto(levels, given.get("rates"), given.get("deadline"))
@@ -73,7 +76,7 @@ def make_structure(given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None
     ranges = check_ranges("single" if noise else given["ranges"], value_range)
     arrays, scales = check_scales(given["arrays"], given["scales"], dimension, noise=noise)
     public_seed = seed_bytes(given["assignment_seed"])
-    counts, adjusted = choose_counts(classes, given["subgroup_size"], design, min_survivors, dimension)
+    counts, adjusted = choose_counts(classes, subgroup_size, design, min_survivors, dimension)
     subgroups = assign(classes, counts, public_seed)
     chosen = choose_design(design, len(subgroups))
     fill_levels = levels is None if given["fill_levels"] is None else bool(given["fill_levels"])
@@ -93,7 +96,7 @@ def make_structure(given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None
         "users": roster,
         "classes": classes,
         "levels": levels,
-        "subgroup_size": given["subgroup_size"],
+        "subgroup_size": subgroup_size,
         "design": chosen,
         "dimension": dimension,
         "value_range": value_range,
@@ -106,7 +109,7 @@ def make_structure(given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None
         "min_block_survivors": least,
         "min_robustness": check_min_robustness(given["min_robustness"], float(chosen.robustness())),
         "colluders": colluders,
-        "dropout": float(dropout),
+        "dropout": float(dropout) + 0.0,  # no negative zero: equal plans are equal as bytes
         "sharing": graph,
         "assignment_seed": given["assignment_seed"],
         "metrics": metrics,

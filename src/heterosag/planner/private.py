@@ -20,6 +20,7 @@ from typing import Any
 from heterosag.choices import RuleName
 from heterosag.errors import InfeasibleError, PlanError, UsageError
 from heterosag.plan import Plan
+from heterosag.plan.checks import default_colluders
 from heterosag.plan.design import Design, has_perfect, make
 from heterosag.plan.noise import MAX_TRIALS, coordinate_limit, least_level
 from heterosag.plan.sharing import majority
@@ -88,8 +89,8 @@ class PrivacyRequirements:
 
     @property
     def colluders(self) -> int:
-        """The corrupt users, as a number; at least one."""
-        return max(math.ceil(self.corrupt * self.users), self.min_survivors - 2, 1)
+        """The corrupt users, as a number: at least one, and as many as `Plan.build` counts unless told."""
+        return max(math.ceil(self.corrupt * self.users), default_colluders(self.users, self.min_survivors), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from heterosag.choices import RangesName
 from heterosag.errors import UsageError
-from heterosag.plan.checks import check_ranges
+from heterosag.plan.checks import check_ranges, default_colluders
 from heterosag.vector.quantize import ValueRange, check_range
 
 __all__ = ["MOST_USERS", "Requirements"]
@@ -80,8 +80,9 @@ class Requirements:
 
     @property
     def colluders(self) -> int:
-        """The corrupt users, as a number, and at least as many as the least survivors of a subgroup hide from."""
-        return max(math.ceil(self.corrupt * len(self.rates)), self.min_survivors - 2)
+        """The corrupt users, as a number, and at least as many as `Plan.build` counts unless told."""
+        users = len(self.rates)
+        return max(math.ceil(self.corrupt * users), default_colluders(users, self.min_survivors))
 
     def budget(self, rate: float) -> float:
         """The bits that a user with this rate may upload.

@@ -57,6 +57,9 @@ class Client(Secret):
             that outlives the program (`heterosag.storage.budget.FileBudget`).
         settled: False where the round's value range and model are not known yet: nothing is masked before `settle`.
 
+    `before` is the plan of the last round that this user masked an update in, if it is known: `settle` refuses a value
+    range that is too far from it, as the policy's `max_range_change` says. `ClientPipeline` keeps it.
+
     Raises:
         UsageError: Neither an identity with a directory nor `trust_server` was given, or they do not fit the plan; or
             the policy has a `max_epsilon` and there is no budget.
@@ -109,6 +112,7 @@ class Client(Secret):
         if identity is not None and known is not None and known[index] != identity.public:
             raise UsageError(f"the directory's key of {user!r} is not the one of the identity given")
         self.user = user
+        self.before: Plan | None = None
         self.phase = ClientPhase.FRESH
         context = round_id.context(plan)
         self._log = release_log or MemoryReleaseLog()
@@ -184,7 +188,8 @@ class Client(Secret):
             return
         if self.phase not in (ClientPhase.FRESH, ClientPhase.ADVERTISED, ClientPhase.SHARED):
             raise FaultyServerError("another value range or model than the one that this client masked under")
-        self._policy.check(plan, directory=self._directory)
+        before = None if round_id.metrics_only else self.before
+        self._policy.check(plan, directory=self._directory, before=before)
         base = replace(self._base, plan=content, model=model)
         if isinstance(self._state, Advertised | Shared):
             self._state = replace(self._state, base=base)

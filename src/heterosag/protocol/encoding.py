@@ -280,7 +280,8 @@ def decode_blocks(
 def decode_metric(plan: Plan, total: int, weight: int) -> float | None:
     """The weighted mean of a metric from its 64-bit lane; None if users of this weight cannot have made it."""
     mean = (total - 2**64 if total >= 2**63 else total) / _METRIC_SCALE * plan.max_weight / weight
-    return mean if abs(mean) <= METRIC_LIMIT + 1 else None  # each user's part was rounded
+    rounded = max(1.0, plan.max_weight * 2.0**-25)  # each user's part is off by half of the smallest number at most
+    return mean if abs(mean) <= METRIC_LIMIT + rounded else None
 
 
 def decode_clip_bit(sums: Lanes, survivors: int) -> float:

@@ -287,7 +287,8 @@ class ClientPipeline(Secret):
     vectors are never outstanding. Nor is a round opened at or below one that was forgotten: a number is set up once.
     Across restarts that takes a `release_log` which outlives the program, since `save` keeps what is still open. A
     message to mask that does not decode, or comes again after agree, is refused and changes nothing, so that whoever
-    replays a trip ends nobody's round.
+    replays a trip ends nobody's round. A value range that is further from that of the last update masked than the
+    policy's `max_range_change` is refused when the round is settled; after a restart the first is compared with none.
     """
 
     def __init__(
@@ -298,6 +299,7 @@ class ClientPipeline(Secret):
         self._session = session
         self._options = options
         self._forgotten = -1  # the highest of such rounds
+        self._before: Plan | None = None  # that of the last round with an update
         self._clients = {
             number: Client.restore(data, plan, user, self._round_id(number), settled=False, **options)
             for number, data in (saved or {}).items()
@@ -355,7 +357,11 @@ class ClientPipeline(Secret):
             client = Client(self._plan, self._user, self._round_id(part.number), settled=False, **self._options)
             self._clients[part.number] = client
         if part.phase is Phase.MASK:
-            return mask(client, part)
+            client.before = self._before
+            reply = mask(client, part)
+            if client.plan.segments:  # not a round of metrics alone
+                self._before = client.plan
+            return reply
         reply = client.answer(part.phase, part.message)
         if part.phase is Phase.UNMASK:
             self._forget(part.number)

@@ -14,6 +14,7 @@ from heterosag.choices import DesignName, RangesName
 from heterosag.errors import PlanError
 from heterosag.plan import Plan
 from heterosag.plan.assignment import count_subgroups
+from heterosag.plan.checks import default_colluders
 from heterosag.studio.forms import Form
 from heterosag.studio.private import PrivateChoice, choose_private
 
@@ -100,7 +101,10 @@ def _by_hand(form: Form) -> Choice:
         subgroup_size=size,
         min_survivors=requirements.min_survivors,
         max_weight=requirements.max_weight,
-        colluders=form.integer("colluders", requirements.min_survivors - 2, 0, MOST_USERS),
+        colluders=max(
+            form.integer("colluders", requirements.min_survivors - 2, 0, MOST_USERS),
+            default_colluders(sum(classes), requirements.min_survivors),
+        ),
         dropout=requirements.dropout,
         fill_levels=form.flag("fill_levels"),
         ranges=requirements.ranges,

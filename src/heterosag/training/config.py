@@ -86,7 +86,9 @@ class TrainConfig:
     min_robustness: float | None = _plan(
         None, "least inference robustness of an admissible survivor set (default: the plan's own)"
     )
-    colluders: int | None = _plan(None, "users who may collude with the server (default: min_survivors - 2)")
+    colluders: int | None = _plan(
+        None, "users who may collude with the server (default: min_survivors - 2; 5% of the users if sharing is sparse)"
+    )
     hide_sets_below: int | None = _plan(
         None, "refuse rounds that, with those before, reveal the sum of fewer users than this (default: none)"
     )

@@ -53,7 +53,7 @@ def check_range(value_range: ValueRange | float) -> ValueRange:
         raise UsageError(f"a value range is two numbers, or one half width, not {value_range!r}") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)):
         raise UsageError(f"a value range is two finite numbers in rising order, not {value_range!r}")
-    return low, high
+    return low + 0.0, high + 0.0  # no negative zero: equal ranges are equal as bytes
 
 
 def check_finite(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:

@@ -31,7 +31,7 @@ const FIELDS = [
   { group: "Dropouts and adversaries", name: "dropout", label: "Dropout", unit: "fraction of users", value: 0.1, least: 0, most: 0.49 },
   { group: "Dropouts and adversaries", name: "corrupt", label: "Corrupt users", unit: "fraction of users", value: 0, least: 0, most: 0.49, when: required },
   { group: "Dropouts and adversaries", name: "attackers", label: "Attackers to tolerate", value: 2, least: 0, most: 15, whole: true },
-  { group: "Dropouts and adversaries", name: "colluders", label: "Colluders with the server", value: 1, least: 0, most: 50, whole: true, when: byHand },
+  { group: "Dropouts and adversaries", name: "colluders", label: "Colluders with the server (beyond 256 users 5% at least)", value: 1, least: 0, most: 50, whole: true, when: byHand },
   { group: "Dropouts and adversaries", name: "min_survivors", label: "Least survivors", unit: "survivors of a subgroup", value: 3, least: 2, most: 50, whole: true },
   { group: "Privacy", name: "privacy", label: "Noise inside the sums", kind: "select", value: "off", when: required,
     options: { off: "none", budget: "within a privacy budget" } },
