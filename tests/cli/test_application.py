@@ -1,6 +1,9 @@
 """The program itself: version, help, and how an error ends it."""
 
+import pytest
 from command import run_command as run
+
+from heterosag.report import rounds
 
 
 def test_version_and_help() -> None:
@@ -18,3 +21,11 @@ def test_an_error_is_one_line_and_an_unknown_flag_shows_the_usage() -> None:
         shown = run(*words.split(), expect=2).stderr
         assert shown.startswith("Usage: heterosag ")
         assert "Error: " in shown
+
+
+def test_a_process_of_the_program_that_ended_is_a_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(*given: object, **named: object) -> None:
+        raise ChildProcessError("a process has ended")
+
+    monkeypatch.setattr(rounds, "run", end)
+    assert run("round", expect=2).stderr == "heterosag: a process has ended\n"

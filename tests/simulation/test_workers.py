@@ -1,17 +1,19 @@
 """Users in processes of their own: an error stays what it was, and a process that dies is said to have."""
 
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import pytest
 from aggregated import UPDATES, plan_of
 
 from heterosag import aggregate
-from heterosag.errors import (
-    ExposedUsersError,
-)
+from heterosag.errors import ExposedUsersError
+from heterosag.plan import User
+from heterosag.protocol.transitions import Phase
+from heterosag.simulation.workers import Answers, ForkedWorkers
 
 
 class Refusing:
@@ -47,3 +49,24 @@ def test_a_process_that_dies_is_said_to_have(monkeypatch: pytest.MonkeyPatch) ->
     Refusing(monkeypatch, lambda: os._exit(3), 1)
     with pytest.raises(ChildProcessError, match="has ended"):
         aggregate(plan_of(), UPDATES, workers=2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_a_process_that_is_killed_between_two_phases_is_said_to_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next message to it meets a closed pipe, which must not be taken for a closed standard output."""
+    workers: list[ForkedWorkers] = []
+    answer = ForkedWorkers.answer
+
+    def killing(self: ForkedWorkers, phase: Phase, messages: Mapping[User, bytes]) -> Answers:
+        found = answer(self, phase, messages)
+        if not workers:
+            workers.append(self)
+            [process] = self._processes
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+        return found
+
+    monkeypatch.setattr(ForkedWorkers, "answer", killing)
+    with pytest.raises(ChildProcessError, match="has ended: it was killed"):
+        aggregate(plan_of(), UPDATES, workers=2)
+    assert workers

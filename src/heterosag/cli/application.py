@@ -81,10 +81,11 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line on standard error and exit code 2."""
+    """Run the command line; an error of ours, or a process of ours that ended, is one line on standard error and
+    exit code 2."""
     try:
         typer.main.get_command(app)(prog_name="heterosag")
-    except HeteroSagError as error:
+    except (HeteroSagError, ChildProcessError) as error:
         fail(str(error))
     except BrokenPipeError:
         sys.stderr.close()

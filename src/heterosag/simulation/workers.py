@@ -12,8 +12,9 @@ import multiprocessing  # noqa: TID251 - pipes to the engine's own forks
 import os
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import Connection  # noqa: TID251 - pipes to the engine's own forks
@@ -127,16 +128,12 @@ class ForkedWorkers:
         for user, message in messages.items():
             shares[self._home[user]][user] = message
         for pipe, share in zip(self._pipes, shares[1:], strict=True):
-            pipe.send((phase, share))
+            with _named_if_ended():
+                pipe.send((phase, share))
         found = self._here.answer(phase, shares[0])
         for pipe in self._pipes:
-            try:
+            with _named_if_ended():
                 reply: Any = pipe.recv()
-            except EOFError:
-                raise ChildProcessError(
-                    "a process that ran some of the users has ended: it was killed, or wrote what went wrong to "
-                    "standard error"
-                ) from None
             if isinstance(reply, HeteroSagError):
                 raise reply
             found |= reply
@@ -155,6 +152,17 @@ class ForkedWorkers:
             if process.is_alive():
                 process.kill()
             pipe.close()
+
+
+@contextmanager
+def _named_if_ended() -> Iterator[None]:
+    """Say of a pipe that is closed at its other end that the process there has ended."""
+    try:
+        yield
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        raise ChildProcessError(
+            "a process that ran some of the users has ended: it was killed, or wrote what went wrong to standard error"
+        ) from None
 
 
 def _serve(pipe: Connection, settings: WorkerSettings, users: Sequence[User]) -> None:
