@@ -32,6 +32,14 @@ def test_clipping_beyond_what_is_best_warns_with_the_range_to_use() -> None:
     assert Clipping.of(wide, aggregate(wide, 3 * updates, simulate=simulate).combined).warning is None
 
 
+def test_clipping_in_cohorts_warns_where_aggregate_was_called() -> None:
+    plan = CohortPlan.build([24], [256], 3000, cohort_size=12, value_range=0.3, subgroup_size=4, min_survivors=2)
+    updates = np.random.default_rng(0).normal(0.0, 0.3, (24, 3000))
+    with pytest.warns(ClippingWarning, match=r"want value_range=0\.[89]") as caught:
+        aggregate(plan, updates, simulate=Simulation(secure=False, rounding_seed=1))
+    assert [Path(one.filename) for one in caught] == [Path(__file__)]
+
+
 def test_what_few_levels_clip_by_intent_is_no_reason_to_warn() -> None:
     plan = Plan.build([16], [2], 3000, value_range=0.3, subgroup_size=4, assignment_seed=1)
     updates = np.random.default_rng(0).normal(0.0, 0.1, (16, 3000))

@@ -23,7 +23,7 @@ from heterosag.protocol.guard import Guard
 from heterosag.protocol.server import Decoded, Refusal
 from heterosag.protocol.survivors import outcome
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.engine import Simulation, prepare, warn_of_clipping
+from heterosag.simulation.engine import Simulation, prepare
 from heterosag.simulation.exchange import Traffic, play
 from heterosag.simulation.inputs import Updates, by_user, collect, weights_by_user
 from heterosag.simulation.workers import WorkerSettings
@@ -170,7 +170,6 @@ def aggregate_cohorts(
     if layout is None:
         raise UsageError("nobody has an update")
     combined = combine_cohorts(plan, found, chosen)
-    warn_of_clipping(plan, combined)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return CohortResult(
         aggregate=layout.restore(combined.vector), combined=combined, traffic=traffic, refusals=refusals

@@ -258,7 +258,7 @@ def aggregate(
     if isinstance(plan, CohortPlan):
         from heterosag.simulation.cohorts import aggregate_cohorts
 
-        return aggregate_cohorts(
+        found = aggregate_cohorts(
             plan,
             updates,
             rule=rule,
@@ -270,6 +270,8 @@ def aggregate(
             guards=guard,
             simulate=simulate,
         )
+        _warn_of_clipping(plan, found.combined)
+        return found
     if isinstance(guard, Sequence):
         raise UsageError("one plan has one guard, not several: those are for the cohorts of a CohortPlan")
     chosen = find_rule(rule)
@@ -292,7 +294,7 @@ def aggregate(
         guard=guard,
     )
     combined = combine(plan, decoded, chosen)
-    warn_of_clipping(plan, combined)
+    _warn_of_clipping(plan, combined)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return Result(
         aggregate=layout.restore(combined.vector),
@@ -349,13 +351,8 @@ def rounding_error_of(plan: Plan) -> float | None:
     return None if plan.scales else math.sqrt(plan.quantization_error() / plan.dimension)
 
 
-def warn_of_clipping(plan: Plan | CohortPlan, combined: Combined | CombinedCohorts) -> None:
-    """Warn of a round in which users clipped much of their updates, whoever called `aggregate`.
-
-    Args:
-        plan: The plan of the round, or its cohorts.
-        combined: What it gave.
-    """
+def _warn_of_clipping(plan: Plan | CohortPlan, combined: Combined | CombinedCohorts) -> None:
+    """Warn whoever called `aggregate`, which alone may call this, if users clipped much of their updates."""
     words = None if plan.noise_multiplier else Clipping.of(plan, combined).warning  # under noise nobody counts them
     if words is not None:
         warnings.warn(words, ClippingWarning, stacklevel=3)
