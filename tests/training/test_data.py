@@ -54,8 +54,22 @@ def test_cifar10_from_binary_batches(tmp_path: Path) -> None:
     assert found.train_x.shape == (20, 3, 32, 32)
     assert found.test_y.tolist() == rows[:, 0].tolist()
     (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"short")
-    with pytest.raises(UsageError, match="damaged: download it again"):
+    with pytest.raises(UsageError, match="damaged or cannot be read: download it again"):
         data.load("cifar10", str(tmp_path))
+
+
+def test_a_compressed_file_that_is_cut_or_changed_is_damaged(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 10, (4, 3073), dtype=np.uint8)
+    whole = gzip.compress(rows.tobytes())
+    changed = whole[:10] + bytes([whole[10] ^ 0xFF]) + whole[11:]  # the first byte after the header
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        (tmp_path / f"{name}.bin.gz").write_bytes(whole)
+    write_mnist(tmp_path)
+    for damaged in (whole[: len(whole) // 2], changed, b"", whole[1:]):
+        for data_set, name in (("cifar10", "test_batch.bin.gz"), ("mnist", "t10k-labels-idx1-ubyte.gz")):
+            (tmp_path / name).write_bytes(damaged)
+            with pytest.raises(UsageError, match=f"{name} is damaged or cannot be read: download it again"):
+                data.load(data_set, str(tmp_path))
 
 
 def test_missing_and_damaged_files_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

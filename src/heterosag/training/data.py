@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 import struct
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,21 +136,28 @@ def _mnist(name: str, folder: Path) -> DataSet:
 
 
 def _read(path: Path) -> bytes:
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error):
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> UsageError:
+    return UsageError(f"{path} is damaged or cannot be read: download it again")
 
 
 def _idx(path: Path) -> npt.NDArray[np.uint8]:
     """An idx file of unsigned bytes."""
+    data = _read(path)
     try:
-        data = _read(path)
         zero, kind, dimensions = struct.unpack_from(">HBB", data)
         shape = struct.unpack_from(f">{dimensions}I", data, 4)
         values = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions)
         if zero or kind != 8 or values.size != int(np.prod(shape)):
             raise ValueError
         return values.reshape(shape)
-    except (OSError, EOFError, ValueError, struct.error):
-        raise UsageError(f"{path} is damaged: download it again") from None
+    except (ValueError, struct.error):
+        raise _damaged(path) from None
 
 
 def _cifar10(folder: Path) -> DataSet:
@@ -159,7 +167,7 @@ def _cifar10(folder: Path) -> DataSet:
             path = _find(folder, name, "cifar-10-batches-bin", "cifar10")
             data = np.frombuffer(_read(path), np.uint8)
             if data.size == 0 or data.size % _CIFAR_ROW or data[::_CIFAR_ROW].max() > 9:
-                raise UsageError(f"{path} is damaged: download it again")
+                raise _damaged(path)
             rows.append(data.reshape(-1, _CIFAR_ROW))
         table = np.concatenate(rows)
         x = table[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / np.float32(255)
