@@ -91,6 +91,18 @@ def test_missing_and_damaged_files_say_what_to_do(tmp_path: Path, monkeypatch: p
         data.load("mnist", str(tmp_path))
 
 
+def test_what_cannot_be_fetched_is_told_with_the_data_sets_that_need_no_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fetch(name: str, **options: object) -> None:
+        raise OSError(f"no route to {name}")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
+    with pytest.raises(UsageError, match=r"no route to iris\): it needs a network") as caught:
+        data.load("openml:iris", str(tmp_path))
+    assert "use digits, or mnist, fashion-mnist or cifar10 with --data-dir" in str(caught.value)
+
+
 def test_partitions() -> None:
     labels = np.repeat(np.arange(10), 30)
     rng = np.random.default_rng(0)

@@ -98,7 +98,10 @@ def _openml(name: str) -> DataSet:
     try:
         found = fetch_openml(name, version=1, as_frame=False, parser="liac-arff")
     except Exception as error:
-        raise UsageError(f"openml:{name} could not be fetched ({error}): download it and use --data-dir") from None
+        raise UsageError(
+            f"openml:{name} could not be fetched ({error}): it needs a network, and a name that OpenML has. Without a "
+            "network use digits, or mnist, fashion-mnist or cifar10 with --data-dir"
+        ) from None
     x = np.asarray(found.data, dtype=np.float32)
     _, y = np.unique(found.target, return_inverse=True)
     x /= max(1.0, float(np.abs(x).max()))
