@@ -90,4 +90,6 @@ def test_flags_beside_a_plan_file_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     run("plan", "--save", str(file))
     done = run("plan", "--plan", str(file), "--min-survivors", "2", expect=2)
-    assert "--min-survivors cannot be given with --plan" in done.stderr
+    assert "--min-survivors cannot be given with --plan: change the value in the file" in done.stderr
+    done = run("plan", "--plan", str(file), "--compare", "secagg,perfect", expect=2)
+    assert done.stderr == "heterosag: --compare goes with the plan of the flags: leave --plan out\n"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heterosag.choices import DesignName, RangesName, SharingName
-from heterosag.cli.application import fail
 from heterosag.errors import PlanError, UsageError
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ def load_only(path: Path, *, given: list[str]) -> Plan:
     ignored = [name for name in given if name not in _BESIDE_A_PLAN_FILE]
     if ignored:
         flag = {"value_range": "range"}.get(ignored[0], ignored[0]).replace("_", "-")
-        fail(f"--{flag} cannot be given with --plan: change the value in the file instead")
+        raise UsageError(f"--{flag} cannot be given with --plan: change the value in the file instead")
     return load_plan(path)
 
 

@@ -98,6 +98,8 @@ def plan(
         return
     if compare and "design" in given_flags(context):
         raise UsageError("--compare names the designs: leave --design out")
+    if compare and plan_file is not None:
+        raise UsageError("--compare goes with the plan of the flags: leave --plan out")
     if plan_file is not None:
         plans = [load_only(plan_file, given=given_flags(context))]
     else:
