@@ -42,6 +42,7 @@ __all__ = [
     "Sharing",
     "SubgroupSize",
     "build_plan",
+    "flag_of",
     "given_flags",
     "load_only",
     "load_plan",
@@ -196,12 +197,16 @@ def given_flags(context: typer.Context) -> list[str]:
     return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
+def flag_of(name: str) -> str:
+    """The flag that sets an argument of a command."""
+    return "--" + {"value_range": "range", "from_run": "from"}.get(name, name).replace("_", "-")
+
+
 def load_only(path: Path, *, given: list[str]) -> Plan:
     """The plan of a file, which says it all: flags that would silently be ignored beside it are refused."""
     ignored = [name for name in given if name not in _BESIDE_A_PLAN_FILE]
     if ignored:
-        flag = {"value_range": "range"}.get(ignored[0], ignored[0]).replace("_", "-")
-        raise UsageError(f"--{flag} cannot be given with --plan: change the value in the file instead")
+        raise UsageError(f"{flag_of(ignored[0])} cannot be given with --plan: change the value in the file instead")
     return load_plan(path)
 
 

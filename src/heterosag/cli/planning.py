@@ -36,6 +36,7 @@ from heterosag.cli.options import (
     Sharing,
     SubgroupSize,
     build_plan,
+    flag_of,
     given_flags,
     load_only,
     plan_settings,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from heterosag.plan import Plan
 
 __all__ = ["optimize", "plan"]
+
+_BESIDE_NO_EPSILON = {"deadline", "bits", "from_run", "value_range", "ranges", "max_weight"}
 
 
 @app.command(cls=Command, short_help="Build a plan; show what it costs and guarantees.")
@@ -180,22 +183,26 @@ def optimize(
         "failure": failure,
     }
     private = {"epsilon": epsilon, "delta": delta, "rounds": rounds, "clip": clip, "users": users}
-    named = set(given_flags(context))
+    named = given_flags(context)
     if cohort is not None and (epsilon is not None or from_run is not None or save is not None):
         raise UsageError(
             "--cohort goes with --rates, not with --from or --save; with --epsilon plan for the --users of one cohort"
         )
-    if epsilon is not None or named & private.keys():
-        if epsilon is None or named & {"deadline", "bits", "from_run", "value_range", "ranges", "max_weight"}:
-            raise UsageError(
-                "--delta, --rounds, --clip and --users go with --epsilon; a deadline, ranges, weights do not"
-            )
+    alone = [name for name in named if name in private]
+    if epsilon is None and alone:
+        raise UsageError(f"{flag_of(alone[0])} goes with --epsilon: give that too, or leave {flag_of(alone[0])} out")
+    if epsilon is not None:
+        others = [name for name in named if name in _BESIDE_NO_EPSILON]
+        if others:
+            raise UsageError(f"{flag_of(others[0])} does not go with --epsilon: leave one of them out")
+        if rates and "users" in named:
+            raise UsageError("--rates says how many users there are: leave --users out")
         if rates:
             private["users"] = len(read_rates(rates))
         asked.pop("max_weight")
         _optimize_private(private | asked | {"dimension": dimension}, save=save, as_json=as_json)
     elif from_run is not None:
-        if named & {"rates", "dimension", "value_range", "ranges"}:
+        if {"rates", "dimension", "value_range", "ranges"}.intersection(named):
             raise UsageError("--from takes rates, dimension and ranges from the run: leave these flags out")
         changed = {name: asked[name] for name in asked if name in named}
         _optimize_links(limits | changed, from_run=from_run, save=save, as_json=as_json)
