@@ -136,7 +136,7 @@ def test_optimize_finds_a_private_plan(tmp_path: Path) -> None:
         ("--delta 1e-6", "--delta goes with --epsilon: give that too"),
         ("--epsilon 8 --rates 1x50 --users 60", "--rates says how many users there are: leave --users out"),
         ("--epsilon 8 --clip 0", "clip is a positive number"),
-        ("--epsilon 8 --users 3", "4 users or more"),
+        ("--epsilon 8 --users 3", "users is at least 4, not 3"),
     ],
 )
 def test_private_requirements_that_cannot_be_met_say_why(words: str, says: str) -> None:

@@ -60,7 +60,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "one of the phases advertise, share, mask, agree, unmask",
     ),
     "a rule that is not": (lambda: aggregate(plan(), updates(), rule="krum"), "choose one of mean, "),
-    "a session of text": (lambda: RoundId(session="monday"), "are bytes, not 'monday'"),  # type: ignore[arg-type]
+    "a session of text": (lambda: RoundId(session="monday"), "session is bytes, not 'monday'"),  # type: ignore[arg-type]
     "a file of rates that is not": (lambda: read_rates("links.csv"), "'links.csv', which is no file either"),
 }
 

@@ -201,9 +201,15 @@ def test_misuse_is_named(tmp_path: Path) -> None:
     for bad in ({"plan": noisy}, {"value_range": 1.0}, {"metrics": ["loss"]}):
         with pytest.raises(PlanError, match="plans noise itself"):
             private_grid(nodes, **bad)
-    for wrong in ({"clipping_norm": 0.0}, {"rounds": 0}, {"target_epsilon": 0.0}, {"target_delta": 1.0}):
+    for wrong, says in (
+        ({"clipping_norm": 0.0}, r"clipping_norm is above 0, not 0\.0"),
+        ({"rounds": 0}, "rounds is an integer of at least 1, not 0"),
+        ({"rounds": True}, "rounds is an integer of at least 1, not True"),
+        ({"target_epsilon": 0.0}, r"epsilon is a positive number, not 0\.0"),
+        ({"target_delta": 1.0}, r"delta is above 0 and below 1, not 1\.0"),
+    ):
         given: dict[str, Any] = {"clipping_norm": 1.0, "target_epsilon": 8.0, "rounds": 3}
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match=f"^{says}$"):
             Privacy(**given | wrong)
 
 

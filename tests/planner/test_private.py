@@ -89,19 +89,22 @@ def best_private_error(requirements: PrivacyRequirements) -> float:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "says"),
     [
-        {"users": 3},
-        {"dimension": 0},
-        {"rounds": 0},
-        {"clip": 0.0},
-        {"clip": math.nan},
-        {"dropout": 0.5},
-        {"failure": 0},
+        ({"users": 3}, "users is at least 4, not 3"),
+        ({"dimension": 0}, "dimension is at least 1, not 0"),
+        ({"rounds": 0}, "rounds is at least 1, not 0"),
+        ({"clip": 0.0}, r"clip is a positive number, not 0\.0"),
+        ({"clip": math.nan}, "clip is a positive number, not nan"),
+        ({"dropout": 0.5}, r"dropout is a fraction of users, at least 0 and below one half, not 0\.5"),
+        ({"corrupt": -0.1}, r"corrupt is a fraction of users, at least 0 and below one half, not -0\.1"),
+        ({"attackers": -1}, "attackers is at least 0, not -1"),
+        ({"min_survivors": 1}, "min_survivors is at least 2, not 1"),
+        ({"failure": 0}, "failure is a probability above 0 and below 1, not 0"),
     ],
 )
-def test_requirements_that_make_no_sense(change: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+def test_requirements_that_make_no_sense_are_named(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=f"^{says}$"):
         asking(**change)
 
 

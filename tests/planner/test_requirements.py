@@ -13,15 +13,31 @@ BASE: dict[str, Any] = {"rates": (1.0,) * 20, "dimension": 1000, "deadline": 2.0
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "says"),
     [
-        {"rates": (1.0,) * 3}, {"rates": (0.0,) * 9}, {"rates": (math.nan,) * 9}, {"deadline": None},
-        {"bits": 5}, {"deadline": -1.0}, {"deadline": math.inf}, {"dropout": 0.5}, {"corrupt": -0.1},
-        {"attackers": -1}, {"dimension": 0}, {"min_survivors": 1}, {"most_subgroups": 1}, {"failure": 0.0},
+        ({"rates": (1.0,) * 3}, "a plan is for 4 to 100000 users, not 3"),
+        ({"rates": (1.0, 0.0, 1.0, 1.0)}, r"rates\[1\] is a finite number of Mb/s above 0, not 0\.0"),
+        ({"rates": (math.nan,) * 9}, r"rates\[0\] is a finite number of Mb/s above 0, not nan"),
+        ({"deadline": None}, "give a deadline in seconds or the bits that an upload may have, one of the two"),
+        ({"bits": 5}, "one of the two"),
+        ({"deadline": -1.0}, r"deadline is a finite number above 0, not -1\.0"),
+        ({"deadline": math.inf}, "deadline is a finite number above 0, not inf"),
+        ({"deadline": None, "bits": 0}, "bits is a finite number above 0, not 0"),
+        ({"dropout": 0.5}, r"dropout is a fraction of users, at least 0 and below one half, not 0\.5"),
+        ({"corrupt": -0.1}, r"corrupt is a fraction of users, at least 0 and below one half, not -0\.1"),
+        ({"attackers": -1}, "attackers is at least 0, not -1"),
+        ({"dimension": 0}, "dimension is at least 1, not 0"),
+        ({"min_survivors": 1}, "min_survivors is at least 2, not 1"),
+        ({"max_weight": 0}, "max_weight is at least 1, not 0"),
+        ({"most_classes": 0}, "most_classes is at least 1, not 0"),
+        ({"most_subgroups": 1}, "most_subgroups is from 2 to 1000, not 1"),
+        ({"most_subgroups": 1001}, "most_subgroups is from 2 to 1000, not 1001"),
+        ({"failure": 0.0}, r"failure is a probability above 0 and below 1, not 0\.0"),
+        ({"privacy_bits": 0}, "privacy_bits is at least 1, not 0"),
     ],
-)  # fmt: skip
-def test_nonsense_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+)
+def test_nonsense_is_refused_by_its_name(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=f"{says}$"):
         Requirements(**{**BASE, **changes})
 
 

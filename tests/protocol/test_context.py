@@ -1,5 +1,6 @@
 """The contexts: what they bind, and that a message of another one is refused."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,15 @@ def test_a_different_plan_or_round_is_another_context(other: dict[str, Any]) -> 
 
 
 def test_round_ids_are_checked() -> None:
-    for bad in (
-        {"session": b""},
-        {"session": b"x" * 65},
-        {"session": b"x", "number": -1},
-        {"session": b"x", "model": b"y"},
+    for bad, says in (
+        ({"session": b""}, "session is 1 to 64 bytes long, not 0"),
+        ({"session": b"x" * 65}, "session is 1 to 64 bytes long, not 65"),
+        ({"session": b"x", "number": -1}, "number is at least 0 and below 2^64, not -1"),
+        ({"session": b"x", "number": 2**64}, f"number is at least 0 and below 2^64, not {2**64}"),
+        ({"session": b"x", "model": b"y"}, "model is a digest of 32 bytes, not of 1"),
     ):
-        with pytest.raises(UsageError, match="session"):
-            RoundId(**bad)
+        with pytest.raises(UsageError, match=f"^{re.escape(says)}$"):
+            RoundId(**bad)  # type: ignore[arg-type]
 
 
 def test_no_model_gives_a_whole_round_the_context_of_an_evaluation() -> None:
@@ -56,13 +58,16 @@ def test_no_model_gives_a_whole_round_the_context_of_an_evaluation() -> None:
     for model in (b"m" * 32, digest("context/metrics", b"m" * 32), name[:32], name[-32:]):
         whole = RoundId(session=b"x", model=model).content(plan)
         assert sharers_context(b"c1", *whole, [0, 1]) != expected
-    with pytest.raises(UsageError, match="a model digest 32"):
+    with pytest.raises(UsageError, match="model is a digest of 32 bytes, not of 39"):
         RoundId(session=b"x", model=name)
 
 
 def test_a_round_is_named_in_bytes() -> None:
-    for wrong in ({"session": "monday"}, {"session": b"monday", "model": "x" * 32}):
-        with pytest.raises(UsageError, match="are bytes, not"):
+    for wrong, says in (
+        ({"session": "monday"}, "session is bytes, not 'monday'"),
+        ({"session": b"monday", "model": "x" * 32}, "model is bytes, not 'xxx"),
+    ):
+        with pytest.raises(UsageError, match=f"^{says}"):
             RoundId(**wrong)  # type: ignore[arg-type]
 
 

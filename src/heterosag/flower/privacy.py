@@ -35,7 +35,7 @@ class Privacy:
             is charged too.
 
     Raises:
-        UsageError: A number that has no meaning.
+        UsageError: A number has no meaning; the message says which.
     """
 
     clipping_norm: float
@@ -46,8 +46,10 @@ class Privacy:
 
     def __post_init__(self) -> None:
         Accountant.filter(max_epsilon=self.target_epsilon, target_delta=self.target_delta)
-        if not self.clipping_norm > 0 or isinstance(self.rounds, bool) or self.rounds < 1:
-            raise UsageError(f"clipping_norm is above 0 and rounds at least 1: {self!r}")
+        if not self.clipping_norm > 0:
+            raise UsageError(f"clipping_norm is above 0, not {self.clipping_norm!r}")
+        if isinstance(self.rounds, bool) or self.rounds < 1:
+            raise UsageError(f"rounds is an integer of at least 1, not {self.rounds!r}")
 
     @property
     def target(self) -> dict[str, Any]:

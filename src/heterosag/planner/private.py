@@ -25,6 +25,7 @@ from heterosag.plan.design import Design, has_perfect, make
 from heterosag.plan.noise import MAX_TRIALS, coordinate_limit, least_level
 from heterosag.plan.sharing import majority
 from heterosag.planner.noise import fit_noise, fit_plan, least_block_survivors
+from heterosag.planner.requirements import A_FRACTION, A_PROBABILITY, check_numbers
 from heterosag.privacy import NoisyRound, NoisySegment, epsilon, noise_within_budget
 from heterosag.privacy.accounting import gaussian_noise_multiplier_for
 
@@ -80,12 +81,18 @@ class PrivacyRequirements:
     failure: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.users < 4 or self.dimension < 1 or self.rounds < 1 or self.attackers < 0 or self.min_survivors < 2:
-            raise UsageError("a private plan is for 4 users or more, 1 element, 1 round, 2 survivors of a subgroup")
-        if not (math.isfinite(self.clip) and self.clip > 0.0):
-            raise UsageError(f"clip is a positive number, not {self.clip!r}")
-        if not (0 <= self.dropout < 0.5 and 0 <= self.corrupt < 0.5 and 0 < self.failure < 1):
-            raise UsageError("dropout and corrupt are fractions of users below one half, failure a probability")
+        check_numbers(
+            self,
+            users=(self.users >= 4, "at least 4"),
+            dimension=(self.dimension >= 1, "at least 1"),
+            rounds=(self.rounds >= 1, "at least 1"),
+            clip=(math.isfinite(self.clip) and self.clip > 0.0, "a positive number"),
+            dropout=(0 <= self.dropout < 0.5, A_FRACTION),
+            corrupt=(0 <= self.corrupt < 0.5, A_FRACTION),
+            attackers=(self.attackers >= 0, "at least 0"),
+            min_survivors=(self.min_survivors >= 2, "at least 2"),
+            failure=(0 < self.failure < 1, A_PROBABILITY),
+        )
 
     @property
     def colluders(self) -> int:

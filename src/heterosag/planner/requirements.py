@@ -10,9 +10,25 @@ from heterosag.errors import UsageError
 from heterosag.plan.checks import check_ranges, default_colluders
 from heterosag.vector.quantize import ValueRange, check_range
 
-__all__ = ["MOST_USERS", "Requirements"]
+__all__ = ["A_FRACTION", "A_PROBABILITY", "MOST_USERS", "Requirements", "check_numbers"]
 
 MOST_USERS = 100_000
+A_FRACTION, A_PROBABILITY = "a fraction of users, at least 0 and below one half", "a probability above 0 and below 1"
+
+
+def check_numbers(given: object, **checks: tuple[bool, str]) -> None:
+    """Refuse the first of some numbers that makes no sense.
+
+    Args:
+        given: What has them.
+        checks: By name whether a number makes sense, and what makes sense.
+
+    Raises:
+        UsageError: One makes none; the message says which, and what it is.
+    """
+    for name, (sound, what) in checks.items():
+        if not sound:
+            raise UsageError(f"{name} is {what}, not {getattr(given, name)!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +79,28 @@ class Requirements:
     def __post_init__(self) -> None:
         if not 4 <= len(self.rates) <= MOST_USERS:
             raise UsageError(f"a plan is for 4 to {MOST_USERS} users, not {len(self.rates)}")
-        if not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
-            raise UsageError("every user's rate is a finite number of Mb/s above 0")
+        for user, rate in enumerate(self.rates):
+            if not (math.isfinite(rate) and rate > 0):
+                raise UsageError(f"rates[{user}] is a finite number of Mb/s above 0, not {rate!r}")
         if (self.deadline is None) == (self.bits is None):
-            raise UsageError("give a deadline in seconds, or the bits that an upload may have")
-        limit = self.deadline if self.deadline is not None else float(self.bits or 0)
-        if not (math.isfinite(limit) and limit > 0):
-            raise UsageError(f"a deadline or a number of bits is finite and above 0, not {limit!r}")
-        if not (0 <= self.dropout < 0.5 and 0 <= self.corrupt < 0.5 and self.attackers >= 0):
-            raise UsageError("dropout and corrupt are fractions of users below one half, attackers a number of them")
-        if self.dimension < 1 or self.min_survivors < 2 or self.max_weight < 1 or self.most_classes < 1:
-            raise UsageError("dimension, max_weight and most_classes are at least 1, min_survivors at least 2")
+            raise UsageError("give a deadline in seconds or the bits that an upload may have, one of the two")
+        for name, limit in (("deadline", self.deadline), ("bits", self.bits)):
+            if limit is not None and not (math.isfinite(limit) and limit > 0):
+                raise UsageError(f"{name} is a finite number above 0, not {limit!r}")
         check_ranges(self.ranges, check_range(self.value_range))
-        if not (2 <= self.most_subgroups <= 1000 and 0 < self.failure < 1 and self.privacy_bits >= 1):
-            raise UsageError("most_subgroups is 2 to 1000, failure a probability, privacy_bits at least 1")
+        check_numbers(
+            self,
+            dimension=(self.dimension >= 1, "at least 1"),
+            dropout=(0 <= self.dropout < 0.5, A_FRACTION),
+            corrupt=(0 <= self.corrupt < 0.5, A_FRACTION),
+            attackers=(self.attackers >= 0, "at least 0"),
+            min_survivors=(self.min_survivors >= 2, "at least 2"),
+            max_weight=(self.max_weight >= 1, "at least 1"),
+            most_classes=(self.most_classes >= 1, "at least 1"),
+            most_subgroups=(2 <= self.most_subgroups <= 1000, "from 2 to 1000"),
+            failure=(0 < self.failure < 1, A_PROBABILITY),
+            privacy_bits=(self.privacy_bits >= 1, "at least 1"),
+        )
 
     @property
     def colluders(self) -> int:

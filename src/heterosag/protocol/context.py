@@ -37,10 +37,15 @@ class RoundId:
     metrics_only: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.session, bytes) or not isinstance(self.model, bytes):
-            raise UsageError(f"a session and a model digest are bytes, not {self.session!r} and {self.model!r}")
-        if not 1 <= len(self.session) <= 64 or len(self.model) != DIGEST_SIZE or not 0 <= self.number < 2**64:
-            raise UsageError("a session has 1 to 64 bytes, a model digest 32, and a round's number is below 2^64")
+        for name, value in (("session", self.session), ("model", self.model)):
+            if not isinstance(value, bytes):
+                raise UsageError(f"{name} is bytes, not {value!r}")
+        if not 1 <= len(self.session) <= 64:
+            raise UsageError(f"session is 1 to 64 bytes long, not {len(self.session)}")
+        if len(self.model) != DIGEST_SIZE:
+            raise UsageError(f"model is a digest of {DIGEST_SIZE} bytes, not of {len(self.model)}")
+        if not 0 <= self.number < 2**64:
+            raise UsageError(f"number is at least 0 and below 2^64, not {self.number!r}")
 
     def context(self, plan: Plan) -> bytes:
         """c0: what the round's first messages are bound to, whatever its value range and model will be.

@@ -213,8 +213,10 @@ class TrainConfig:
         self._check_privacy()
 
     def _check_privacy(self) -> None:
-        if not (0 < self.delta < 1 and self.clip > 0):
-            raise UsageError(f"delta is a probability and clip above 0, not {self.delta!r} and {self.clip!r}")
+        if not 0 < self.delta < 1:
+            raise UsageError(f"delta is a probability above 0 and below 1, not {self.delta!r}")
+        if not self.clip > 0:
+            raise UsageError(f"clip is above 0, not {self.clip!r}")
         if self.epsilon is None:
             if self.min_block_survivors is not None or self.view == "model" or self.adaptive_clip:
                 raise UsageError(
