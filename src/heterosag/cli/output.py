@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heterosag.errors import PlanError, UsageError
+from heterosag.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,7 @@ def write_file(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise PlanError("save", f"cannot write {path}: {error}") from None
+        raise UsageError(f"cannot write {path}: {error}; choose another file with --save") from None
 
 
 def need_extra(module: str, extra: str) -> None:
