@@ -199,7 +199,7 @@ class Policy:
                 "classes",
                 f"if {colluders} in its class of {sum(sizes)} users collude, {enough} of them are in this client's "
                 f"subgroup with probability {found:.2g}, and with them alone it would be unmasked; its policy accepts "
-                f"{self.max_surrounded:g}: a larger min_survivors, or smaller subgroups",
+                f"{self.max_surrounded:g}: plan with a larger min_survivors, or with smaller subgroups",
             )
 
     def _ask(self, field: str, found: float, least: float, what: str) -> None:
@@ -219,7 +219,11 @@ class Policy:
         scales = plan.scales or (1.0,)
         for half in (*plan.half_widths, min(halves) * min(scales), max(halves) * max(scales)):
             if not 0 < half < math.inf:
-                raise PlanError("value_range", f"a half width of {half:g}, times the scale of its array")
+                raise PlanError(
+                    "value_range",
+                    f"a half width of {half:g}, times the scale of its array, is not a positive, finite number: plan "
+                    "with another range, or other scales",
+                )
         for half in (min(halves) * min(scales), max(halves) * max(scales)):
             if not self.min_half_width <= half <= self.max_half_width:
                 raise PlanError(
