@@ -285,7 +285,7 @@ class Ledger:
             UsageError: Sets of so many users are not searched.
         """
         if not 1 <= below <= LARGEST:
-            raise UsageError(f"sets of fewer than 1 to {LARGEST} users are searched, not {below!r}")
+            raise UsageError(f"below is from 1 to {LARGEST}, not {below!r}")
         found: dict[frozenset[int], list[int]] = {}
         for block in self._blocks:
             for users in block.exposed(below):

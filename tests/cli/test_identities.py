@@ -32,7 +32,7 @@ def test_the_command_makes_checks_and_changes_a_directory(tmp_path: Path) -> Non
     assert "cannot read" in fails()
     assert "--make takes the users" in fails("--make")
     assert "--make takes the users" in fails("--make", "--add", f"alice={users['alice']}", "--revoke", "bob")
-    assert "takes USER=KEY, not 'alice'" in fails("--add", "alice")
+    assert "--add takes USER=KEY, not 'alice'" in fails("--add", "alice")
     twice = ("--add", f"alice={users['alice']}", "--add", f"alice={users['bob']}")
     assert "names user 'alice' twice" in fails("--make", *twice)
     run("--make", *(word for name in ("alice", "bob") for word in ("--add", f"{name}={users[name]}")))
@@ -44,4 +44,5 @@ def test_the_command_makes_checks_and_changes_a_directory(tmp_path: Path) -> Non
     assert changed.splitlines()[:-1] == [f"{users['dave']} alice", f"{users['carol']} carol"]
     assert changed.splitlines()[-1].startswith("2 users, digest ")
     run("--mine", f"alice={tmp_path / 'dave.key'}")
+    assert "--mine takes USER=KEY_FILE, not 'alice'" in fails("--mine", "alice")
     assert "another key for user 'alice'" in fails("--mine", f"alice={tmp_path / 'alice.key'}")

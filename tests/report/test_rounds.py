@@ -57,10 +57,10 @@ def test_a_round_that_fails_says_why() -> None:
     ("arguments", "complaint"),
     [
         ({"drop": {"lunch": 1}}, "before one of the phases"),
-        ({"malicious": 13}, "cannot hold"),
-        ({"malicious": -1}, "cannot hold"),
-        ({"rounds": 0}, "one or more"),
-        ({"rounds": 2, "secure": False}, "with the cryptography"),
+        ({"malicious": 13}, "cannot hold 0 dropouts and 13 malicious users: choose fewer with --drop and --malicious"),
+        ({"malicious": -1}, "--malicious is at least 0, not -1"),
+        ({"rounds": 0}, "--rounds is at least 1, not 0"),
+        ({"rounds": 2, "secure": False}, "several rounds in a row need the cryptography.*: leave --plain out"),
     ],
 )
 def test_nonsense_is_refused(arguments: dict[str, Any], complaint: str) -> None:

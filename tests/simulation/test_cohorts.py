@@ -65,7 +65,9 @@ def test_a_cohort_of_which_nobody_is_there_needs_no_updates() -> None:
     with pytest.raises(UsageError, match="has no update: give one, or name it in dropped"):
         aggregate(WHOLE, given, simulate=Simulation(dropped=dict(list(gone.items())[1:])))
     everybody: dict[User, Any] = dict.fromkeys(WHOLE.users, "share")
-    with pytest.raises(UsageError, match="nobody has an update"):
+    with pytest.raises(
+        UsageError, match="nobody has an update: give at least one, even if its user is named in dropped"
+    ):
         aggregate(WHOLE, {}, simulate=Simulation(dropped=everybody))
 
 

@@ -53,7 +53,9 @@ def test_bad_input_gets_a_clear_error(change: dict[str, Any], match: str) -> Non
 
 
 def test_nobody_is_left_with_an_update() -> None:
-    with pytest.raises(UsageError, match="nobody has an update"):
+    with pytest.raises(
+        UsageError, match="nobody has an update: give at least one, even if its user is named in dropped"
+    ):
         aggregate(plan_of(), {}, simulate=Simulation(dropped=dict.fromkeys(range(16), "mask")))
 
 

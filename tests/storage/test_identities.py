@@ -57,7 +57,7 @@ def test_what_is_no_key_is_refused_by_name(tmp_path: Path) -> None:
         (curve, "Ed25519 key"),
         (open_to_all, "chmod 600"),
         (tmp_path / "text", "not a private key"),
-        (tmp_path / "huge", "too large"),
+        (tmp_path / "huge", "with more than 65,536 bytes: name another file"),
         (tmp_path / "none", "cannot read"),
     ):
         with pytest.raises(UsageError, match=words) as caught:

@@ -81,7 +81,8 @@ def _pairs(name: str, given: Sequence[str] | None) -> dict[str, str]:
     for text in given or ():
         user, equals, value = text.partition("=")
         if not (user and equals and value):
-            raise UsageError(f"--{name} takes USER=KEY, not {text!r}")
+            form = "USER=KEY_FILE" if name == "mine" else "USER=KEY"
+            raise UsageError(f"--{name} takes {form}, not {text!r}")
         if user in found:
             raise UsageError(f"--{name} names user {user!r} twice")
         found[user] = value

@@ -46,8 +46,10 @@ def run(
     its half width is three standard deviations of their elements. With several rounds the same users drop out in each,
     what is measured is the last one, and it is exact if all are.
     """
-    if rounds < 1 or (rounds > 1 and not secure):
-        raise UsageError(f"rounds in a row are one or more, with the cryptography, not {rounds}")
+    if rounds < 1:
+        raise UsageError(f"--rounds is at least 1, not {rounds}")
+    if rounds > 1 and not secure:
+        raise UsageError("several rounds in a row need the cryptography, which sets the next one up: leave --plain out")
     rng = np.random.default_rng(seed)
     dropped, cheating = draw_faults(plan, drop or {}, malicious, rng)
     simulation = Simulation(dropped=dropped, malicious=cheating, rounding_seed=seed, secure=secure)
@@ -133,9 +135,12 @@ def draw_faults(
     unknown = sorted(drop.keys() - set(names))
     if unknown:
         raise UsageError(f"users drop out before one of the phases {', '.join(names)}, not {unknown[0]!r}")
-    if malicious < 0 or sum(drop.values()) + malicious > len(plan.users):
+    if malicious < 0:
+        raise UsageError(f"--malicious is at least 0, not {malicious}")
+    if sum(drop.values()) + malicious > len(plan.users):
         raise UsageError(
-            f"{len(plan.users)} users cannot hold {sum(drop.values())} dropouts and {malicious} malicious users"
+            f"{len(plan.users)} users cannot hold {sum(drop.values())} dropouts and {malicious} malicious users: "
+            "choose fewer with --drop and --malicious, or a plan of more users"
         )
     order = [plan.users[int(index)] for index in rng.permutation(len(plan.users))]
     dropped: dict[User, PhaseName] = {}

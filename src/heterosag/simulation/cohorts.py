@@ -25,7 +25,7 @@ from heterosag.protocol.survivors import outcome
 from heterosag.protocol.transitions import Phase
 from heterosag.simulation.engine import Simulation, prepare
 from heterosag.simulation.exchange import Traffic, play
-from heterosag.simulation.inputs import Updates, by_user, collect, weights_by_user
+from heterosag.simulation.inputs import NO_UPDATE, Updates, by_user, collect, weights_by_user
 from heterosag.simulation.workers import WorkerSettings
 from heterosag.vector.arrays import Layout
 
@@ -168,7 +168,7 @@ def aggregate_cohorts(
             logger.warning("cohort %d of %d failed: %s", index, len(plan.plans), error)
             found.append(error)
     if layout is None:
-        raise UsageError("nobody has an update")
+        raise UsageError(NO_UPDATE)
     combined = combine_cohorts(plan, found, chosen)
     logger.info("round %d: %d of %d users survived", round_id.number, len(combined.survivors), len(plan.users))
     return CohortResult(

@@ -361,7 +361,10 @@ def _warn_of_clipping(plan: Plan | CohortPlan, combined: Combined | CombinedCoho
 def _fit(plan: Plan, honest: Sequence[Update]) -> Plan:
     """The plan with the range and the scales that fit these updates, as they are quantized."""
     if plan.noise_multiplier:
-        raise UsageError("noise is that of the plan's clipping norm, which is not taken from the updates")
+        raise UsageError(
+            "noise is that of the plan's clipping norm, which is not taken from the updates: leave value_range='auto' "
+            "out"
+        )
     squares = np.zeros(plan.dimension)
     for update in honest:
         squares += (update.vector.astype(np.float64) * (update.weight / plan.max_weight)) ** 2

@@ -16,7 +16,7 @@ from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
 from heterosag.vector.arrays import Layout
 
-__all__ = ["ACCEPTED", "Updates", "by_user", "check_plan", "collect", "identities_of", "weights_by_user"]
+__all__ = ["ACCEPTED", "NO_UPDATE", "Updates", "by_user", "check_plan", "collect", "identities_of", "weights_by_user"]
 
 Updates = Mapping[User, Any] | Sequence[Any] | npt.NDArray[np.floating[Any]]
 """Every user's update by name, a list of them in roster order, or a 2-D array with a row a user."""
@@ -26,6 +26,8 @@ ACCEPTED = (
     "row a user; an update is an array, a torch state_dict, or a dict or list of arrays"
 )
 """What `aggregate` takes, for whoever gave something else."""
+
+NO_UPDATE = "nobody has an update: give at least one, even if its user is named in dropped"
 
 
 def check_plan(plan: Any, updates: Any) -> None:
@@ -142,7 +144,7 @@ def collect(
     if missing:
         raise UsageError(f"user {missing[0]!r} has no update: give one, or name it in dropped")
     if not given:
-        raise UsageError("nobody has an update")
+        raise UsageError(NO_UPDATE)
     layout = layout or Layout.of(next(iter(given.values())))
     if layout.dimension != plan.dimension:
         raise UsageError(

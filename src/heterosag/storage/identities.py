@@ -110,7 +110,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, bytes]:
 def _read(path: Path, most: int) -> bytes:
     try:
         if path.stat().st_size > most:
-            raise LocalFileError(f"{path} is too large for what it should be")
+            raise LocalFileError(
+                f"{path} is too large for what it should be, with more than {most:,} bytes: name another file"
+            )
         return path.read_bytes()
     except OSError as error:
         raise LocalFileError(f"cannot read {path}: {error}") from None

@@ -68,4 +68,7 @@ class LedgerFile:
             return History(sets_below=self._below)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise LocalFileError(f"cannot read the ledger {self._path}: {error}") from None
-        raise LocalFileError(f"the ledger {self._path} is of another release, which has to go on with it")
+        raise LocalFileError(
+            f"the ledger {self._path} is of another release: go on with that release, or remove the file to go on "
+            "without the rounds that it remembers"
+        )
