@@ -95,7 +95,7 @@ def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
         ("--from nowhere --rates 1x9", "--from takes rates"),
         ("--from nowhere --dimension 99", "--from takes rates"),
         ("--rates 1x9 --deadline 1 --range=-1", "in rising order"),
-        ("--rates lognormal:1:1000:50 --deadline 1", "beyond every link"),
+        ("--rates lognormal:1:1000:50 --deadline 1", "is too large: it is the standard deviation of the logarithm"),
         ("--rates 1x1000000000 --deadline 1", "4 to 100000 users"),
     ],
 )

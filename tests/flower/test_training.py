@@ -100,7 +100,7 @@ def test_a_model_that_is_not_finite_is_refused_by_the_name_of_its_array(adapts: 
     model = {"w": np.zeros(40, dtype=np.float32), "mask": np.array([0, -np.inf], dtype=np.float32)}
     grid, inside = grid_of(nodes, adapt_range=adapts)
     (reply,) = grid.send_and_receive(messages(nodes, model))
-    assert reply.error.reason.startswith("UsageError: the model is not finite in ['mask']")
+    assert reply.error.reason.startswith("UsageError: the model is not finite in ['mask'], so no update would be")
     assert "SecureGrid(exclude=['mask'])" in reply.error.reason
     assert inside.log == []
     grid, _ = grid_of(nodes, adapt_range=adapts, exclude=["mask"])

@@ -37,5 +37,7 @@ def test_a_distribution_is_the_same_each_time_and_has_its_median() -> None:
     for text in ("lognormal:1", "lognormal:1:2:x", "lognormal:-1:1:9", "lognormal:1:1:3"):
         with pytest.raises(UsageError, match="distribution"):
             read_rates(text)
-    with pytest.raises(UsageError, match="beyond every link"):
+    with pytest.raises(
+        UsageError, match=r"a spread of 1000 is too large: it is the standard deviation of the logarithm"
+    ):
         spread_rates(1.0, 1000.0, 50)

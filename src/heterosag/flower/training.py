@@ -148,8 +148,9 @@ def _finite_vector(selection: Selection) -> npt.NDArray[np.float64]:
     parts = {slot.name: vector[slot.offset : slot.offset + slot.size] for slot in selection.layout.slots}
     wrong = [str(name) for name, part in parts.items() if not np.isfinite(part).all()]
     raise UsageError(
-        f"the model is not finite in {wrong}, so that no update would be: leave arrays out that are meant so, such as "
-        f"masks, SecureGrid(exclude={[escape(name) for name in wrong]}), or start from a finite model"
+        f"the model is not finite in {wrong}, so no update would be finite: exclude arrays that are not finite on "
+        f"purpose, such as masks, with SecureGrid(exclude={[escape(name) for name in wrong]}), or start from a finite "
+        "model"
     )
 
 

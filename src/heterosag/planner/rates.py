@@ -86,4 +86,6 @@ def spread_rates(median: float, spread: float, users: int) -> tuple[float, ...]:
     try:
         return tuple(median * math.exp(spread * normal.inv_cdf((place + 0.5) / users)) for place in range(users))
     except OverflowError:
-        raise UsageError(f"a spread of {spread:g} is beyond every link: it is the logarithm's, 0.5 is a lot") from None
+        raise UsageError(
+            f"a spread of {spread:g} is too large: it is the standard deviation of the logarithm, 0.5 is large"
+        ) from None
