@@ -150,7 +150,8 @@ def optimize(
         int, typer.Option(help="Malicious users that the median must tolerate.", rich_help_panel=GUARANTEES)
     ] = 0,
     failure: Annotated[
-        float, typer.Option(help="How often a round may end for lack of survivors.", rich_help_panel=GUARANTEES)
+        float,
+        typer.Option(help="Largest probability that a round ends for lack of survivors.", rich_help_panel=GUARANTEES),
     ] = 0.01,
     epsilon: Annotated[
         float | None,

@@ -80,7 +80,7 @@ def fit_plan(
         rounds: How many rounds there are.
         view: Whom the target is against.
         others: Users who may not follow the mechanism; the plan's colluders where those are more.
-        failure: How often a round may end because a block has too few survivors.
+        failure: Largest probability that a round ends because a block has too few survivors.
 
     Returns:
         The plan.

@@ -62,7 +62,7 @@ class PrivacyRequirements:
         corrupt: Fraction of users who may not follow the protocol.
         attackers: Malicious users that the median must tolerate.
         min_survivors: Least survivors of a subgroup.
-        failure: How often a round may end for lack of survivors.
+        failure: Largest probability that a round ends for lack of survivors.
 
     Raises:
         UsageError: A value makes no sense; the message says which.

@@ -49,7 +49,7 @@ class Requirements:
         max_weight: As in `Plan.build`.
         most_classes: No plan has more.
         most_subgroups: No plan has more.
-        failure: How often a round may end for lack of survivors.
+        failure: Largest probability that a round ends for lack of survivors.
         privacy_bits: How surely corrupt users leave enough honest ones in a block.
 
     Raises:
