@@ -86,7 +86,10 @@ class InfeasibleError(HeteroSagError, ValueError):
 
 
 class WireError(HeteroSagError):
-    """Bytes that no honest sender produces, or again when they are past. `sender` is who they came from, if known."""
+    """Bytes that no honest sender produces, or a message repeated when its answer is no longer kept.
+
+    `sender` is who they came from, if known.
+    """
 
     def __init__(self, problem: str, *, sender: Name | None = None) -> None:
         origin = "" if sender is None else f"from {sender!r}: "
