@@ -285,7 +285,7 @@ def plan_toml(data: bytes) -> None:
 
 
 def _asks_for_much(text: str) -> bool:
-    """A plan in TOML is its reader's own wish, and building a large one may take long: not what is looked for here."""
+    """A plan in TOML is its reader's own requirement, and building a large one takes long: that is not looked for."""
     try:
         classes = tomllib.loads(text).get("classes")
     except (ValueError, RecursionError):

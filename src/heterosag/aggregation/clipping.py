@@ -6,7 +6,7 @@ after the rotation they are distributed as a Gaussian, whose tail beyond a known
 second says which arrays of the model move more than others: their mean squares, less the known noise of rounding.
 
 `AdaptiveRange` believes in a standard deviation for every array, and settles from them the value range and the scales
-of the next round. What bites, and what is done about it:
+of the next round. Pitfalls, and what is done about them:
 
 - A malicious user counts as clipped what it likes: of a segment's blocks the median counts, of fewer than three the
   least, and no belief rises or falls by more than 0.5 in its logarithm in a round, or leaves stated bounds.

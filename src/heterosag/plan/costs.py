@@ -78,15 +78,15 @@ def of(plan: Plan) -> Costs:
         >>> costs.of(Plan.build([32], [16], 1000, value_range=1.0, subgroup_size=8)).expansion()
         (2.0,)
     """
-    upload, clear, secagg = [], [], []
+    upload, plain, secagg = [], [], []
     for subgroup in range(len(plan.subgroups)):
         parts = [(segment.size, block) for segment, block in zip(plan.segments, plan.blocks_of(subgroup), strict=True)]
         upload.append(sum(size * block.bits for size, block in parts))
-        clear.append(sum(size * (block.level - 1).bit_length() for size, block in parts))
+        plain.append(sum(size * (block.level - 1).bit_length() for size, block in parts))
         secagg.append(sum(size * ring.width(len(plan.users), block.level) for size, block in parts))
     return Costs(
         upload_bits=tuple(upload),
-        plaintext_bits=tuple(clear),
+        plaintext_bits=tuple(plain),
         secagg_bits=tuple(secagg),
         auxiliary_bits=64 * len(plan.lanes) * len(plan.segments),
         classes=tuple(subgroup.user_class for subgroup in plan.subgroups),
