@@ -135,7 +135,7 @@ class Simulation:
             plaintext, which no server can.
 
     Raises:
-        UsageError: There is no such phase.
+        UsageError: `dropped` is no mapping, there is no such phase, or no such way to take the range.
     """
 
     dropped: Mapping[User, PhaseName] = field(default_factory=dict)
