@@ -13,8 +13,8 @@ in every round.
 Guarantees: sets of fewer than `LARGEST` users are found, none missed and none invented but with the probability below,
 under the assumption that an update is the same in every round (what really changes hides more). For larger sets there
 is a bound only: the smallest difference of two survivor sets, one inside the other, is exposed for sure. Differences of
-users are not looked at: of two rounds in which another user is missing each, the server has the difference of those two.
-Nor is what colluding users know of their own updates.
+users are not looked at: two rounds, each with another user missing, show the server the difference of the two. Nor is
+what colluding users know of their own updates.
 
 Ranks modulo a prime differ from those over the rationals only if the prime divides a certain nonzero determinant of
 survivor sets. A server that knew the prime would choose its sets so. Every ledger therefore draws its own from the

@@ -1,13 +1,15 @@
 """A run whose rounds fail one after another is stopped, and says why once for each reason."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flower_nodes import arrays, grid_of, make_nodes, messages, train
 
+from heterosag.errors import PlanError
 from heterosag.flower import StoppedRunError
 from heterosag.flower.failures import Failures
-from heterosag.flower.rounds import Round
+from heterosag.flower.rounds import Round, Work
 
 
 def failed(number: int, error: str, **lost: str) -> Round:
@@ -40,6 +42,18 @@ def test_each_reason_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
         "1 times a node was lost no reply in time",
     ]
     assert [record.message.strip(" \t>") for record in caplog.records[-4:]] == stopped.value.reasons
+
+
+def test_what_a_round_says_of_its_nodes_is_left_out_of_its_reason() -> None:
+    nodes: Any = dict.fromkeys((1, 2))
+    work = Work(number=1, messages=nodes, message_type="train")
+    for node in nodes:
+        work.lose(node, "advertise", "no mod")
+    error = work.reason(PlanError("users", "too few"))
+    assert error == "PlanError: users: too few (all nodes were lost, most at advertise: no mod)"
+    with pytest.raises(StoppedRunError) as stopped:
+        Failures(1).note(failed(1, error))
+    assert stopped.value.reasons == ["1 of 1 rounds: PlanError: users: too few"]
 
 
 def test_nodes_without_the_mod_stop_the_run(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from heterosag import Plan, Simulation, aggregate
-from heterosag.aggregation.clipping import AdaptiveRange, follow, measure_clipping
+from heterosag.aggregation.clipping import AdaptiveRange, follow_quantile, measure_clipping
 from heterosag.training import data
 
 Vector = npt.NDArray[np.float32]
@@ -130,7 +130,7 @@ def _by_quantile(plan: Plan, seed: int) -> Step:
         nonlocal half
         simulation = Simulation(secure=False, rounding_seed=1000 * seed + number)
         result = aggregate(plan.with_value_range(half), updates, simulate=simulation)
-        half = follow(half, measure_clipping(plan, result.combined), 0.999)
+        half = follow_quantile(half, measure_clipping(plan, result.combined), 0.999)
         return (vector + result.vector).astype(np.float32)
 
     return step

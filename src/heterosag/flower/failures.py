@@ -8,7 +8,7 @@ from logging import ERROR
 from flwr.common.logger import log
 
 from heterosag.errors import StoppedRunError
-from heterosag.flower.rounds import Round
+from heterosag.flower.rounds import ALL_LOST, Round
 
 __all__ = ["Failures"]
 
@@ -52,4 +52,4 @@ class Failures:
 
 def _without_nodes(error: str) -> str:
     """A round's reason without what is said of its nodes, who have lines of their own."""
-    return error.partition(" (all nodes were lost")[0]
+    return error.partition(ALL_LOST)[0]

@@ -19,10 +19,11 @@ from heterosag.errors import HeteroSagError
 from heterosag.ledger import Ledger, summarise_ledgers
 from heterosag.plan import CohortPlan, Plan
 
-__all__ = ["FALSE_SHARES", "TOO_LATE", "Round", "Work", "add_to", "commonest", "wire_size"]
+__all__ = ["ALL_LOST", "FALSE_SHARES", "TOO_LATE", "Round", "Work", "add_to", "commonest", "wire_size"]
 
 TOO_LATE = "no reply in time"
 FALSE_SHARES = "dealt or released false shares in a round before"
+ALL_LOST = " (all nodes were lost"  # begins what is said of the nodes behind the reason of a round
 _LONGEST_REASON = 300  # characters: a node chooses the words, which go into logs and the run's record
 
 Sizes = dict[str, dict[int, int]]
@@ -118,7 +119,7 @@ class Work:
         """Why the round failed, with what most nodes were lost for where all of them were."""
         reason = f"{type(error).__name__}: {error}"
         if self.lost and len(self.lost) == len(self.messages):
-            reason += f" (all nodes were lost, most {commonest(self.lost)})"
+            reason += f"{ALL_LOST}, most {commonest(self.lost)})"
         return reason
 
     def note_failures(self, failed: Mapping[int, HeteroSagError]) -> None:
