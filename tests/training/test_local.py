@@ -318,12 +318,14 @@ def test_evaluation_is_in_evaluation_mode_and_leaves_the_mode() -> None:
     assert judged.loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_variances_are_held_positive() -> None:
+def test_variances_are_positive_arrays_if_some_are_zero_too() -> None:
     model = dense(nn.BatchNorm1d(12))
+    with torch.no_grad():
+        model[1].running_var[5] = 0  # as of a neuron that has always been silent
     before = users.flatten(model)
     after = before.copy()
-    after[[3, -1, -2]] = -1, -1, 0.3
-    assert users.hold_variances(model, before, after) == 1
-    assert after[[3, -1, -2]].tolist() == [-1, 0.25, np.float32(0.3)]
+    after[[3, -1, -2, -7]] = -1, -1, 0.3, -1
+    assert users.positive_arrays(model).hold(before, after) == 2
+    assert after[[3, -1, -2, -7]].tolist() == [-1, 0.25, np.float32(0.3), 0]
     plain = models.build("digits", "digits", 0)
-    assert users.hold_variances(plain, users.flatten(plain), -users.flatten(plain)) == 0
+    assert users.positive_arrays(plain).hold(users.flatten(plain), -users.flatten(plain)) == 0

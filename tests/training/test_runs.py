@@ -238,6 +238,11 @@ from torch.nn import functional
 def norm():
     return nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
 
+def faint():
+    model = norm()
+    nn.init.constant_(model[1].weight, 1e-4)
+    return model
+
 def dropout():
     return nn.Sequential(nn.Linear(64, 32), nn.Dropout(0.2), nn.ReLU(), nn.Linear(32, 10))
 
@@ -294,6 +299,27 @@ def test_ordinary_models_learn_and_are_evaluated(
         assert run.plan.dimension == 65 * 32 + 2 * 32 + 33 * 10 + 2 * 32
         assert float(run.model[1].running_var.min()) > 0
         assert float(run.model[1].running_mean.abs().max()) > 0.05
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"range_rule": "adaptive"},
+        {"range_rule": "quantile"},
+        {"range_rule": "minmax"},
+        {"design": "secagg", "epsilon": 50.0},
+    ],
+)
+def test_arrays_that_were_positive_stay_so_with_every_range(changes: dict[str, Any], mynets: Path) -> None:
+    """The weights of a batch norm that begins with next to nothing: a single round would make some of them negative."""
+    config = TrainConfig(**BROUGHT | {"rounds": 2} | changes, model="mynets:faint")
+    run = Run(config, mynets / "run")
+    first = run.model[1].weight.detach().clone()
+    run.train()
+    lines = read_run(mynets / "run").rounds
+    assert lines[0]["held_positive"] > 0
+    assert bool((run.model[1].weight >= first / 17).all())
+    assert float(run.model[1].running_var.min()) > 0
 
 
 @pytest.mark.parametrize("batch_size", [16.0, 49.0, 1.0])

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from heterosag import Plan, Simulation, aggregate
 from heterosag.aggregation.clipping import AdaptiveRange, follow_quantile, measure_clipping
+from heterosag.aggregation.positive import PositiveArrays
 from heterosag.training import data
 
 Vector = npt.NDArray[np.float32]
@@ -90,7 +91,7 @@ def federate(
     elif rule == "quantile":
         step = _by_quantile(plan_of(levels, users, sizes, ranges="single", rotate=False), seed)
     else:
-        step = _adaptively(plan_of(levels, users, sizes, arrays=sizes), AdaptiveRange.start(vector, sizes), seed)
+        step = _adaptively(plan_of(levels, users, sizes, arrays=sizes), vector, seed)
     found = []
     for number in range(rounds):
         rng = np.random.default_rng([seed, 2, number])
@@ -110,14 +111,16 @@ def _average(vector: Vector, updates: npt.NDArray[np.float32], number: int) -> V
     return vector + updates.mean(axis=0)
 
 
-def _adaptively(plan: Plan, follows: AdaptiveRange, seed: int) -> Step:
+def _adaptively(plan: Plan, first: Vector, seed: int) -> Step:
+    follows, positive = AdaptiveRange.start(first, plan.arrays), PositiveArrays.of(first, plan.arrays)
+
     def step(vector: Vector, updates: npt.NDArray[np.float32], number: int) -> Vector:
         settled = follows.settle(plan)
         simulation = Simulation(secure=False, rounding_seed=1000 * seed + number)
         result = aggregate(settled, updates, simulate=simulation)
         follows.follow(settled, result.combined)
         after = (vector + result.vector).astype(np.float32)
-        follows.hold_positive(vector, after)
+        positive.hold(vector, after)
         return after
 
     return step

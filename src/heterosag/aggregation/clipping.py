@@ -12,7 +12,6 @@ of the next round. Pitfalls, and what is done about them:
   least, and no belief rises or falls by more than 0.5 in its logarithm in a round, or leaves stated bounds.
 - A scale feeds on its own noise where levels are few: the noise is subtracted, and scales follow a power below one of
   what is left, so that an array of noise alone falls to where it does no harm.
-- A running variance may turn negative by noise: arrays that were positive when the run began stay positive.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from heterosag.aggregation.clip_counts import (
     find_ranges,
     measure_clipping,
 )
-from heterosag.aggregation.positive import PositiveArrays
 from heterosag.errors import UsageError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.cohorts import plans_of
@@ -75,7 +73,6 @@ class AdaptiveRange:
     Args:
         deviations: The standard deviation that is believed of a user's elements, of each array.
         arrays: Elements of each array, in order (default: all are one array).
-        positive: Which arrays stay positive (default: none).
         largest: The greatest half width, times the scale of any array.
 
     Raises:
@@ -106,16 +103,14 @@ class AdaptiveRange:
         deviations: Sequence[float],
         arrays: Sequence[int] = (),
         *,
-        positive: Sequence[bool] = (),
         largest: float = LARGEST,
     ) -> None:
-        if len(deviations) != max(len(arrays), 1) or len(positive) not in (0, len(deviations)):
+        if len(deviations) != max(len(arrays), 1):
             raise UsageError(f"{len(arrays)} arrays have as many deviations, not {len(deviations)}")
         if not all(math.isfinite(deviation) and deviation > 0 for deviation in deviations) or not largest > _LEAST:
             raise UsageError(f"deviations are finite and above 0, the largest half width is above {_LEAST:g}")
         self.arrays = tuple(arrays)
         self.largest = largest
-        self._positive = tuple(positive) or (False,) * len(deviations)
         self._believed = self._bound(np.array(deviations, dtype=np.float64))
 
     @classmethod
@@ -147,9 +142,8 @@ class AdaptiveRange:
         if sum(sizes) != model.size:
             raise UsageError(f"arrays of {sum(sizes)} elements, the model has {model.size}")
         parts = [model[begin:end].astype(np.float64) for begin, end in pairwise(accumulate(sizes, initial=0))]
-        positive = PositiveArrays.of(model, sizes).positive
         if half_widths is not None:
-            return cls([half / _THREE for half in half_widths], arrays, positive=positive, largest=largest)
+            return cls([half / _THREE for half in half_widths], arrays, largest=largest)
         roots = np.array([math.sqrt(np.mean(part**2)) for part in parts])
         whole = math.sqrt(np.average(roots**2, weights=sizes))
         if not math.isfinite(whole):
@@ -160,7 +154,7 @@ class AdaptiveRange:
         logs = np.log(taken)
         pulled = _POWER * logs + (1 - _POWER) * np.average(logs, weights=sizes)
         first = _FIRST_PART * np.exp(pulled)
-        return cls(first.tolist(), arrays, positive=positive, largest=largest)
+        return cls(first.tolist(), arrays, largest=largest)
 
     def settle(self, plan: P, *, half_widths: Sequence[float] | None = None) -> P:
         """A plan with the range and the scales of the next round.
@@ -198,34 +192,16 @@ class AdaptiveRange:
             moves += self._relative_moves(squares)
         self._believed = self._bound(self._believed * np.exp(np.clip(moves, -_STEP, _STEP)))
 
-    def hold_positive(self, before: Vector, after: Vector) -> int:
-        """Keep the arrays positive that were so when the run began.
-
-        Args:
-            before: The model before a round.
-            after: The model after it, changed in place: no element of such an array falls below a quarter of what it
-                was.
-
-        Returns:
-            How many elements were held.
-        """
-        return PositiveArrays(arrays=self.arrays or (after.size,), positive=self._positive).hold(before, after)
-
     def state_dict(self) -> dict[str, Any]:
         """What a run that goes on later needs, in JSON types."""
-        return {
-            "deviations": self._believed.tolist(),
-            "arrays": list(self.arrays),
-            "positive": list(self._positive),
-            "largest": self.largest,
-        }
+        return {"deviations": self._believed.tolist(), "arrays": list(self.arrays), "largest": self.largest}
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> AdaptiveRange:
         """The inverse of `state_dict`.
 
         Args:
-            state: What that gave.
+            state: What that gave; a key of earlier states, `positive`, is passed over.
 
         Returns:
             A range that goes on as the other would have.
@@ -237,7 +213,6 @@ class AdaptiveRange:
             return cls(
                 [float(deviation) for deviation in state["deviations"]],
                 [int(size) for size in state["arrays"]],
-                positive=[bool(positive) for positive in state["positive"]],
                 largest=float(state["largest"]),
             )
         except (KeyError, TypeError, ValueError) as error:

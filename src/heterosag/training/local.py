@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +25,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from heterosag.aggregation.positive import PositiveArrays
 from heterosag.training.convolutions import prepare
 from heterosag.training.data import DataSet
 from heterosag.training.models import Cifar10Net, arrays_of, running_variances
@@ -36,8 +37,8 @@ __all__ = [
     "batches",
     "evaluate",
     "flatten",
-    "hold_variances",
     "load_vector",
+    "positive_arrays",
     "train",
     "train_each",
     "train_layers",
@@ -53,7 +54,6 @@ _MOST_TOGETHER = 16  # more would not fit into the cache
 _WORTH_A_PROCESS = 2e9  # samples times parameters: below, processes would take longer to start than to work
 _ALIKE = 0.75  # fraction of the largest user's samples that makes another one like it
 _SAME = 0.01  # of the largest element of an update: two updates that differ by less are the same but for rounding
-_KEPT = 0.25  # of a running variance that a round leaves at least
 
 _NOT_TOGETHER = (
     nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.RNNCellBase, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d,
@@ -99,22 +99,16 @@ def load_vector(model: nn.Module, vector: npt.NDArray[Any]) -> None:
             at += array.numel()
 
 
-def hold_variances(model: nn.Module, before: Vectors, after: Vectors) -> int:
-    """Keep running variances positive, which noise and rounding may make negative.
+def positive_arrays(model: nn.Module) -> PositiveArrays:
+    """Which arrays of a model stay positive: those that are so in it, and running variances if some are zero too.
 
     Args:
-        model: The model whose vectors these are.
-        before: Its vector before a round.
-        after: Its vector after it, changed in place: no variance falls below a quarter of what it was.
-
-    Returns:
-        How many elements were held.
+        model: The model that a run begins with.
     """
-    size = sum(variance.numel() for variance in running_variances(model))
-    least, now = _KEPT * before[before.size - size :], after[after.size - size :]
-    held = int(np.count_nonzero(now < least))
-    np.maximum(now, least, out=now)
-    return held
+    found = PositiveArrays.of(flatten(model), [array.numel() for array in arrays_of(model)])
+    variances = len(running_variances(model))
+    others = found.positive[: len(found.positive) - variances]
+    return replace(found, positive=(*others, *[True] * variances))
 
 
 def batches(

@@ -90,6 +90,7 @@ class Run:
         self.model = models.build(config.model, config.data, config.seed)
         models.check_model(config.model, self.model, self.data)
         vector = users.flatten(self.model)
+        self._positive = users.positive_arrays(self.model)
         plan = build_plan(config, self._array_sizes())
         check_rule(plan, find_rule(self.rule))
         self._epoch = Epoch(config, plan)
@@ -362,7 +363,7 @@ class Run:
         """The state after a round that ended well: the model moves, and the range follows what was aggregated."""
         vector = (self._state.vector + summed.vector).astype(np.float32)
         half_width, follows, result = self._state.half_width, self._state.range, summed.result
-        line["held_positive"] = users.hold_variances(self.model, self._state.vector, vector)
+        line["held_positive"] = self._positive.hold(self._state.vector, vector)
         if result is None:
             return State(round=number, vector=vector, half_width=half_width, range=follows)
         if result.within_norm is not None:
@@ -373,7 +374,6 @@ class Run:
         elif self.config.range_rule == "adaptive" and not plan.noise_multiplier:
             follows = AdaptiveRange.from_state_dict(follows.state_dict())  # the state before stays as it was
             follows.follow(plan, result.combined)
-            line["held_positive"] += follows.hold_positive(self._state.vector, vector)
         return State(round=number, vector=vector, half_width=half_width, range=follows)
 
     # --- generators and checkpoints -----------------------------------------------------------------------------
