@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bench.rows import CPU, Row, in_turn
 from heterosag.training.data import DataSet
-from heterosag.training.local import LocalTraining, evaluate, train, train_each, train_stacked
+from heterosag.training.local import LocalTraining, Work, evaluate, train, train_each, train_stacked
 from heterosag.training.models import Cifar10Net, build
 from heterosag.training.processes import one_thread
 
@@ -50,20 +50,21 @@ def rows() -> Iterator[Row]:
     parts = np.array_split(np.arange(SAMPLES), USERS)
     training = LocalTraining(epochs=EPOCHS, batch_size=BATCH, learning_rate=0.02)
 
-    def rngs() -> list[np.random.Generator]:
-        return [np.random.default_rng([0, user]) for user in range(USERS)]
+    def work() -> Work:
+        rngs = [np.random.default_rng([0, user]) for user in range(USERS)]
+        return Work(data=data, parts=parts, training=training, rngs=rngs)
 
     what = f"the paper's CIFAR-10 network, {USERS} users at batch {BATCH}, {EPOCHS} epochs"
     times = in_turn(
-        lambda: train_stacked(before, data, parts, training, rngs(), None),
-        lambda: train(now, data, parts, training, rngs()),
+        lambda: train_stacked(before, work()),
+        lambda: train(now, work()),
         repeats=5,
     )
     yield Row.of(f"local training of {what}, vmap of 0.1.0 / user by user", *times, goal=4.0, better="higher")
     with one_thread():
         times = in_turn(
-            lambda: train_stacked(before, data, parts, training, rngs(), None),
-            lambda: train_each(now, data, parts, training, rngs(), processes=1),
+            lambda: train_stacked(before, work()),
+            lambda: train_each(now, work(), processes=1),
             repeats=5,
             clock=CPU,
         )

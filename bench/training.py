@@ -12,7 +12,7 @@ from bench.rows import CPU, Row, in_turn, seconds
 from heterosag import Plan, Simulation, aggregate
 from heterosag.choices import SharingName
 from heterosag.training.data import DataSet, partition
-from heterosag.training.local import LocalTraining, train_loop, train_together
+from heterosag.training.local import Indices, LocalTraining, Work, train_loop, train_together
 from heterosag.training.models import build
 from heterosag.training.processes import one_thread
 
@@ -34,16 +34,13 @@ def rows() -> Iterator[Row]:
     for users, batch, goal in ((100, 60, 3.0), (300, 40, 3.0), (25, 240, 1.3)):
         parts = partition(data.train_y, users, "iid", np.random.default_rng(0))
         training = LocalTraining(epochs=1, batch_size=batch, learning_rate=0.03)
-
-        def rngs(users: int = users) -> list[np.random.Generator]:
-            return [np.random.default_rng([0, user]) for user in range(users)]
-
+        work = partial(_work, data, parts, training)
         # Threads that wait for each other spin, which made small batches look ten times slower whenever something else
         # ran, and the ratio anything from 2 to 25.
         with one_thread():
             times = in_turn(
-                lambda parts=parts, training=training, rngs=rngs: train_loop(model, data, parts, training, rngs()),  # type: ignore[misc]
-                lambda parts=parts, training=training, rngs=rngs: train_together(model, data, parts, training, rngs()),  # type: ignore[misc]
+                lambda work=work: train_loop(model, work()),  # type: ignore[misc]
+                lambda work=work: train_together(model, work()),  # type: ignore[misc]
                 repeats=5,
                 clock=CPU,
             )
@@ -51,6 +48,12 @@ def rows() -> Iterator[Row]:
         yield Row.of(name, *times, goal=goal, better="higher")
     yield from _overhead(data)
     yield from _many_users()
+
+
+def _work(data: DataSet, parts: list[Indices], training: LocalTraining) -> Work:
+    """Work that begins anew: users' generators go on as they are drawn from."""
+    rngs = [np.random.default_rng([0, user]) for user in range(len(parts))]
+    return Work(data=data, parts=parts, training=training, rngs=rngs)
 
 
 def _overhead(data: DataSet) -> Iterator[Row]:
@@ -61,7 +64,7 @@ def _overhead(data: DataSet) -> Iterator[Row]:
     training = LocalTraining(epochs=5, batch_size=240, learning_rate=0.03)
 
     def train() -> Any:
-        return train_together(model, data, parts, training, [np.random.default_rng([0, u]) for u in range(25)])
+        return train_together(model, _work(data, parts, training))
 
     updates = train()
     steps: dict[str, Callable[[], Any]] = {

@@ -26,7 +26,7 @@ from heterosag.choices import DesignName
 from heterosag.plan.design import make
 from heterosag.simulation.engine import Simulation, aggregate
 from heterosag.training import data, models
-from heterosag.training.local import LocalTraining, train_together
+from heterosag.training.local import LocalTraining, Work, train_together
 from heterosag.vector.quantize import dequantize
 from reproduction.outcome import Holds, Outcome, Plot, Scale, Table, Trained, Verdict
 from reproduction.plans import paper_plan
@@ -208,7 +208,8 @@ def draw_samples(seed: int, users: int) -> tuple[_Vector, npt.NDArray[np.float32
     model = models.build("digits", "digits", seed)
     training = LocalTraining(epochs=1, batch_size=1, learning_rate=1.0)
     rngs = [np.random.default_rng([seed, user]) for user in range(count)]
-    updates = train_together(model, digits, [chosen[user : user + 1] for user in range(count)], training, rngs)
+    parts = [chosen[user : user + 1] for user in range(count)]
+    updates = train_together(model, Work(data=digits, parts=parts, training=training, rngs=rngs))
     return digits.train_x[chosen].astype(np.float64), updates
 
 

@@ -20,7 +20,7 @@ from heterosag.training import models
 from heterosag.training.attacks import choose_attackers, tamper
 from heterosag.training.config import Attack, TrainConfig
 from heterosag.training.data import load
-from heterosag.training.local import LocalTraining, train_together
+from heterosag.training.local import LocalTraining, Work, train_together
 from heterosag.training.runs import split
 from reproduction.baselines import Scheme, combine_blocks
 from reproduction.descriptions import (
@@ -74,7 +74,8 @@ def _updates(alpha: float, seed: int) -> _Updates:
     config = TrainConfig(classes=(_USERS,), levels=(12,), partition="dirichlet", alpha=alpha, seed=seed)
     _, parts = split(config, data)
     rngs = [np.random.default_rng([seed, user]) for user in range(_USERS)]
-    return train_together(models.build("digits", "digits", seed), data, parts, _TRAINING, rngs)
+    work = Work(data=data, parts=parts, training=_TRAINING, rngs=rngs)
+    return train_together(models.build("digits", "digits", seed), work)
 
 
 def _measure(alpha: float, seed: int) -> _Alike:

@@ -19,7 +19,7 @@ from heterosag.training import attacks, data, models
 from heterosag.training import local as users
 from heterosag.training.config import TrainConfig
 from heterosag.training.data import DataSet
-from heterosag.training.local import LocalTraining
+from heterosag.training.local import LocalTraining, Work
 from heterosag.training.processes import one_thread
 from heterosag.training.runs import Run
 
@@ -35,11 +35,12 @@ def test_both_ways_equal_the_plain_loop(way: Callable[..., users.Vectors], model
     built = models.build(model, "digits", 0)
     before = users.flatten(built)
 
-    def rngs() -> list[np.random.Generator]:
-        return [np.random.default_rng([5, user]) for user in range(4)]
+    def work() -> Work:
+        rngs = [np.random.default_rng([5, user]) for user in range(4)]
+        return Work(data=found, parts=parts, training=training, rngs=rngs)
 
-    updates = way(built, found, parts, training, rngs())
-    alone = users.train_loop(built, found, parts, training, rngs())
+    updates = way(built, work())
+    alone = users.train_loop(built, work())
     assert updates.shape == (4, before.size)
     assert np.abs(updates - alone).max() < 1e-5
     assert np.array_equal(users.flatten(built), before)
@@ -54,9 +55,11 @@ def test_labels_can_be_replaced_for_some_users(way: Callable[..., users.Vectors]
         model = models.build(name, "digits", 0)
         flipped = attacks.flip_labels(found.train_y, 10)
         rngs = [np.random.default_rng(0), np.random.default_rng(0)]
-        updates = way(model, found, parts, training, rngs, labels=[found.train_y, flipped])
+        labels = [found.train_y, flipped]
+        updates = way(model, Work(data=found, parts=parts, training=training, rngs=rngs, labels=labels))
         changed = DataSet(name="x", train_x=found.train_x, train_y=flipped, test_x=found.test_x, test_y=found.test_y)
-        expected = users.train_loop(model, changed, parts[:1], training, [np.random.default_rng(0)])
+        alone = Work(data=changed, parts=parts[:1], training=training, rngs=[np.random.default_rng(0)])
+        expected = users.train_loop(model, alone)
         assert np.abs(updates[1] - expected[0]).max() < 1e-6
         assert np.abs(updates[0] - updates[1]).max() > 1e-3
 
@@ -70,11 +73,12 @@ def test_users_of_unlike_sizes_train_as_each_alone() -> None:
     training = LocalTraining(epochs=2, batch_size=0.3, learning_rate=0.1)
     model = models.build("digits", "digits", 0)
 
-    def rngs() -> list[np.random.Generator]:
-        return [np.random.default_rng([0, user]) for user in range(len(parts))]
+    def work() -> Work:
+        rngs = [np.random.default_rng([0, user]) for user in range(len(parts))]
+        return Work(data=found, parts=parts, training=training, rngs=rngs)
 
-    together = users.train_together(model, found, parts, training, rngs())
-    loop = users.train_loop(model, found, parts, training, rngs())
+    together = users.train_together(model, work())
+    loop = users.train_loop(model, work())
     assert np.allclose(together, loop, atol=1e-5)
 
 
@@ -94,7 +98,8 @@ def test_the_way_follows_the_model(model: str, way: str, monkeypatch: pytest.Mon
     for name in ("train_together", "train_each"):
         monkeypatch.setattr(users, name, lambda *_, name=name, **__: chosen.append(name))
     training = LocalTraining(epochs=1, batch_size=1, learning_rate=0.1)
-    users.train(models.build(model, "digits", 0), data.load("digits"), [np.arange(3)], training, [])
+    work = Work(data=data.load("digits"), parts=[np.arange(3)], training=training, rngs=[])
+    users.train(models.build(model, "digits", 0), work)
     assert chosen == [way]
 
 
@@ -111,11 +116,12 @@ def test_the_papers_networks_train_user_by_user_as_in_the_plain_loop(name: str) 
     training = LocalTraining(epochs=2, batch_size=0.4, learning_rate=0.02)
     model = models.build(name, "cifar10", 0)
 
-    def rngs() -> list[np.random.Generator]:
-        return [np.random.default_rng([0, user]) for user in range(3)]
+    def work() -> Work:
+        rngs = [np.random.default_rng([0, user]) for user in range(3)]
+        return Work(data=found, parts=parts, training=training, rngs=rngs)
 
-    expected = users.train_loop(model, found, parts, training, rngs())
-    updates = users.train_each(model, found, parts, training, rngs())
+    expected = users.train_loop(model, work())
+    updates = users.train_each(model, work())
     apart, size = (np.linalg.norm(rows, axis=1) for rows in (updates - expected, expected))
     assert size.min() > 1e-3
     assert (apart / size).max() < 1e-3  # a pool that finds two values equal but for the last digit may choose either
@@ -129,17 +135,12 @@ def test_updates_do_not_depend_on_the_number_of_processes(model: str) -> None:
     training = LocalTraining(epochs=2, batch_size=8, learning_rate=0.1)
     built = models.build(model, "digits", 0)
     before = torch.random.get_rng_state()
-    once, again, other = (
-        users.train_each(
-            built,
-            found,
-            parts,
-            training,
-            [np.random.default_rng([seed, user]) for user in range(len(parts))],
-            processes=processes,
-        )
-        for seed, processes in ((1, 1), (1, 3), (2, 3))
-    )
+
+    def train(seed: int, processes: int) -> users.Vectors:
+        rngs = [np.random.default_rng([seed, user]) for user in range(len(parts))]
+        return users.train_each(built, Work(data=found, parts=parts, training=training, rngs=rngs), processes=processes)
+
+    once, again, other = train(1, 1), train(1, 3), train(2, 3)
     assert np.array_equal(once, again)
     assert not np.array_equal(once, other)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -184,7 +185,8 @@ def test_users_who_train_together_do_so_in_any_number_of_processes(model: str, m
     built = models.build(model, "digits", 0)
 
     def train() -> users.Vectors:
-        return users.train(built, found, parts, training, [np.random.default_rng([1, user]) for user in range(40)])
+        rngs = [np.random.default_rng([1, user]) for user in range(40)]
+        return users.train(built, Work(data=found, parts=parts, training=training, rngs=rngs))
 
     here = train()
     monkeypatch.setattr(users, "_WORTH_A_PROCESS", 0)
@@ -268,7 +270,7 @@ def test_models_that_cannot_be_batched_over_users_train_user_by_user(
     rngs = [np.random.default_rng([0, user]) for user in range(3)]
     if name == "batch norm without statistics":
         parts = parts[:1]  # a sample alone has no variance, and there is none to take instead
-    updates = users.train(model, data.load("digits"), parts, EPOCH, rngs)
+    updates = users.train(model, Work(data=data.load("digits"), parts=parts, training=EPOCH, rngs=rngs))
     assert chosen == ["train_each" if name in ALONE else "train_together"]
     assert updates.shape == (len(parts), before.size)
     assert np.isfinite(updates).all()
@@ -283,7 +285,8 @@ def test_a_model_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users, "run_apart", lambda work: tried.append(work()))
     model, found = Custom(torch.tanh), data.load("digits")
     for _ in range(3):
-        users.train(model, found, [np.arange(20)], EPOCH, [np.random.default_rng(0)])
+        work = Work(data=found, parts=[np.arange(20)], training=EPOCH, rngs=[np.random.default_rng(0)])
+        users.train(model, work)
     assert len(tried) == 1
 
 
@@ -294,7 +297,8 @@ def test_running_statistics_are_each_users_own_in_any_number_of_processes() -> N
 
     def train(processes: int) -> users.Vectors:
         rngs = [np.random.default_rng([0, user % 2]) for user in range(3)]
-        return users.train_each(model, found, parts, EPOCH, rngs, processes=processes)
+        work = Work(data=found, parts=parts, training=EPOCH, rngs=rngs)
+        return users.train_each(model, work, processes=processes)
 
     here = train(1)
     assert np.array_equal(here, train(3))

@@ -19,7 +19,7 @@ from heterosag.training import local as users
 from heterosag.training import models
 from heterosag.training.config import TrainConfig
 from heterosag.training.data import DataSet
-from heterosag.training.local import LocalTraining
+from heterosag.training.local import LocalTraining, Work
 from heterosag.training.runs import Run, split
 
 __all__ = ["BLOCKS", "DELTA", "SETTINGS", "Setting", "measure"]
@@ -121,7 +121,8 @@ def _measure_trusted(data_set: DataSet, setting: Setting, epsilon: float | None,
         draw = np.random.default_rng([seed, 100, number])
         present = np.flatnonzero(draw.random(setting.users) >= setting.dropout)
         rngs = [np.random.default_rng([seed, 101, number, user]) for user in present]
-        updates = users.train(model, thinned, [parts[user] for user in present], training, rngs).astype(np.float64)
+        work = Work(data=thinned, parts=[parts[user] for user in present], training=training, rngs=rngs)
+        updates = users.train(model, work).astype(np.float64)
         if epsilon is not None:
             updates *= np.minimum(1.0, setting.clip / np.linalg.norm(updates, axis=1))[:, None]
         total = updates.sum(axis=0) + noise * setting.clip * draw.standard_normal(vector.size)

@@ -33,7 +33,9 @@ from heterosag.training.processes import run_apart, run_each, shared_zeros
 
 __all__ = [
     "Evaluation",
+    "Indices",
     "LocalTraining",
+    "Work",
     "batches",
     "evaluate",
     "flatten",
@@ -47,6 +49,7 @@ __all__ = [
     "train_together",
 ]
 
+Indices = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 _LEAST_TOGETHER = 8  # users that are trained together even if they are unlike
@@ -71,6 +74,41 @@ class LocalTraining:
     epochs: int
     batch_size: float
     learning_rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a round's users train on, and how.
+
+    Args:
+        data: The samples of all of them.
+        parts: Indices of each user's samples.
+        training: How every user trains.
+        rngs: Each user's own.
+        labels: Where given, replace the users' own: an array as long as the training labels for each user.
+    """
+
+    data: DataSet
+    parts: Sequence[Indices]
+    training: LocalTraining
+    rngs: Sequence[np.random.Generator]
+    labels: Sequence[Indices] | None = None
+
+    def of(self, users: Sequence[int]) -> Work:
+        """The work of some of the users."""
+        labels = None if self.labels is None else [self.labels[user] for user in users]
+        parts, rngs = [self.parts[user] for user in users], [self.rngs[user] for user in users]
+        return replace(self, parts=parts, rngs=rngs, labels=labels)
+
+    def labels_of(self, user: int) -> Indices:
+        """The labels of all samples, as a user has them."""
+        return self.data.train_y if self.labels is None else self.labels[user]
+
+    def labels_at(self, indices: Indices) -> Indices:
+        """The labels of samples, a row of indices for each user."""
+        if self.labels is None:
+            return self.data.train_y[indices]
+        return np.stack([own[row] for own, row in zip(self.labels, indices, strict=True)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +150,8 @@ def positive_arrays(model: nn.Module) -> PositiveArrays:
 
 
 def batches(
-    parts: Sequence[npt.NDArray[np.int64]], training: LocalTraining, rngs: Sequence[np.random.Generator]
-) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    parts: Sequence[Indices], training: LocalTraining, rngs: Sequence[np.random.Generator]
+) -> Iterator[tuple[Indices, npt.NDArray[np.float32]]]:
     """For every step, each user's sample indices and their weights (0 where a user has no more samples)."""
     sizes = [_batch(len(part), training.batch_size) for part in parts]
     widest = max(sizes)
@@ -133,21 +171,10 @@ def _batch(samples: int, batch_size: float) -> int:
     return max(1, int(batch_size * samples)) if batch_size < 1 else int(batch_size)
 
 
-def train(
-    model: nn.Module,
-    data: DataSet,
-    parts: Sequence[npt.NDArray[np.int64]],
-    training: LocalTraining,
-    rngs: Sequence[np.random.Generator],
-    *,
-    labels: Sequence[npt.NDArray[np.int64]] | None = None,
-) -> Vectors:
-    """Every user's update (a row each) after training on its own samples, in the way that is fastest for the model.
-
-    `labels`, where given, replace the users' own (an array as long as the training labels for each user).
-    """
-    how = train_together if _can_train_together(model, data) else train_each
-    return how(model, data, parts, training, rngs, labels=labels)
+def train(model: nn.Module, work: Work) -> Vectors:
+    """Every user's update (a row each) after training on its own samples, in the way that is fastest for the model."""
+    how = train_together if _can_train_together(model, work.data) else train_each
+    return how(model, work)
 
 
 def _can_train_together(model: nn.Module, data: DataSet) -> bool:
@@ -161,10 +188,10 @@ def _can_train_together(model: nn.Module, data: DataSet) -> bool:
     if model not in _trained_together:
         found = shared_zeros((1,), np.int64)
 
-        def work() -> None:
+        def try_once() -> None:
             found[0] = _gives_the_same_together(model, data)
 
-        run_apart(work)  # gradients are not computed here: see processes.py
+        run_apart(try_once)  # gradients are not computed here: see processes.py
         _trained_together[model] = bool(found[0])
     return _trained_together[model]
 
@@ -177,7 +204,8 @@ def _gives_the_same_together(model: nn.Module, data: DataSet) -> bool:
     try:
         with torch.random.fork_rng(devices=[]):
             own = copy.deepcopy(model)
-            together = train_stacked(own, data, parts, training, [np.random.default_rng(0) for _ in parts], None)[0]
+            rngs = [np.random.default_rng(0) for _ in parts]
+            together = train_stacked(own, Work(data=data, parts=parts, training=training, rngs=rngs))[0]
             start = flatten(own)
             x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
             _descend(own, x, y, parts[0], training, np.random.default_rng(0))
@@ -191,36 +219,27 @@ def _has_convolutions(model: nn.Module) -> bool:
     return any(isinstance(layer, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) for layer in model.modules())
 
 
-def train_each(
-    model: nn.Module,
-    data: DataSet,
-    parts: Sequence[npt.NDArray[np.int64]],
-    training: LocalTraining,
-    rngs: Sequence[np.random.Generator],
-    *,
-    labels: Sequence[npt.NDArray[np.int64]] | None = None,
-    processes: int | None = None,
-) -> Vectors:
+def train_each(model: nn.Module, work: Work, *, processes: int | None = None) -> Vectors:
     """The same user by user, in processes of one thread each (default: as many as torch has threads).
 
     The updates do not depend on how many processes there are, bit for bit.
     """
     start = flatten(model)
-    updates: Vectors = shared_zeros((len(parts), start.size))
+    updates: Vectors = shared_zeros((len(work.parts), start.size))
     fresh = _channels_last(model)
-    samples = torch.from_numpy(data.train_x)
+    samples = torch.from_numpy(work.data.train_x)
 
-    def work(user: int) -> None:
+    def train_one(user: int) -> None:
         own = copy.deepcopy(fresh)  # no buffer has what another user left in it
-        truth = torch.from_numpy(data.train_y if labels is None else labels[user])
+        truth, rng = torch.from_numpy(work.labels_of(user)), work.rngs[user]
         with torch.random.fork_rng(devices=[]):  # a model that draws something, as dropout does
-            torch.manual_seed(int(rngs[user].spawn(1)[0].integers(2**63)))
-            _descend(own, samples, truth, parts[user], training, rngs[user])
+            torch.manual_seed(int(rng.spawn(1)[0].integers(2**63)))
+            _descend(own, samples, truth, work.parts[user], work.training, rng)
         updates[user] = flatten(own) - start
 
     if isinstance(model, Cifar10Net):
         prepare()
-    run_each(work, len(parts), processes=processes)
+    run_each(train_one, len(work.parts), processes=processes)
     return updates
 
 
@@ -228,7 +247,7 @@ def _descend(
     model: nn.Module,
     samples: torch.Tensor,
     truth: torch.Tensor,
-    part: npt.NDArray[np.int64],
+    part: Indices,
     training: LocalTraining,
     rng: np.random.Generator,
 ) -> None:
@@ -259,32 +278,20 @@ def _as_channels_last(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
 
-def train_together(
-    model: nn.Module,
-    data: DataSet,
-    parts: Sequence[npt.NDArray[np.int64]],
-    training: LocalTraining,
-    rngs: Sequence[np.random.Generator],
-    *,
-    labels: Sequence[npt.NDArray[np.int64]] | None = None,
-) -> Vectors:
+def train_together(model: nn.Module, work: Work) -> Vectors:
     """The same, a dozen users at once."""
     layers = _linear_layers(model)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    updates: Vectors = shared_zeros((len(parts), parameters))
-    groups = list(_alike([len(part) for part in parts]))
+    updates: Vectors = shared_zeros((len(work.parts), parameters))
+    groups = list(_alike([len(part) for part in work.parts]))
 
-    def work(number: int) -> None:
+    def train_group(number: int) -> None:
         group = groups[number]
-        some = [parts[user] for user in group], training, [rngs[user] for user in group]
-        theirs = None if labels is None else [labels[user] for user in group]
-        if layers is not None:
-            updates[group] = train_layers(layers, data, *some, theirs)
-        else:
-            updates[group] = train_stacked(model, data, *some, theirs)
+        theirs = work.of(group)
+        updates[group] = train_stacked(model, theirs) if layers is None else train_layers(layers, theirs)
 
-    samples = training.epochs * sum(map(len, parts))
-    run_each(work, len(groups), processes=None if samples * parameters > _WORTH_A_PROCESS else 1)
+    samples = work.training.epochs * sum(map(len, work.parts))
+    run_each(train_group, len(groups), processes=None if samples * parameters > _WORTH_A_PROCESS else 1)
     return updates
 
 
@@ -307,19 +314,12 @@ def _cut(group: list[int]) -> Iterator[list[int]]:
         yield sorted(group[part::parts])
 
 
-def train_stacked(
-    model: nn.Module,
-    data: DataSet,
-    parts: Sequence[npt.NDArray[np.int64]],
-    training: LocalTraining,
-    rngs: Sequence[np.random.Generator],
-    labels: Sequence[npt.NDArray[np.int64]] | None,
-) -> Vectors:
+def train_stacked(model: nn.Module, work: Work) -> Vectors:
     """Any model that torch.func can batch, without running statistics: the gradients of all users at once."""
     start = {name: parameter.detach() for name, parameter in model.named_parameters()}
     buffers = {name: buffer.detach() for name, buffer in model.named_buffers()}
-    stacked = {name: value.expand(len(parts), *value.shape).clone() for name, value in start.items()}
-    samples = torch.from_numpy(data.train_x)
+    stacked = {name: value.expand(len(work.parts), *value.shape).clone() for name, value in start.items()}
+    samples = torch.from_numpy(work.data.train_x)
 
     def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         logits = functional_call(model, (parameters, buffers), (x,))
@@ -327,12 +327,12 @@ def train_stacked(
         return (each * w).sum() / w.sum().clamp(min=1.0)
 
     gradients = vmap(grad(loss))
-    for indices, weights in batches(parts, training, rngs):
+    for indices, weights in batches(work.parts, work.training, work.rngs):
         x = samples[torch.from_numpy(indices)]
-        y = torch.from_numpy(_labels(data, indices, labels))
+        y = torch.from_numpy(work.labels_at(indices))
         found = gradients(stacked, x, y, torch.from_numpy(weights))
         for name, gradient in found.items():
-            stacked[name].sub_(gradient, alpha=training.learning_rate)
+            stacked[name].sub_(gradient, alpha=work.training.learning_rate)
     return torch.cat([(stacked[name] - start[name]).flatten(1) for name in start], dim=1).numpy()
 
 
@@ -346,26 +346,19 @@ def _linear_layers(model: nn.Module) -> list[nn.Linear] | None:
     return None
 
 
-def train_layers(
-    layers: list[nn.Linear],
-    data: DataSet,
-    parts: Sequence[npt.NDArray[np.int64]],
-    training: LocalTraining,
-    rngs: Sequence[np.random.Generator],
-    labels: Sequence[npt.NDArray[np.int64]] | None,
-) -> Vectors:
+def train_layers(layers: list[nn.Linear], work: Work) -> Vectors:
     """Batched matrices: forward and backward written out, and every gradient added where it is made."""
-    users, rate = len(parts), training.learning_rate
+    users, rate = len(work.parts), work.training.learning_rate
     weights = [layer.weight.detach().expand(users, *layer.weight.shape).clone() for layer in layers]
     biases = [layer.bias.detach().expand(users, 1, -1).clone() for layer in layers]
-    samples = torch.from_numpy(data.train_x)
+    samples = torch.from_numpy(work.data.train_x)
     with torch.no_grad():
-        for indices, present in batches(parts, training, rngs):
+        for indices, present in batches(work.parts, work.training, work.rngs):
             inputs = [samples.index_select(0, torch.from_numpy(indices).view(-1)).view(*indices.shape, -1)]
             for w, b in zip(weights[:-1], biases[:-1], strict=True):
                 inputs.append(torch.baddbmm(b, inputs[-1], w.transpose(1, 2)).relu_())
             logits = torch.baddbmm(biases[-1], inputs[-1], weights[-1].transpose(1, 2))
-            y = torch.from_numpy(_labels(data, indices, labels))
+            y = torch.from_numpy(work.labels_at(indices))
             slope = logits.softmax(dim=2)
             slope.scatter_add_(2, y.unsqueeze(2), torch.full_like(y, -1, dtype=slope.dtype).unsqueeze(2))
             given = torch.from_numpy(present)
@@ -384,21 +377,16 @@ def train_layers(
     return torch.cat(moved, dim=1).numpy()
 
 
-def train_loop(
-    model: nn.Module,
-    data: DataSet,
-    parts: Sequence[npt.NDArray[np.int64]],
-    training: LocalTraining,
-    rngs: Sequence[np.random.Generator],
-) -> Vectors:
+def train_loop(model: nn.Module, work: Work) -> Vectors:
     """The same, one user after another with an ordinary optimiser."""
     start = flatten(model)
     updates = []
-    samples, truth = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
-    for part, rng in zip(parts, rngs, strict=True):
+    samples = torch.from_numpy(work.data.train_x)
+    for user, (part, rng) in enumerate(zip(work.parts, work.rngs, strict=True)):
         load_vector(model, start)
-        optimiser = torch.optim.SGD(model.parameters(), lr=training.learning_rate)
-        for indices, weights in batches([part], training, [rng]):
+        truth = torch.from_numpy(work.labels_of(user))
+        optimiser = torch.optim.SGD(model.parameters(), lr=work.training.learning_rate)
+        for indices, weights in batches([part], work.training, [rng]):
             chosen = torch.from_numpy(indices[0][weights[0] > 0])
             optimiser.zero_grad()
             functional.cross_entropy(model(samples[chosen]), truth[chosen]).backward()  # type: ignore[no-untyped-call]
@@ -408,14 +396,6 @@ def train_loop(
     return np.stack(updates)
 
 
-def _labels(
-    data: DataSet, indices: npt.NDArray[np.int64], labels: Sequence[npt.NDArray[np.int64]] | None
-) -> npt.NDArray[np.int64]:
-    if labels is None:
-        return data.train_y[indices]
-    return np.stack([own[row] for own, row in zip(labels, indices, strict=True)])
-
-
 def evaluate(model: nn.Module, data: DataSet, *, batch: int = 500) -> Evaluation:
     """Loss and accuracy on the test part, in evaluation mode; of models with convolutions in several processes."""
     starts = range(0, len(data.test_y), batch)
@@ -423,7 +403,7 @@ def evaluate(model: nn.Module, data: DataSet, *, batch: int = 500) -> Evaluation
     convolutions = _has_convolutions(model)
     own = _channels_last(model).eval()  # a copy: the model itself stays in its mode
 
-    def work(place: int) -> None:
+    def judge(place: int) -> None:
         here = slice(starts[place], starts[place] + batch)
         y = torch.from_numpy(data.test_y[here])
         with torch.no_grad():
@@ -431,6 +411,6 @@ def evaluate(model: nn.Module, data: DataSet, *, batch: int = 500) -> Evaluation
             found[place, 0] = float(functional.cross_entropy(logits, y, reduction="sum"))
             found[place, 1] = int((logits.argmax(dim=1) == y).sum())
 
-    run_each(work, len(starts), processes=None if convolutions else 1)
+    run_each(judge, len(starts), processes=None if convolutions else 1)
     loss, correct = (float(total) / len(data.test_y) for total in found.sum(axis=0))
     return Evaluation(loss=loss, accuracy=correct)

@@ -48,7 +48,7 @@ from heterosag.training.combining import Gathered, Summed
 from heterosag.training.config import TrainConfig
 from heterosag.training.epochs import Epoch, build_plan, draw_members, generator, users_by_class
 from heterosag.training.links import Links
-from heterosag.training.local import LocalTraining
+from heterosag.training.local import LocalTraining, Work
 from heterosag.training.privacy import RunBudget
 
 __all__ = ["CHECKPOINT", "Run", "split"]
@@ -330,14 +330,14 @@ class Run:
         if config.attack == "label-flip" and hostile:
             flipped = attacks.flip_labels(self.data.train_y, self.data.labels)
             labels = [flipped if place in set(hostile) else self.data.train_y for place in range(len(members))]
-        updates = users.train(
-            self.model,
-            self.data,
-            [self.parts[user] for user in members],
-            training,
-            [self._rng("batches", number, user) for user in members],
+        work = Work(
+            data=self.data,
+            parts=[self.parts[user] for user in members],
+            training=training,
+            rngs=[self._rng("batches", number, user) for user in members],
             labels=labels,
         )
+        updates = users.train(self.model, work)
         if hostile:
             rng = self._rng("attack", number)
             updates[hostile] = attacks.tamper(config.attack, updates[hostile], config.attack_strength, rng)
