@@ -13,11 +13,12 @@ import numpy.typing as npt
 from bench.rows import CPU, Clock
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
-from heterosag.crypto.identity import Identity
 from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan import Plan, User
-from heterosag.protocol import Client, Policy, RoundId, Server
+from heterosag.protocol import RoundId, Server
 from heterosag.protocol import messages as wire
+from heterosag.simulation.inputs import directory_of, identities_of
+from heterosag.simulation.workers import make_clients
 
 PHASES = ("advertise", "share", "mask", "agree", "unmask")
 
@@ -85,22 +86,10 @@ def play(
     identities: bool = False,
 ) -> Cost:
     """A whole round, one user after another; the first `lost` of them drop out between share and mask."""
-    keys = {user: Identity.generate() for user in plan.users} if identities else {}
-    directory = {user: key.public for user, key in keys.items()} or None
+    keys = identities_of(plan, identities)
     round_id = RoundId(session=secrets.token_bytes(16))
-    server = Server(plan, round_id, directory=directory)
-    clients = {
-        user: Client(
-            plan,
-            user,
-            round_id,
-            identity=keys.get(user),
-            directory=directory,
-            trust_server=not identities,
-            policy=Policy.any_plan(),
-        )
-        for user in plan.users
-    }
+    server = Server(plan, round_id, directory=directory_of(keys))
+    clients = make_clients(plan, round_id, plan.users, identities=keys)
     users, theirs = Stopwatch(CPU), Stopwatch(CPU)
     cost = Cost()
     messages: dict[User, bytes] = dict.fromkeys(plan.users, b"")

@@ -15,6 +15,7 @@ from heterosag.protocol.guard import Guard
 from heterosag.protocol.server import Decoded, Refusal, Server
 from heterosag.protocol.survivors import outcome
 from heterosag.protocol.transitions import Phase
+from heterosag.simulation.inputs import directory_of
 from heterosag.simulation.workers import Workers, WorkerSettings, assemble
 
 __all__ = ["Traffic", "play", "play_plain"]
@@ -73,13 +74,16 @@ def _play_secure(
 ) -> tuple[Decoded, tuple[Refusal, ...]]:
     """The round between users in so many processes and a server in this one."""
     keys = settings.identities
-    directory = None if keys is None else {user: identity.public for user, identity in keys.items()}
     clients = assemble(settings, workers)
     try:
         with ThreadPoolExecutor(workers) as threads:  # started when it unmasks, long after the fork
             parallel_map = threads.map if workers > 1 else map
             server = Server(
-                settings.plan, settings.round_id, directory=directory, guard=guard, parallel_map=parallel_map
+                settings.plan,
+                settings.round_id,
+                directory=directory_of(keys),
+                guard=guard,
+                parallel_map=parallel_map,
             )
             decoded = _secure_round(server, clients, absent, traffic, signed=keys is not None)
     finally:

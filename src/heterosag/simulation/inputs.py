@@ -16,7 +16,17 @@ from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
 from heterosag.vector.arrays import Layout
 
-__all__ = ["ACCEPTED", "NO_UPDATE", "Updates", "by_user", "check_plan", "collect", "identities_of", "weights_by_user"]
+__all__ = [
+    "ACCEPTED",
+    "NO_UPDATE",
+    "Updates",
+    "by_user",
+    "check_plan",
+    "collect",
+    "directory_of",
+    "identities_of",
+    "weights_by_user",
+]
 
 Updates = Mapping[User, Any] | Sequence[Any] | npt.NDArray[np.floating[Any]]
 """Every user's update by name, a list of them in roster order, or a 2-D array with a row a user."""
@@ -183,6 +193,11 @@ def identities_of(plan: Plan, identities: Mapping[User, Identity] | bool | None)
     if missing:
         raise UsageError(f"user {missing[0]!r} has no identity")
     return {user: identities[user] for user in plan.users}
+
+
+def directory_of(identities: Mapping[User, Identity] | None) -> dict[User, bytes] | None:
+    """What everybody knows of identities, by which signatures are checked; None without."""
+    return None if identities is None else {user: identity.public for user, identity in identities.items()}
 
 
 def _are_rows(updates: Sequence[Any]) -> bool:

@@ -26,7 +26,7 @@ from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
 from heterosag.simulation.engine import Result, Simulation, rounding_error_of
 from heterosag.simulation.exchange import Traffic
-from heterosag.simulation.inputs import Updates, collect, identities_of
+from heterosag.simulation.inputs import Updates, collect, directory_of, identities_of
 
 __all__ = ["Session"]
 
@@ -58,7 +58,7 @@ class Session:
         self, plan: Plan, *, identities: Mapping[User, Identity] | bool | None = None, prepare: bool = True
     ) -> None:
         keys = identities_of(plan, identities)
-        directory = None if keys is None else {user: one.public for user, one in keys.items()}
+        directory = directory_of(keys)
         session = secrets.token_bytes(16)
         self._plan = plan
         self._session = session

@@ -30,8 +30,9 @@ from heterosag.protocol.policy import Policy
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
+from heterosag.simulation.inputs import directory_of
 
-__all__ = ["Workers", "WorkerSettings", "ForkedWorkers", "LocalWorkers", "all_cores", "assemble"]
+__all__ = ["Workers", "WorkerSettings", "ForkedWorkers", "LocalWorkers", "all_cores", "assemble", "make_clients"]
 
 _PATIENCE = 5.0  # seconds that a process gets to end by itself
 
@@ -61,25 +62,41 @@ class WorkerSettings:
     malicious: Collection[User]
 
 
+def make_clients(
+    plan: Plan, round_id: RoundId, users: Sequence[User], *, identities: Mapping[User, Identity] | None = None
+) -> dict[User, Client]:
+    """Clients of one round in this process: with identities they sign, without they trust the server.
+
+    Args:
+        plan: The plan, which the caller made: any is accepted.
+        round_id: The round.
+        users: Whose clients.
+        identities: Everybody's, theirs among them.
+
+    Returns:
+        A fresh client for each of the users.
+    """
+    directory = directory_of(identities)
+    return {
+        user: Client(
+            plan,
+            user,
+            round_id,
+            identity=None if identities is None else identities[user],
+            directory=directory,
+            trust_server=identities is None,
+            policy=Policy.any_plan(),
+        )
+        for user in users
+    }
+
+
 class LocalWorkers:
     """Some users in this process."""
 
     def __init__(self, settings: WorkerSettings, users: Sequence[User]) -> None:
         self._settings = settings
-        identities = settings.identities
-        directory = None if identities is None else {user: one.public for user, one in identities.items()}
-        self._clients = {
-            user: Client(
-                settings.plan,
-                user,
-                settings.round_id,
-                identity=None if identities is None else identities[user],
-                directory=directory,
-                trust_server=identities is None,
-                policy=Policy.any_plan(),  # the caller made the plan
-            )
-            for user in users
-        }
+        self._clients = make_clients(settings.plan, settings.round_id, users, identities=settings.identities)
 
     def answer(self, phase: Phase, messages: Mapping[User, bytes]) -> Answers:
         """Every addressed user's reply in a phase."""

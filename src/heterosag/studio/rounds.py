@@ -20,13 +20,15 @@ from heterosag.crypto.field import ELEMENT_SIZE
 from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.errors import HeteroSagError, PlanError
 from heterosag.plan import Plan
-from heterosag.protocol import Client, Identity, Policy, RoundId, Server
+from heterosag.protocol import Client, RoundId, Server
 from heterosag.protocol import messages as wire
 from heterosag.protocol.cells import unpack_cells
 from heterosag.protocol.encoding import fill_cells
 from heterosag.protocol.rounding import Rounding
 from heterosag.protocol.transitions import Phase
 from heterosag.protocol.update import Update
+from heterosag.simulation.inputs import directory_of, identities_of
+from heterosag.simulation.workers import make_clients
 from heterosag.studio.forms import Form
 
 __all__ = ["USERS", "step_through"]
@@ -102,24 +104,11 @@ def _begin(seed: int, watched: int, signed: bool) -> _Told:
         dropout=0.1,
     )
     round_id = RoundId(session=secrets.token_bytes(16), number=1)
-    identities = {user: Identity.generate() for user in plan.users} if signed else {}
-    directory = {user: identity.public for user, identity in identities.items()} if signed else None
-    clients = {
-        user: Client(
-            plan,
-            user,
-            round_id,
-            identity=identities.get(user),
-            directory=directory,
-            trust_server=not signed,
-            policy=Policy.any_plan(),
-        )
-        for user in plan.users
-    }
+    identities = identities_of(plan, signed)
     return _Told(
         plan=plan,
-        server=Server(plan, round_id, directory=directory),
-        clients=clients,
+        server=Server(plan, round_id, directory=directory_of(identities)),
+        clients=make_clients(plan, round_id, plan.users, identities=identities),
         updates=np.random.default_rng(seed).uniform(-1, 1, (len(plan.users), plan.dimension)),
         watched=watched,
         signed=signed,
