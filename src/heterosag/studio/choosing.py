@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import get_args
 
 from heterosag import planner
@@ -138,13 +136,13 @@ def _rates(form: Form) -> list[float]:
     if kind == "list":
         return form.numbers("rates", "1 x 24, 2 x 24, 4 x 24, 8 x 24", least=_SLOWEST, most=_FASTEST, count=MOST_USERS)
     users = form.integer("users", 96, 4, MOST_USERS)
-    places = [(index + 0.5) / users for index in range(users)]
     if kind == "lognormal":
-        middle, spread = form.number("median", 4.0, _SLOWEST, _FASTEST), form.number("spread", 0.7, 0.0, 3.0)
-        found = [middle * math.exp(spread * NormalDist().inv_cdf(place)) for place in places]
+        median, spread = form.number("median", 4.0, _SLOWEST, _FASTEST), form.number("spread", 0.7, 0.0, 3.0)
+        found = [*planner.spread_rates(median, spread, users)]
     else:
         slow, fast = form.number("slowest", 1.0, _SLOWEST, _FASTEST), form.number("fastest", 20.0, _SLOWEST, _FASTEST)
         if fast < slow:
             raise PlanError("fastest", f"is below the slowest rate of {slow:g} Mb/s: swap them")
+        places = [(index + 0.5) / users for index in range(users)]
         found = [slow + (fast - slow) * place if kind == "even" else slow * (fast / slow) ** place for place in places]
     return [float(f"{min(max(rate, _SLOWEST), _FASTEST):.4g}") for rate in found]
