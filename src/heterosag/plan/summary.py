@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from heterosag.plan import costs
-from heterosag.plan.cohorts import CohortPlan
-from heterosag.plan.dropout import LeakProbability
+from heterosag.plan.cohorts import CohortPlan, plans_of
 from heterosag.plan.layout import PlannedBlock, PlannedSegment
 from heterosag.plan.notes import WITHOUT_IDENTITIES
 from heterosag.plan.plan import Plan
@@ -32,17 +32,9 @@ def summarise(plan: Plan, dropout: float | None = None, *, identities: bool = Fa
         [30, 30, 30]
     """
     rate = plan.dropout if dropout is None else dropout
-    leak = plan.leak_probability(rate)
     robustness = plan.robustness()
-    bits = costs.of(plan)
     return {
-        "design": plan.design.name,
-        "digest": plan.digest.hex(),
-        "users": len(plan.users),
-        "dimension": plan.dimension,
-        "value_range": list(plan.value_range),
-        "ranges": plan.ranges,
-        "rotate": plan.rotate,
+        **_describe_vector(plan),
         "classes": list(plan.classes),
         "class_levels": list(plan.levels),
         "subgroups": [
@@ -58,25 +50,7 @@ def summarise(plan: Plan, dropout: float | None = None, *, identities: bool = Fa
         "inference_robustness_exact": robustness.exact,
         "min_robustness": plan.min_robustness,
         "byzantine_tolerance": plan.byzantine_tolerance(),
-        "min_survivors": plan.min_survivors,
-        "min_block_survivors": plan.min_block_survivors,
-        "max_weight": plan.max_weight,
-        "colluders": plan.colluders,
-        "clipping_norm": plan.clipping_norm,
-        "noise_multiplier": plan.noise_multiplier,
-        "honest": plan.honest,
-        "share_threshold": plan.share_threshold,
-        "neighbours": plan.sharing.neighbours,
-        "agree_quorum": plan.agree_quorum,
-        "dropout": rate,
-        "leak_probability": _leak(leak),
-        "failure_probability": plan.failure_probability(rate),
-        "quantization_error": plan.quantization_error(),
-        "clip_bias": plan.clip_bias(),
-        "upload_bits": list(bits.per_class()),
-        "auxiliary_bits": bits.auxiliary_bits,
-        "expansion": {"plaintext": list(bits.expansion()), "secagg": list(bits.against_secagg())},
-        "notes": _notes(plan, identities=identities),
+        **_describe_rounds(plan, rate, identities=identities),
     }
 
 
@@ -99,18 +73,10 @@ def summarise_cohorts(plan: CohortPlan, dropout: float | None = None, *, identit
         >>> [cohort["users"] for cohort in found["cohorts"]], found["users"]
         ([100, 100], 200)
     """
-    first, bits = plan.plans[0], [costs.of(one) for one in plan.plans]
+    rate = plan.plans[0].dropout if dropout is None else dropout
     robustness = plan.robustness()
-    rate = first.dropout if dropout is None else dropout
-    leak = plan.leak_probability(rate)
     return {
-        "design": first.design.name,
-        "digest": plan.digest.hex(),
-        "users": len(plan.users),
-        "dimension": plan.dimension,
-        "value_range": list(plan.value_range),
-        "ranges": first.ranges,
-        "rotate": first.rotate,
+        **_describe_vector(plan),
         "cohort_size": plan.cohort_size,
         "cohorts": [
             {
@@ -131,6 +97,30 @@ def summarise_cohorts(plan: CohortPlan, dropout: float | None = None, *, identit
         "inference_robustness": float(robustness),
         "inference_robustness_exact": robustness.exact,
         "byzantine_tolerance": plan.byzantine_tolerance(),
+        **_describe_rounds(plan, rate, identities=identities),
+    }
+
+
+def _describe_vector(plan: Plan | CohortPlan) -> dict[str, Any]:
+    """The keys that every summary begins with: whose vectors these are, and how they are coded."""
+    first = plans_of(plan)[0]
+    return {
+        "design": first.design.name,
+        "digest": plan.digest.hex(),
+        "users": len(plan.users),
+        "dimension": plan.dimension,
+        "value_range": list(plan.value_range),
+        "ranges": first.ranges,
+        "rotate": first.rotate,
+    }
+
+
+def _describe_rounds(plan: Plan | CohortPlan, rate: float, *, identities: bool) -> dict[str, Any]:
+    """The keys that every summary ends with: who must survive, what fails, and what it costs, of cohorts at worst."""
+    plans = plans_of(plan)
+    first, bits = plans[0], [costs.of(one) for one in plans]
+    leak = plan.leak_probability(rate)
+    return {
         "min_survivors": first.min_survivors,
         "min_block_survivors": first.min_block_survivors,
         "max_weight": first.max_weight,
@@ -138,30 +128,27 @@ def summarise_cohorts(plan: CohortPlan, dropout: float | None = None, *, identit
         "clipping_norm": first.clipping_norm,
         "noise_multiplier": first.noise_multiplier,
         "honest": plan.honest,
-        "share_threshold": min(one.share_threshold for one in plan.plans),
-        "agree_quorum": min(one.agree_quorum for one in plan.plans),
+        "share_threshold": min(one.share_threshold for one in plans),
+        **({"neighbours": plan.sharing.neighbours} if isinstance(plan, Plan) else {}),
+        "agree_quorum": min(one.agree_quorum for one in plans),
         "dropout": rate,
-        "leak_probability": _leak(leak),
+        "leak_probability": {name: getattr(leak, name) for name in ("one", "any", "block", "with_min_survivors")},
         "failure_probability": plan.failure_probability(rate),
         "quantization_error": plan.quantization_error(),
         "clip_bias": plan.clip_bias(),
-        "upload_bits": [max(sizes) for sizes in zip(*(one.per_class() for one in bits), strict=True)],
+        "upload_bits": _most([one.per_class() for one in bits]),
         "auxiliary_bits": max(one.auxiliary_bits for one in bits),
         "expansion": {
-            "plaintext": [max(one) for one in zip(*(found.expansion() for found in bits), strict=True)],
-            "secagg": [max(one) for one in zip(*(found.against_secagg() for found in bits), strict=True)],
+            "plaintext": _most([one.expansion() for one in bits]),
+            "secagg": _most([one.against_secagg() for one in bits]),
         },
-        "notes": _notes(plan, identities=identities),
+        "notes": [note for note in plan.notes if not (identities and note == WITHOUT_IDENTITIES)],
     }
 
 
-def _notes(plan: Plan | CohortPlan, *, identities: bool) -> list[str]:
-    return [note for note in plan.notes if not (identities and note == WITHOUT_IDENTITIES)]
-
-
-def _leak(leak: LeakProbability) -> dict[str, float]:
-    names = ("one", "any", "block", "with_min_survivors")
-    return {name: getattr(leak, name) for name in names}
+def _most(found: Iterable[tuple[float, ...]]) -> list[float]:
+    """Of each class what it is in the cohort where it is most."""
+    return [max(one) for one in zip(*found, strict=True)]
 
 
 def _half_width(plan: Plan, segment: PlannedSegment, block: PlannedBlock) -> float:
