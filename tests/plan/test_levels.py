@@ -49,6 +49,15 @@ def test_a_deadline_is_met_and_one_more_bit_of_the_slowest_would_miss_it(deadlin
     assert capped or seconds(built(more, design=design, classes=[18, 18, 12]), rates) > deadline
 
 
+def test_under_noise_there_is_one_auxiliary_lane_to_send() -> None:
+    """Two levels fit into a deadline that a second lane of 64 bits would miss."""
+    noisy = {"classes": [24], "dimension": 90, "value_range": None, "design": "secagg", "subgroup_size": 24}
+    noisy |= {"clipping_norm": 1.0, "noise_multiplier": 4.0, "rates": [0.001]}
+    plan = built(deadline=0.55, **noisy)
+    assert plan.lanes == ("count",)
+    assert 0.55 - 0.064 < seconds(plan, [0.001]) <= 0.55
+
+
 def test_levels_end_where_more_bits_buy_nothing() -> None:
     hurried, patient = built(deadline=10.0), built(deadline=1000.0)
     assert hurried.levels == patient.levels

@@ -14,7 +14,7 @@ from heterosag.plan.ranges import THREE_DEVIATIONS, best_width, block_range
 from heterosag.vector import ring
 from heterosag.vector.quantize import MAX_LEVEL, ValueRange
 
-__all__ = ["Cell", "PlannedBlock", "PlannedSegment", "check_width", "cut", "ranges_between_cuts"]
+__all__ = ["Cell", "PlannedBlock", "PlannedSegment", "check_width", "cut", "lane_names", "ranges_between_cuts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,22 @@ class Cell:
     def bits(self) -> int:
         """Width of the elements' ring."""
         return self.block.bits
+
+
+def lane_names(*, weighted: bool, noise: bool) -> tuple[str, ...]:
+    """The auxiliary lanes that follow each segment, 64 bits each.
+
+    Args:
+        weighted: Whether users may have weights above 1.
+        noise: Whether users add noise.
+
+    Returns:
+        Their names: `count` is a constant 1. Under noise it is alone, since exact counts of clipped elements would tell
+        something beside the noise.
+    """
+    if noise:
+        return ("count",)
+    return ("count", "weight", "clipped") if weighted else ("count", "clipped")
 
 
 def cut(

@@ -24,7 +24,7 @@ from heterosag.plan.assignment import Subgroup
 from heterosag.plan.checks import User, check_numbers, check_ranges, check_scales
 from heterosag.plan.design import Design, Robustness
 from heterosag.plan.dropout import LeakProbability
-from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width
+from heterosag.plan.layout import Cell, PlannedBlock, PlannedSegment, check_width, lane_names
 from heterosag.plan.noise import CLIP_TRIALS, NoiseRange, check_blocks, noise_range, norm_of
 from heterosag.plan.notes import notes_of
 from heterosag.plan.ranges import THREE_DEVIATIONS, block_range
@@ -322,9 +322,7 @@ class Plan:
     @property
     def lanes(self) -> tuple[str, ...]:
         """The auxiliary lanes that follow each segment, 64 bits each: `count` is a constant 1."""
-        if self.noise_multiplier:
-            return ("count",)  # exact counts of clipped elements would tell something beside the noise
-        return ("count", "weight", "clipped") if self.max_weight > 1 else ("count", "clipped")
+        return lane_names(weighted=self.max_weight > 1, noise=bool(self.noise_multiplier))
 
     @property
     def clipping_norm(self) -> float | None:

@@ -29,7 +29,7 @@ from heterosag.plan.checks import (
     seed_bytes,
 )
 from heterosag.plan.design import Design
-from heterosag.plan.layout import cut
+from heterosag.plan.layout import cut, lane_names
 from heterosag.plan.levels import check_rates, choose_levels
 from heterosag.plan.noise import (
     check_adaptive_clip,
@@ -81,7 +81,8 @@ def make_structure(given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None
     chosen = choose_design(design, len(subgroups))
     fill_levels = levels is None if given["fill_levels"] is None else bool(given["fill_levels"])
     if levels is None:
-        levels = _levels_of_rates(given, chosen, subgroups, lanes=3 if max_weight > 1 else 2, ranges=ranges)
+        lanes = len(lane_names(weighted=max_weight > 1, noise=bool(noise)))
+        levels = _levels_of_rates(given, chosen, subgroups, lanes=lanes, ranges=ranges)
     segments = cut(chosen, subgroups, levels, dimension, value_range, fill_levels, ranges)
     least = check_survivors(subgroups, segments, min_survivors, given["min_block_survivors"])
     honest = check_honest(noise, given["honest"], least, colluders)

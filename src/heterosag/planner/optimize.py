@@ -10,6 +10,7 @@ from typing import Any
 from heterosag.errors import InfeasibleError, PlanError
 from heterosag.plan import Plan
 from heterosag.plan.costs import largest_vectors
+from heterosag.plan.layout import lane_names
 from heterosag.planner.requirements import Requirements
 from heterosag.planner.search import Model, Solved, sizes_for, solve
 
@@ -194,7 +195,7 @@ def _infeasible(requirements: Requirements, rates: Sequence[float]) -> Infeasibl
 def _fewest_bits(requirements: Requirements, size: int, rates: Sequence[float]) -> float:
     """Bits of the smallest upload of the slowest subgroup: two levels everywhere."""
     model = Model(users=len(rates), size=size, subgroups=len(rates) // size, requirements=requirements)
-    lanes = 3 if requirements.max_weight > 1 else 2
+    lanes = len(lane_names(weighted=requirements.max_weight > 1, noise=False))
     return model.segments * (64 * lanes + 7) + model.elements * (model.spends(0, model.fewest) + 1)
 
 

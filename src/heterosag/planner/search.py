@@ -30,6 +30,7 @@ import numpy.typing as npt
 from heterosag.errors import UsageError
 from heterosag.plan import dropout as chances
 from heterosag.plan.design import has_perfect, make
+from heterosag.plan.layout import lane_names
 from heterosag.plan.ranges import level_cost
 from heterosag.plan.sharing import majority
 from heterosag.planner.requirements import Requirements
@@ -103,7 +104,7 @@ class Model:
 
     def budgets(self, rates: Sequence[float]) -> list[int]:
         """For each subgroup, the bits an element's way through all segments may take: its slowest member's budget."""
-        lanes = 3 if self.requirements.max_weight > 1 else 2
+        lanes = len(lane_names(weighted=self.requirements.max_weight > 1, noise=False))
         fixed = self.segments * (64 * lanes + (7 if self.careful else 0))
         elements = self.elements if self.careful else self.requirements.dimension / self.segments
         return [math.floor((self.requirements.budget(rates[at]) - fixed) / elements) for at in self.starts()]
