@@ -7,7 +7,17 @@ import pytest
 from cases import each
 
 from heterosag.errors import UsageError
-from heterosag.plan.design import Design, has_perfect, is_prime, make, multigroup, paper, perfect, secagg
+from heterosag.plan.design import (
+    Design,
+    has_perfect,
+    is_prime,
+    make,
+    multigroup,
+    paper,
+    perfect,
+    secagg,
+    tolerated_subgroups,
+)
 
 
 def algorithm_1(groups: int) -> list[list[int | None]]:
@@ -150,7 +160,7 @@ def test_byzantine_bound_holds_and_is_tight(groups: int) -> None:
     """Claims: B <= ceil(G/4) - 1, zero for G <= 4; tight: one more can spoil half of some segment's blocks."""
     bound = -(-groups // 4) - 1
     design = paper(groups)
-    assert design.byzantine_tolerance() == bound
+    assert design.byzantine_tolerance() == tolerated_subgroups(groups) == bound
     worst = min(design.segments, key=len)
     assert 2 * (bound + 1) >= len(worst)
     assert all(2 * bound < len(segment) for segment in design.segments)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.errors import UsageError
+from heterosag.plan.design import tolerated_blocks
 
 __all__ = ["RULES", "Rule", "find_rule", "trimmed_mean"]
 
@@ -52,10 +53,6 @@ def _median(means: _Means, weights: Sequence[int]) -> npt.NDArray[np.float64]:
     del weights  # one block, one voice: a malicious user's weight must not buy influence
     middle: npt.NDArray[np.float64] = np.median(np.stack(means), axis=0)
     return middle
-
-
-def _fewer_than_half(blocks: int) -> int:
-    return max(0, -(-blocks // 2) - 1)
 
 
 def trimmed_mean(fraction: float = 0.25) -> Rule:
@@ -104,7 +101,7 @@ RULES: dict[str, Rule] = {
     for rule in (
         Rule(name="mean", leaves_out_faulty=False, combine=_mean),
         Rule(name="unchecked_mean", leaves_out_faulty=False, takes_faulty=True, combine=_mean),
-        Rule(name="median", leaves_out_faulty=True, tolerates=_fewer_than_half, combine=_median),
+        Rule(name="median", leaves_out_faulty=True, tolerates=tolerated_blocks, combine=_median),
         trimmed_mean(),
     )
 }

@@ -18,7 +18,7 @@ import msgspec
 from heterosag.crypto import hashing
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan.checks import User, check_classes, check_users
-from heterosag.plan.design import Robustness
+from heterosag.plan.design import Robustness, tolerated_blocks
 from heterosag.plan.dropout import LeakProbability
 from heterosag.plan.layout import ranges_between_cuts
 from heterosag.plan.notes import notes_of_cohorts
@@ -310,7 +310,7 @@ class CohortPlan:
             for _, _, places in ranges_between_cuts([plan.segments for plan, _ in left])
         ]
         fewest = min(counts, default=0)  # a round of metrics alone has no segments
-        return max(0, -(-fewest // 2) - 1)
+        return tolerated_blocks(fewest)
 
     def leak_probability(self, dropout: float | None = None) -> LeakProbability:
         """Theorem 3's leak at a dropout rate: in the worst cohort for one subgroup, in any cohort for the others.

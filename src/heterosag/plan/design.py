@@ -31,6 +31,8 @@ __all__ = [
     "paper",
     "perfect",
     "secagg",
+    "tolerated_blocks",
+    "tolerated_subgroups",
 ]
 
 # A starter over Z_15: seven pairs with the differences 1..7; its translates, each with the fixed point joined to the
@@ -181,7 +183,7 @@ class Design:
         Returns:
             A number of subgroups.
         """
-        return max(0, min(-(-len(segment) // 2) - 1 for segment in self.surviving(lost)))
+        return min(tolerated_blocks(len(segment)) for segment in self.surviving(lost))
 
     def tolerated_losses(self, minimum: float) -> int:
         """The largest e such that losing any e whole subgroups surely keeps the robustness at `minimum` or above.
@@ -356,6 +358,33 @@ def has_perfect(subgroups: int) -> bool:
     """
     full = subgroups + subgroups % 2
     return subgroups > 0 and (full in (2, 16) or is_prime(full - 1) or is_prime(full // 2))
+
+
+def tolerated_blocks(blocks: int) -> int:
+    """How many faulty blocks of a segment leave a majority of sound ones, as the median needs: ceil(n/2) - 1.
+
+    Args:
+        blocks: How many blocks of the segment are decoded.
+
+    Returns:
+        The most that are fewer than half; 0 for no block.
+    """
+    return max(0, -(-blocks // 2) - 1)
+
+
+def tolerated_subgroups(subgroups: int) -> int:
+    """How many faulty subgroups, wherever they are, the median tolerates in a design of pairs: ceil(Z/4) - 1.
+
+    Such are `perfect` and `paper` with everybody there: a faulty subgroup spoils one block of each segment, and of
+    these there are at least ceil(Z/2).
+
+    Args:
+        subgroups: How many [Z].
+
+    Returns:
+        What `Design.byzantine_tolerance` says of such a design, without building it.
+    """
+    return tolerated_blocks(-(-subgroups // 2))
 
 
 def is_prime(number: int) -> bool:

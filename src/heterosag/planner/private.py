@@ -21,7 +21,7 @@ from heterosag.choices import RuleName
 from heterosag.errors import InfeasibleError, PlanError, UsageError
 from heterosag.plan import Plan
 from heterosag.plan.checks import default_colluders
-from heterosag.plan.design import Design, has_perfect, make
+from heterosag.plan.design import Design, has_perfect, make, tolerated_subgroups
 from heterosag.plan.noise import MAX_TRIALS, coordinate_limit, least_level
 from heterosag.plan.sharing import majority
 from heterosag.planner.noise import fit_noise, fit_plan, least_block_survivors
@@ -206,7 +206,9 @@ def _try_all(requirements: PrivacyRequirements, most: int | None = None) -> list
     numbers += [
         count
         for count in range(4, min(_MOST_SUBGROUPS, requirements.users // requirements.min_survivors) + 1, 2)
-        if has_perfect(count) and -(-count // 4) - 1 >= requirements.attackers and count <= requirements.dimension
+        if has_perfect(count)
+        and tolerated_subgroups(count) >= requirements.attackers
+        and count <= requirements.dimension
     ]
     tried = (_try(requirements, count) for count in numbers)
     return list(islice((found for found in tried if found is not None), most))

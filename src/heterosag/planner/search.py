@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from heterosag.errors import UsageError
 from heterosag.plan import dropout as chances
-from heterosag.plan.design import has_perfect, make
+from heterosag.plan.design import has_perfect, make, tolerated_subgroups
 from heterosag.plan.layout import lane_names
 from heterosag.plan.ranges import level_cost
 from heterosag.plan.sharing import majority
@@ -198,7 +198,7 @@ def _fits(requirements: Requirements, subgroups: int) -> bool:
     """Whether `perfect` has so many subgroups, and the median tolerates the attackers among them."""
     return (
         has_perfect(subgroups)
-        and -(-subgroups // 4) - 1 >= requirements.attackers
+        and tolerated_subgroups(subgroups) >= requirements.attackers
         and subgroups <= min(requirements.dimension, requirements.most_subgroups)
     )
 

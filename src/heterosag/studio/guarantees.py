@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from heterosag.plan import Plan
-from heterosag.plan.design import paper
+from heterosag.plan.design import paper, tolerated_subgroups
 
 __all__ = ["list_guarantees"]
 
@@ -28,7 +28,7 @@ def list_guarantees(plan: Plan, summary: dict[str, Any]) -> Iterator[dict[str, A
         holds,
     )
     tolerates = plan.byzantine_tolerance()
-    claimed = max(0, -(-count // 4) - 1)
+    claimed = tolerated_subgroups(count)
     yield _guarantee(
         "Attackers the median tolerates",
         str(tolerates),
