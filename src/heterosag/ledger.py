@@ -193,6 +193,24 @@ def _orthogonal(hidden: npt.NDArray[np.int64], members: list[int], prime: int) -
     return np.delete(reduced, pivot, axis=0)
 
 
+def _check_below(sets_below: int) -> int:
+    """How large the sets are that must stay hidden, if they are searched for."""
+    if not 0 <= sets_below <= LARGEST:
+        raise UsageError(f"sets_below is 0 to {LARGEST}, not {sets_below!r}")
+    return sets_below
+
+
+def _news(before: _Block, after: _Block, below: int) -> frozenset[frozenset[int]]:
+    """The small sets whose sum is exposed after one more survivor set, and was not before."""
+    return frozenset() if after is before else after.exposed(below) - before.exposed(below)
+
+
+def _smallest(exposed: Iterable[frozenset[int]], names: Sequence[User]) -> list[User]:
+    """The names of the smallest exposed set; of equal ones that of the first users."""
+    smallest = min(exposed, key=lambda users: (len(users), sorted(users)))
+    return [names[user] for user in sorted(smallest)]
+
+
 class Ledger:
     """What has been learned of the users of one plan. As a guard it refuses rounds that would expose a small set.
 
@@ -219,10 +237,8 @@ class Ledger:
     """
 
     def __init__(self, plan: Plan, *, sets_below: int = 0) -> None:
-        if not 0 <= sets_below <= LARGEST:
-            raise UsageError(f"sets_below is 0 to {LARGEST}, not {sets_below!r}")
         self.plan = plan
-        self._below = sets_below
+        self._below = _check_below(sets_below)
         self._segments = len(plan.segments)
         segments: dict[tuple[int, ...], list[int]] = {}
         for at, segment in enumerate(plan.segments):
@@ -250,10 +266,10 @@ class Ledger:
             ExposedUsersError: Names the smallest such set.
         """
         if self._below:
-            exposed = [set_ for block in self._blocks for set_ in self._news(block, survivors)]
+            pairs = ((block, block.after(block.bits_of(survivors))) for block in self._blocks)
+            exposed = [users for before, after in pairs for users in _news(before, after, self._below)]
             if exposed:
-                smallest = min(exposed, key=lambda users: (len(users), sorted(users)))
-                raise ExposedUsersError([self.plan.users[user] for user in sorted(smallest)])
+                raise ExposedUsersError(_smallest(exposed, self.plan.users))
 
     def note(self, survivors: frozenset[int]) -> None:
         """Count in that the server has learned, or could have, the sums over these survivors.
@@ -265,12 +281,6 @@ class Ledger:
         if self._rounds[-1:] != [noted]:  # the same set again teaches nothing, be it signed, released or a new round
             self._blocks = [block.after(block.bits_of(survivors)) for block in self._blocks]
             self._rounds.append(noted)
-
-    def _news(self, block: _Block, survivors: frozenset[int]) -> frozenset[frozenset[int]]:
-        after = block.after(block.bits_of(survivors))
-        if after is block:
-            return frozenset()
-        return after.exposed(self._below) - block.exposed(self._below)
 
     def exposures(self, *, below: int = 3) -> tuple[Exposure, ...]:
         """What the server can work out by now.
@@ -380,9 +390,7 @@ class History:
     """
 
     def __init__(self, *, sets_below: int) -> None:
-        if not 0 <= sets_below <= LARGEST:
-            raise UsageError(f"sets_below is 0 to {LARGEST}, not {sets_below!r}")
-        self._below = sets_below
+        self._below = _check_below(sets_below)
         self._prime = _draw_prime()
         self._users: dict[User, int] = {}
         self._ranges: list[tuple[int, int, _Block]] = []
@@ -400,11 +408,9 @@ class History:
         if not self._below:
             return
         for before, after in self._after(plan, survivors):
-            news = frozenset() if after is before else after.exposed(self._below) - before.exposed(self._below)
+            news = _news(before, after, self._below)
             if news:
-                names = list(self._users)
-                smallest = min(news, key=lambda users: (len(users), sorted(users)))
-                raise ExposedUsersError([names[user] for user in sorted(smallest)], over_epochs=True)
+                raise ExposedUsersError(_smallest(news, list(self._users)), over_epochs=True)
 
     def note(self, plan: Plan, survivors: frozenset[int]) -> None:
         """The server has learned, or could have, the sums over these survivors.
