@@ -80,7 +80,7 @@ check: $(VENV)/everything
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/codespell src reproduction bench examples README.md ARCHITECTURE.md SECURITY.md CONTRIBUTING.md \
+	$(BIN)/codespell src reproduction bench examples tests tools README.md ARCHITECTURE.md SECURITY.md CONTRIBUTING.md \
 	  $(filter-out docs/mutants.md docs/reproduction%,$(wildcard docs/*.md)) docs/concepts docs/how-to docs/project docs/reference
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 

@@ -41,7 +41,7 @@ def brute_force(plan: Plan, rounds: list[frozenset[int]], below: int) -> dict[fr
     found: dict[frozenset[int], set[int]] = {}
     for at, segment in enumerate(plan.segments):
         for block in segment.blocks:
-            users = [user for user, seat in enumerate(plan.assignment) if seat in block.subgroups]
+            users = [user for user, subgroup in enumerate(plan.assignment) if subgroup in block.subgroups]
             rows = [[int(user in survivors) for user in users] for survivors in rounds]
             shown: list[frozenset[int]] = []
             for size in range(1, below):
@@ -216,21 +216,21 @@ def test_a_server_with_a_ledger_ends_the_round_before_it_asks() -> None:
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_client_with_a_ledger_neither_signs_nor_releases(signed: bool) -> None:
     plan = small_plan()
-    books = {user: Ledger(plan, sets_below=2) for user in plan.users}
+    ledgers = {user: Ledger(plan, sets_below=2) for user in plan.users}
     world = World(plan, signed=signed)
-    world.clients = {user: world.make_client(user, guard=books[user]) for user in plan.users}
+    world.clients = {user: world.make_client(user, guard=ledgers[user]) for user in plan.users}
     phases = ["advertise", "share", "mask", *(["agree"] if signed else [])]
     world.run(*phases, "unmask")
-    assert {ledger.rounds for ledger in books.values()} == {1}
+    assert {ledger.rounds for ledger in ledgers.values()} == {1}
     again = World(plan, signed=signed)
-    again.clients = {user: again.make_client(user, guard=books[user]) for user in plan.users}
+    again.clients = {user: again.make_client(user, guard=ledgers[user]) for user in plan.users}
     again.run("advertise", "share")
     again.run("mask", without=[3])
     for user in again.waiting:
         with pytest.raises(ExposedUsersError):
             again.answer("agree" if signed else "unmask", user)
         assert again.clients[user].phase is ClientPhase.DEAD
-    assert {ledger.rounds for ledger in books.values()} == {1}
+    assert {ledger.rounds for ledger in ledgers.values()} == {1}
 
 
 def test_the_server_notes_a_round_as_soon_as_it_asks() -> None:
@@ -262,7 +262,7 @@ def test_an_epoch_is_who_sits_where_and_codes_what_with_whom() -> None:
     plan = small_plan()
     assert epoch_of(plan) == epoch_of(plan.with_value_range((-3.0, 2.0)))
     same = [small_plan(min_survivors=3), small_plan(levels=[2, 7]), small_plan(min_robustness=0.0)]
-    assert {epoch_of(plan), *map(epoch_of, same)} == {epoch_of(plan)}  # cosmetics begin no new books
+    assert {epoch_of(plan), *map(epoch_of, same)} == {epoch_of(plan)}  # cosmetics begin no new ledger
     others = [small_plan(assignment_seed=1), small_plan(dimension=41), small_plan(subgroup_size=6)]
     assert len({epoch_of(plan), *map(epoch_of, others)}) == 4
 

@@ -236,8 +236,8 @@ def test_a_damaged_ledger_is_named_at_home_only(tmp_path: Path) -> None:
     )
     grid, _ = grid_of(nodes)
     list(grid.send_and_receive(messages(nodes, arrays())))
-    (books,) = (tmp_path / str(nodes[0].context.node_id)).glob("ledger.json")
-    books.write_text("{")
+    (ledger,) = (tmp_path / str(nodes[0].context.node_id)).glob("ledger.json")
+    ledger.write_text("{")
     list(grid.send_and_receive(messages(nodes, arrays())))
     assert "LocalFileError" in grid.rounds[1].lost[nodes[0].context.node_id]
 

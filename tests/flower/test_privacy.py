@@ -329,5 +329,5 @@ def test_a_state_is_charged_one_round_more_where_there_is_any_and_room_for_it() 
     after = resumed(first.state_dict())
     assert after.state_dict() == first.state_dict()
     with pytest.raises(BudgetError) as none_left:
-        after.charge(noisy_plan(600.0))  # whose cost there would be room for
+        after.charge(noisy_plan(600.0))  # whose cost the budget would allow
     assert str(none_left.value) == str(full.value)

@@ -61,7 +61,9 @@ def test_a_node_lost_at_any_stage(stage: str, what: str, tmp_path: Path) -> None
     if (stage, what) != ("advertise", "reborn"):
         assert grid.rounds[0].lost[victim].startswith(f"at {stage}")
     broken[0] = False
-    for _ in range(2):  # whoever missed what sets up the next round sits that one out, and is back in the one after
+    for _ in range(
+        2
+    ):  # whoever missed what sets up the next round takes no part in that one, and is back in the one after
         (reply,) = grid.send_and_receive(messages(nodes, model))
         assert len(grid.rounds[-1].survivors) >= 11, reply
     assert len(grid.rounds[2].survivors) == 12

@@ -129,16 +129,16 @@ def test_decode_refuses_anything_that_build_would_not_make() -> None:
     import msgspec
 
     data = Plan.build(**PAPER).encode()
-    version, recipe, structure = msgspec.msgpack.decode(data)
+    version, arguments, structure = msgspec.msgpack.decode(data)
     structure[1][0][1] = [0, 1, 2, 3, 5]
     for bad in (
         b"",
         data[:-1],
         data + b"\0",
-        msgspec.msgpack.encode([version, recipe, structure]),
-        msgspec.msgpack.encode([1, recipe, structure]),
-        msgspec.msgpack.encode([version, recipe[:-1], structure]),
-        msgspec.msgpack.encode([version, ["x"] * len(recipe), structure]),
+        msgspec.msgpack.encode([version, arguments, structure]),
+        msgspec.msgpack.encode([1, arguments, structure]),
+        msgspec.msgpack.encode([version, arguments[:-1], structure]),
+        msgspec.msgpack.encode([version, ["x"] * len(arguments), structure]),
         b"\x91" * 100_000,
     ):
         with pytest.raises(PlanError):

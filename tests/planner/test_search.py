@@ -24,7 +24,7 @@ def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: fl
     least = math.inf
     for bits in itertools.combinations_with_replacement(range(model.fewest, model.fewest + 9), 6):
         spent = [sum(bits[:place]) + (5 - place) * width for place, width in enumerate(bits)]
-        if all(one <= room for one, room in zip(spent, budgets, strict=True)):
+        if all(one <= budget for one, budget in zip(spent, budgets, strict=True)):
             least = min(least, sum(w * model.cost(b) for w, b in zip(weights, bits, strict=True)))
     solved = solve_size(model, asked.rates)
     if math.isinf(least):
@@ -34,4 +34,4 @@ def test_no_assignment_of_bits_beats_the_search(rates: list[float], deadline: fl
     assert solved.error <= model.error(least) * (1 + THRIFT)
     assert solved.lower_bound <= solved.error * (1 + 1e-12)
     spent = [sum(solved.bits[:place]) + (5 - place) * width for place, width in enumerate(solved.bits)]
-    assert all(one <= room for one, room in zip(spent, budgets, strict=True))
+    assert all(one <= budget for one, budget in zip(spent, budgets, strict=True))

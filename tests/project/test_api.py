@@ -46,11 +46,11 @@ def is_empty(tree: ast.Module) -> bool:
 
 
 def load(name: str) -> types.ModuleType:
-    for package, room in (
+    for package, prefix in (
         ("torch", "heterosag.training"),
         ("flwr", "heterosag.flower"),
     ):
-        if name.startswith(room):
+        if name.startswith(prefix):
             pytest.importorskip(package)
     return import_module(name)
 

@@ -93,13 +93,13 @@ def test_the_masks_drawn_are_those_of_the_round(figures: types.ModuleType) -> No
 
 def test_the_sums_drawn_are_those_of_the_levels_drawn(figures: types.ModuleType) -> None:
     seen = figures.twelve_users()
-    levels, seats = np.array(seen.levels), np.array(seen.plan.assignment)
+    levels, assignment = np.array(seen.levels), np.array(seen.plan.assignment)
     assert levels.max() <= 15
     assert not np.array_equal(levels, np.array(seen.received))
     for segment, blocks in zip(seen.plan.segments, seen.decoded.segments, strict=True):
         assert len(blocks) == 2
         for block in blocks:
-            users = np.isin(seats, block.block.subgroups)
+            users = np.isin(assignment, block.block.subgroups)
             assert block.elements.tolist() == levels[users, segment.start : segment.stop].sum(axis=0).tolist()
 
 

@@ -223,17 +223,17 @@ def test_decoding_takes_a_few_calls_whatever_arrives(name: str) -> None:
 
 
 @each("bomb", [name for name in read_corpus("plan_bytes") if name.startswith("bomb")])
-def test_a_short_recipe_of_a_huge_plan_is_refused_before_it_is_followed(bomb: str) -> None:
+def test_short_arguments_of_a_huge_plan_are_refused_before_it_is_built(bomb: str) -> None:
     data = read_corpus("plan_bytes")[bomb]
     assert len(data) < 300
     with limited_work(20_000), pytest.raises(PlanError):
         Plan.decode(data)
 
 
-def test_recipes_nested_as_deep_as_the_decoder_goes_are_refused() -> None:
+def test_arguments_nested_as_deep_as_the_decoder_goes_are_refused() -> None:
     """Just below the depth at which decoding stops, whoever shows or compares the value goes deeper than that."""
-    version, recipe, structure = msgspec.msgpack.decode(other_plans()[0])
-    parts = [msgspec.msgpack.encode(value) for value in recipe]
+    version, arguments, structure = msgspec.msgpack.decode(other_plans()[0])
+    parts = [msgspec.msgpack.encode(value) for value in arguments]
     for place in range(len(parts)):
         for depth in range(900, 1000):
             nested = [*parts[:place], b"\x91" * depth + b"\x01", *parts[place + 1 :]]

@@ -60,7 +60,8 @@ class SplitViews:
             self.world.server.receive(user, reply)
         self.vector = wire.decode(wire.MaskedVector, self.replies[VICTIM], plan=self.plan)
         block = self.plan.cells(self.plan.assignment[VICTIM])[0].block
-        self.peers = [u for u, seat in enumerate(self.plan.assignment) if seat in block.subgroups and u != VICTIM]
+        users = (user for user, subgroup in enumerate(self.plan.assignment) if subgroup in block.subgroups)
+        self.peers = [user for user in users if user != VICTIM]
         assert len(self.peers) == 7
         honest = self.world.server.close()
         self.context = self.vector.context
@@ -97,8 +98,8 @@ class SplitViews:
 
     def strip(self, shares: dict[int, dict[int, int]]) -> Any:
         """The victim's elements of segment 0, once its masks are taken off."""
-        seat = self.plan.assignment[VICTIM]
-        cells = self.plan.cells(seat)
+        subgroup = self.plan.assignment[VICTIM]
+        cells = self.plan.cells(subgroup)
         found = unpack_cells(self.vector.vector, cells)
         lanes = [CellLanes(cell.elements.copy(), cell.auxiliary.copy()) for cell in found]
         own = self_mask_key(self._rebuild(shares[VICTIM]), self.context, VICTIM)
@@ -106,7 +107,8 @@ class SplitViews:
         for peer in self.peers:
             private = mask_private_key(self._rebuild(shares[peer]))
             key = pair_mask_key(exchange_keys(private, self.keys[VICTIM]), self.context, VICTIM, peer)
-            removed.append(Mask(key, peer < VICTIM, masks.shared_cells(self.plan, seat, self.plan.assignment[peer])))
+            shared = masks.shared_cells(self.plan, subgroup, self.plan.assignment[peer])
+            removed.append(Mask(key, peer < VICTIM, shared))
         masks.apply(lanes, removed)
         return ring.reduce(lanes[0].elements, cells[0].bits)
 
@@ -218,8 +220,8 @@ class MaskedElsewhere:
         self.secrets: dict[int, Any] = {int(user): one._state.secrets for user, one in self.world.clients.items()}  # type: ignore[union-attr]
         near = set(self.plan.sharing.holders(VICTIM))
         strangers = [user for user in self.plan.users if user != VICTIM and user not in near]
-        seat = self.plan.assignment[VICTIM]
-        elsewhere = [user for user in strangers if self.plan.assignment[user] != seat]
+        subgroup = self.plan.assignment[VICTIM]
+        elsewhere = [user for user in strangers if self.plan.assignment[user] != subgroup]
         self.dropped = set(elsewhere[:2])
         split = self._without(elsewhere[2])
         self.survivors = [user for user in range(40) if user not in self.dropped]
@@ -270,7 +272,7 @@ def test_on_a_sparse_graph_nothing_of_a_user_who_masked_elsewhere_is_released() 
 def test_on_a_sparse_graph_blocks_with_a_user_who_masked_elsewhere_stay_masked() -> None:
     """Even if the server had every other secret that the set entitles it to: masks with the victim do not cancel."""
     attack = MaskedElsewhere()
-    plan, seat = attack.plan, attack.plan.assignment[VICTIM]
+    plan, own = attack.plan, attack.plan.assignment[VICTIM]
     others = [user for user in attack.survivors if user != VICTIM]
     sums = {subgroup: empty_cells(plan.cells(subgroup)) for subgroup in range(len(plan.subgroups))}
     for user in others:
@@ -290,7 +292,7 @@ def test_on_a_sparse_graph_blocks_with_a_user_who_masked_elsewhere_stay_masked()
             members = [user for user in others if plan.assignment[user] in block.block.subgroups]
             values = attack.world.updates[members, segment.start : segment.stop]
             truth = np.rint((values + 1) / 2 * (block.block.level - 1)).sum(axis=0)
-            masked = seat in block.block.subgroups
+            masked = own in block.block.subgroups
             assert (block.fault is not None) == masked
             assert np.array_equal(block.elements, truth) != masked
             read += not masked

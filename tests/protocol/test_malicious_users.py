@@ -178,11 +178,11 @@ def test_masks_that_do_not_cancel_name_the_block() -> None:
         return [change(wire.MaskedVector, data, world.plan, vector=memoryview(bytes(vector)))]
 
     assert run(world, cheat) == []
-    seat = world.plan.assignment[CHEAT]
+    subgroup = world.plan.assignment[CHEAT]
     with pytest.raises(FaultyBlockError) as caught:
         combine(world.plan, world.server.decoded, find_rule("mean"))
     assert {segment for segment, _ in caught.value.blocks} == {0, 1, 2}
-    assert all(seat in subgroups for _, subgroups in caught.value.blocks)
+    assert all(subgroup in subgroups for _, subgroups in caught.value.blocks)
     sound = combine(world.plan, world.server.decoded, find_rule("median"))
     assert len(sound.faulty_blocks) == 3
 

@@ -50,7 +50,7 @@ def test_layout_of_a_mask_is_the_specifications() -> None:
 @each("more", [77, 0, -1, -3])
 @each("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
 def test_chunks_join_without_a_seam(dtype: type, more: int) -> None:
-    """Elements, auxiliary lanes and the next cell, whether or not the last chunk has room for all that ends a cell."""
+    """Elements, auxiliary lanes and the next cell, whether or not the last chunk holds all that ends a cell."""
     count = 2 * CHUNK_SIZE // np.dtype(dtype).itemsize + more
     cells = [CellLanes(np.zeros(size, dtype=dtype), np.zeros(3, dtype=np.uint64)) for size in (count, 5)]
     key, at = bytes(32), 0

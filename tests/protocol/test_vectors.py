@@ -418,9 +418,9 @@ SPLITS = [case for case in cases("cohorts") if "function" not in case]
 
 @pytest.mark.parametrize("case", SPLITS, ids=lambda case: case["name"])
 def test_cohorts(case: Case) -> None:
-    recipe = case["recipe"]
-    seed = recipe.get("assignment_seed")
-    whole = CohortPlan.build(**recipe | {"assignment_seed": unhex(seed) if isinstance(seed, str) else seed})
+    arguments = case["recipe"]
+    seed = arguments.get("assignment_seed")
+    whole = CohortPlan.build(**arguments | {"assignment_seed": unhex(seed) if isinstance(seed, str) else seed})
     assert whole.encode().hex() == case["encoding"]
     assert CohortPlan.decode(unhex(case["encoding"])).digest.hex() == whole.digest.hex() == case["digest"]
     for plan, expected in zip(whole.plans, case["cohorts"], strict=True):

@@ -314,7 +314,7 @@ def _draw_scaling(path: Path) -> None:
         if max(one["x"]) < 50 * min(one["x"]):
             axis.set_xticks(one["x"], [_number(value) for value in one["x"]], fontsize=8)
         low, high = axis.get_ylim()
-        axis.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
+        axis.set_ylim(low, high * (high / low) ** 0.35)  # space for the legend
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)

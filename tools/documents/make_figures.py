@@ -477,10 +477,10 @@ def draw_survivor_cases() -> Figure:
         axes.axis("off")
         axes.text(3.5, -0.6, case.title, ha="center", va="center", weight="bold", fontsize=8.5)
         for user in range(24):
-            subgroup, seat = divmod(user, 4)
+            subgroup, row = divmod(user, 4)
             alive, kept = user in case.alive, case.kept is not None and user in case.kept
             fill = BLUE if kept else ORANGE if alive else "white"
-            spot = Circle((1 + subgroup, 0.45 + seat), 0.31, facecolor=fill, edgecolor=DARK if alive else GREY, lw=0.8)
+            spot = Circle((1 + subgroup, 0.45 + row), 0.31, facecolor=fill, edgecolor=DARK if alive else GREY, lw=0.8)
             axes.add_patch(spot)
         for subgroup in range(6):
             axes.text(1 + subgroup, 4.35, str(subgroup), ha="center", va="center", fontsize=8)

@@ -90,7 +90,7 @@ class Checks:
         raise BrokenInvariantError(f"user {node.user!r} accuses an honest server: {error}")
 
     def server_refused(self, envelope: Envelope, error: HeteroSagError) -> None:
-        """The server refuses a message in its user's name: that user must have lied, or not have sent it like that."""
+        """The server refuses a message in its user's name: that user is malicious, or did not send it like that."""
         self._world.trace.counts[f"refused by the server: {type(error).__name__}"] += 1
         record = self._world.records[envelope.round]
         named = error.user if isinstance(error, FaultyUserError) else getattr(error, "sender", None)

@@ -54,7 +54,7 @@ def find_plan(place: int) -> Plan:
         return plan
     order = list(range(len(plan.users)))
     random.Random(place).shuffle(order)
-    changed = copy(plan)  # no recipe makes this one: it is changed behind the plan's back
+    changed = copy(plan)  # no arguments make this one: it is changed behind the plan's back
     object.__setattr__(changed, "sharing", sparse_graph(order, *ring))
     object.__setattr__(changed, "_digest", [])
     return changed

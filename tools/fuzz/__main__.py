@@ -285,10 +285,10 @@ def _forged_states(body: bytes) -> dict[str, bytes]:
 
 
 def _plan_bombs() -> dict[str, bytes]:
-    """Short recipes of plans that are huge, beside the structure of a small one."""
+    """Short arguments of plans that are huge, beside the structure of a small one."""
     from fuzz import targets
 
-    version, recipe, structure = targets.msgspec.msgpack.decode(targets.other_plans()[0])
+    version, arguments, structure = targets.msgspec.msgpack.decode(targets.other_plans()[0])
     bombs = {
         "bomb-users": {0: [2**20 - 2], 1: [2], 3: "secagg"},
         "bomb-subgroups": {0: [4000], 1: [2], 2: 2**40, 5: 2},
@@ -296,7 +296,7 @@ def _plan_bombs() -> dict[str, bytes]:
     }
     return {
         name: targets.msgspec.msgpack.encode(
-            [version, [changes.get(at, value) for at, value in enumerate(recipe)], structure]
+            [version, [changes.get(at, value) for at, value in enumerate(arguments)], structure]
         )
         for name, changes in bombs.items()
     }

@@ -28,7 +28,7 @@ BASE: Document = {
     "min_survivors": 2,
 }
 NAMES = ["ada", "bo", "cy", "dee", "eve", "fay", "gus", 600, 7, "hal", "ivy"]
-RECIPES: dict[str, Document] = {
+ARGUMENTS: dict[str, Document] = {
     "listed": BASE,
     "seeded by bytes, with names": BASE | {"assignment_seed": hashed("cohorts seed")[:16], "users": NAMES},
     "one cohort": BASE | {"cohort_size": 11, "assignment_seed": 7},
@@ -39,12 +39,12 @@ EPOCH = b"epoch of cohorts"
 def encoded() -> Document:
     """cohorts.json."""
     cases = []
-    for name, recipe in RECIPES.items():
-        whole = CohortPlan.build(**recipe)
+    for name, arguments in ARGUMENTS.items():
+        whole = CohortPlan.build(**arguments)
         cases.append(
             {
                 "name": name,
-                "recipe": written(recipe),
+                "recipe": written(arguments),
                 "encoding": whole.encode().hex(),
                 "digest": whole.digest.hex(),
                 "cohorts": [
@@ -103,10 +103,10 @@ def _seed(seed: Any) -> Any:
 
 def _bad_encodings() -> list[Document]:
     small = {"classes": [9], "levels": [4], "dimension": 2, "cohort_size": 3, "design": "secagg", "min_survivors": 2}
-    recipe: Document = {**small, "value_range": [-1.0, 1.0], "subgroup_size": 3, "assignment_seed": 7}
-    good = CohortPlan.build(**recipe).encode()
+    arguments: Document = {**small, "value_range": [-1.0, 1.0], "subgroup_size": 3, "assignment_seed": 7}
+    good = CohortPlan.build(**arguments).encode()
     version, size, seed, names, plans = msgspec.msgpack.decode(good)
-    other = CohortPlan.build(**recipe | {"value_range": [-2.0, 2.0]}).plans[2].encode()
+    other = CohortPlan.build(**arguments | {"value_range": [-2.0, 2.0]}).plans[2].encode()
     again = msgspec.msgpack.encode
     found = {
         "no bytes": b"",

@@ -17,7 +17,7 @@ from heterosag.protocol.policy import Policy
 
 Document = dict[str, Any]
 
-RECIPE: Document = {
+ARGUMENTS: Document = {
     "classes": [3, 3],
     "levels": [2, 4],
     "dimension": 6,
@@ -30,7 +30,7 @@ EPOCH = b"epoch 1"
 
 
 def _charter() -> Charter:
-    return Charter(epoch=EPOCH, plan=Plan.build(**RECIPE))
+    return Charter(epoch=EPOCH, plan=Plan.build(**ARGUMENTS))
 
 
 def _nonce(index: int) -> bytes:
@@ -74,7 +74,7 @@ def play(charter: Charter, name: str) -> Document:
 @cache
 def _enrol() -> Document:
     played = play(_charter(), "enrolment")
-    return played | {"shown": played["shown"][RECIPE["users"][0]]}
+    return played | {"shown": played["shown"][ARGUMENTS["users"][0]]}
 
 
 def enrolled() -> Document:
@@ -85,7 +85,7 @@ def enrolled() -> Document:
     case = {
         "name": "six users",
         "epoch": EPOCH.hex(),
-        "recipe": RECIPE,
+        "recipe": ARGUMENTS,
         "charter_plan": charter.plan.encode().hex(),
         "charter_context": charter.context.hex(),
         "commitments_context": context.hex(),

@@ -12,7 +12,7 @@ from heterosag.protocol import messages as wire
 
 Document = dict[str, Any]
 
-RECIPE: Document = {
+ARGUMENTS: Document = {
     "classes": [20],
     "levels": [16],
     "dimension": 500,
@@ -81,7 +81,7 @@ def _messages() -> dict[str, wire.Message]:
 
 def encoded() -> Document:
     """messages.json."""
-    plan = Plan.build(**RECIPE)
+    plan = Plan.build(**ARGUMENTS)
     found = _messages()
     cases: list[Document] = [
         {

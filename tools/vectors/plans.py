@@ -49,7 +49,7 @@ SIGNED: Document = {
     "arrays": [5, 9],
     "scales": [0.5, 3.0],
 }
-RECIPES: dict[str, Document] = {
+ARGUMENTS_OF: dict[str, Document] = {
     "plain": PLAIN,
     "signed": SIGNED,
     "secagg": {
@@ -147,7 +147,7 @@ RECIPES: dict[str, Document] = {
     },
 }
 
-ROUND_RECIPES: dict[str, Document] = {
+ARGUMENTS_OF_ROUND: dict[str, Document] = {
     "sparse": {
         "classes": [6, 6],
         "levels": [4, 16],
@@ -189,25 +189,25 @@ TWO_SUBGROUPS: Document = {
 """A plan whose first segment has one block and whose second has two."""
 
 
-def recipe_of_round(name: str) -> Document:
+def arguments_of_round(name: str) -> Document:
     """What the plan of a whole round is built from."""
-    return ROUND_RECIPES[name] if name in ROUND_RECIPES else RECIPES[name]
+    return ARGUMENTS_OF_ROUND[name] if name in ARGUMENTS_OF_ROUND else ARGUMENTS_OF[name]
 
 
 def plan_of(name: str) -> Plan:
     """The plan that several files use."""
-    return Plan.build(**RECIPES[name])
+    return Plan.build(**ARGUMENTS_OF[name])
 
 
 def plan_of_round(name: str) -> Plan:
     """The plan of a whole round."""
-    return Plan.build(**recipe_of_round(name))
+    return Plan.build(**arguments_of_round(name))
 
 
-def written(recipe: Document) -> Document:
-    """A recipe as JSON: a seed of bytes in hexadecimal."""
-    seed = recipe.get("assignment_seed")
-    return {**recipe, "assignment_seed": seed.hex()} if isinstance(seed, bytes) else recipe
+def written(arguments: Document) -> Document:
+    """Arguments as JSON: a seed of bytes in hexadecimal."""
+    seed = arguments.get("assignment_seed")
+    return {**arguments, "assignment_seed": seed.hex()} if isinstance(seed, bytes) else arguments
 
 
 # --- assignment and sharing ---------------------------------------------------------------------------------------
@@ -255,9 +255,9 @@ def assignment() -> Document:
 
 def sharing() -> Document:
     """sharing.json."""
-    recipes = {
-        "complete": RECIPES["plain"],
-        "sparse": RECIPES["sparse sharing"],
+    plans = {
+        "complete": ARGUMENTS_OF["plain"],
+        "sparse": ARGUMENTS_OF["sparse sharing"],
         "sparse, without a seed": {
             "classes": [16],
             "levels": [4],
@@ -267,14 +267,14 @@ def sharing() -> Document:
         },
     }
     cases = []
-    for name, recipe in recipes.items():
-        plan = Plan.build(**recipe)
+    for name, arguments in plans.items():
+        plan = Plan.build(**arguments)
         graph = plan.sharing
         cases.append(
             {
                 "name": name,
-                "recipe": written(recipe),
-                "seed_bytes": (seed_bytes(recipe.get("assignment_seed")) or b"").hex(),
+                "recipe": written(arguments),
+                "seed_bytes": (seed_bytes(arguments.get("assignment_seed")) or b"").hex(),
                 "users": graph.users,
                 "neighbours": graph.neighbours,
                 "share_threshold": graph.threshold,
@@ -301,10 +301,11 @@ def sharing() -> Document:
 
 def encoded() -> Document:
     """plan.json."""
-    cases = [_plan_case(name, plan_of(name)) for name in RECIPES]
+    cases = [_plan_case(name, plan_of(name)) for name in ARGUMENTS_OF]
     about = (
         "A plan's canonical encoding and digest, and what a client computes from it: subgroups, segments, blocks and "
-        "rings; a block is [subgroups, users, level, bits]. Bytes that their recipe does not make must be refused."
+        "rings; a block is [subgroups, users, level, bits]. "
+        "Bytes that their recipe does not make must be refused."  # codespell:ignore recipe
     )
     return document(about, cases, [{**bad, "error": "PlanError"} for bad in _bad_plans()])
 
@@ -313,7 +314,7 @@ def _plan_case(name: str, plan: Plan) -> Document:
     subgroups = range(len(plan.subgroups))
     return {
         "name": name,
-        "recipe": written(RECIPES[name]),
+        "recipe": written(ARGUMENTS_OF[name]),
         "encoding": plan.encode().hex(),
         "digest": plan.digest.hex(),
         "users": list(plan.users),
@@ -340,14 +341,14 @@ def _plan_case(name: str, plan: Plan) -> Document:
 
 def _bad_plans() -> list[Document]:
     good = plan_of("plain").encode()
-    version, recipe, structure = msgspec.msgpack.decode(good)
+    version, arguments, structure = msgspec.msgpack.decode(good)
 
     def changed(place: int, value: Any) -> bytes:
-        return msgspec.msgpack.encode([version, [*recipe[:place], value, *recipe[place + 1 :]], structure])
+        return msgspec.msgpack.encode([version, [*arguments[:place], value, *arguments[place + 1 :]], structure])
 
     wrong_bits = msgspec.msgpack.decode(good)
     wrong_bits[2][2][0][1][0][2] += 1
-    wrong_quorum = [version, recipe, [*structure[:-1], structure[-1] - 1]]
+    wrong_quorum = [version, arguments, [*structure[:-1], structure[-1] - 1]]
     noisy = msgspec.msgpack.decode(plan_of("noise").encode())
 
     def noisily(name: str, value: Any) -> bytes:
@@ -358,8 +359,10 @@ def _bad_plans() -> list[Document]:
         "no bytes": b"",
         "cut": good[:-1],
         "a byte too many": good + b"\0",
-        "another version": msgspec.msgpack.encode([1, recipe, structure]),
-        "a recipe of sixteen values": msgspec.msgpack.encode([version, recipe[:-1], structure]),
+        "another version": msgspec.msgpack.encode([1, arguments, structure]),
+        "a recipe of sixteen values": msgspec.msgpack.encode(  # codespell:ignore recipe
+            [version, arguments[:-1], structure]
+        ),
         "a ring too wide in the structure": msgspec.msgpack.encode(wrong_bits),
         "a lower quorum in the structure": msgspec.msgpack.encode(wrong_quorum),
         "range as integers": changed(4, [-1, 1]),

@@ -35,9 +35,9 @@ def cases(name: str, *functions: str) -> list[Case]:
     return [case for case in load(name)["cases"] if not functions or case["function"] in functions]
 
 
-def plan_of(recipe: Case) -> Plan:
-    seed = recipe.get("assignment_seed")
-    return Plan.build(**{**recipe, "assignment_seed": unhex(seed) if isinstance(seed, str) else seed})
+def plan_of(arguments: Case) -> Plan:
+    seed = arguments.get("assignment_seed")
+    return Plan.build(**{**arguments, "assignment_seed": unhex(seed) if isinstance(seed, str) else seed})
 
 
 def round_id_of(case: Case) -> RoundId:

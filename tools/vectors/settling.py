@@ -23,14 +23,14 @@ _BEGINS = {"plan": "frame", "model": bytes(32).hex()}
 @cache
 def _plans() -> dict[str, Plan]:
     plan = _SIGNED.plan
-    recipe = plans.recipe_of_round("signed")
+    arguments = plans.arguments_of_round("signed")
     return {
         "recorded": plan,
         "frame": plan.with_value_range((-1.0, 1.0), []),
         "another range": plan.with_value_range((-0.75, 1.0)),
         "other scales": plan.with_value_range((-0.75, 1.25), [0.5, 2.0]),
         "no scales": plan.with_value_range((-0.75, 1.25), []),
-        "another frame": Plan.build(**{**recipe, "dropout": 0.2}),
+        "another frame": Plan.build(**{**arguments, "dropout": 0.2}),
     }
 
 

@@ -206,7 +206,7 @@ def _case(played: Played) -> Document:
     combined = combine(plan, played.decoded, RULES["mean"])
     return {
         "name": setting.name,
-        "recipe": plans.written(plans.recipe_of_round(setting.name)),
+        "recipe": plans.written(plans.arguments_of_round(setting.name)),
         "plan": plan.encode().hex(),
         "session": round_id.session.hex(),
         "number": round_id.number,
