@@ -14,16 +14,17 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Message
 from flwr.clientapp import ClientApp
 
 from bench import peer
+from bench.against_peer import COARSE, FINE
 from bench.round import Cost
 from bench.rows import CPU, Row
 from heterosag.flower import SecureGrid, mod
 from heterosag.flower.messages import values
 from heterosag.flower.rounds import wire_size
-from heterosag.protocol.policy import Policy
 
 USERS, DIMENSION, LOST = 25, 79_510, 3
-LEVELS = (12, 1 << 22)
-"""Coarse, as slow links would; and as fine as the peer's."""
+LEVELS = (COARSE, FINE)
+"""As fine as the peer there is one range for all, nothing is rotated and no level raised, as in against_peer.py."""
+
 _FIRST = 100
 _REPEATS = 3
 
@@ -59,7 +60,7 @@ class _Home:
 
     def __init__(self, node: int, update: npt.NDArray[np.float32], folder: Path) -> None:
         self.context = Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={})
-        self.app = ClientApp(mods=[mod(trust_server=True, release_log=folder, policy=Policy.any_plan())])
+        self.app = ClientApp(mods=[mod(trust_server=True, release_log=folder)])
         self.trained = 0.0
 
         @self.app.train()
@@ -110,7 +111,9 @@ def _ours(updates: npt.NDArray[np.float32], level: int, half: float) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         homes = [_Home(_FIRST + place, update, Path(folder)) for place, update in enumerate(updates)]
         inside = _Grid(homes, {_FIRST + place for place in range(LOST)})
-        options = {"subgroup_size": 6, "min_survivors": 2, "min_robustness": 0.0}
+        options: dict[str, Any] = {"subgroup_size": 6}
+        if level == FINE:
+            options |= {"ranges": "single", "rotate": False, "fill_levels": False}
         fine: Any = inside  # all that a round needs of a Grid
         grid = SecureGrid(fine, levels=[level], value_range=half, options=options, max_weight=1, prepare=False)
         arrays = ArrayRecord({"w": Array(np.zeros(updates.shape[1], dtype=np.float32))})
