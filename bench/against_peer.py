@@ -2,6 +2,9 @@
 
 The peer runs through its own client mod and its own workflow (peer.py), ours through `Client` and `Server`, whole
 messages either way. Seconds are CPU seconds of one process. Both lose a tenth of the users between share and mask.
+
+Our plans have the defaults, and our clients the default policy, but for one thing: it refuses neighbours as holders of
+shares among so few users, which the peer takes, so on the sparse graph the clients allow that by name.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from bench.round import Cost, play
 from bench.rows import Row
 from heterosag.choices import DesignName
 from heterosag.plan import Plan
+from heterosag.protocol import Policy
 
 Graph = Literal["complete", "sparse"]
 
@@ -46,8 +50,13 @@ class Case:
         few = 2 * math.ceil(math.log2(self.users)) + 1
         return few if self.graph == "sparse" and few < self.users else None
 
+    @property
+    def policy(self) -> Policy:
+        """That of our clients: the default, which takes neighbours among so few users only if it is told to."""
+        return Policy(sparse_from=self.users) if self.graph == "sparse" else Policy()
+
     def plan(self, level: int, half: float, design: DesignName = "perfect") -> Plan:
-        """Ours: subgroups of about eight, at least two of them.
+        """Ours: subgroups of about eight, at least three of them; of ten users they have three or four.
 
         As fine as the peer there is one range for all and nothing is rotated, as with the peer: at so many levels that
         would buy nothing.
@@ -62,8 +71,6 @@ class Case:
             value_range=(-half, half),
             sharing=self.graph,
             dropout=DROPOUT,
-            min_survivors=2,
-            min_robustness=0.0,
             rotate=level != FINE,
             ranges="single" if level == FINE else "levels",
         )
@@ -139,10 +146,10 @@ def measure(case: Case) -> dict[str, list[Cost]]:
     _warm_up(half)
     sides: dict[str, Callable[[], Cost]] = {
         "peer": lambda: peer.run(updates, case.lost, half, neighbours=case.neighbours),
-        "coarse": lambda: play(case.plan(COARSE, half), updates, case.lost),
-        "fine": lambda: play(case.plan(FINE, half), updates, case.lost),
-        "signed": lambda: play(case.plan(COARSE, half), updates, case.lost, identities=True),
-        "secagg": lambda: play(case.plan(COARSE, half, "secagg"), updates, case.lost),
+        "coarse": lambda: play(case.plan(COARSE, half), updates, case.lost, policy=case.policy),
+        "fine": lambda: play(case.plan(FINE, half), updates, case.lost, policy=case.policy),
+        "signed": lambda: play(case.plan(COARSE, half), updates, case.lost, policy=case.policy, identities=True),
+        "secagg": lambda: play(case.plan(COARSE, half, "secagg"), updates, case.lost, policy=case.policy),
     }
     found: dict[str, list[Cost]] = {side: [] for side in sides}
     for _ in range(case.repeats):

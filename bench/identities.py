@@ -21,7 +21,7 @@ from bench.rows import CPU, Row, seconds
 from heterosag.crypto.hashing import index_bytes
 from heterosag.crypto.identity import Identity, verify
 from heterosag.plan import Plan
-from heterosag.protocol import Client, Policy, RoundId, Server
+from heterosag.protocol import Client, RoundId, Server
 from heterosag.protocol import messages as wire
 from heterosag.protocol.context import sharers_context, survivors_bytes
 
@@ -84,7 +84,6 @@ class _Sampled:
             self.round_id,
             identity=self.keys[index],
             directory=self.directory,
-            policy=Policy.any_plan(),
         )
 
     def _timed(self, index: int, step: Callable[[], bytes]) -> bytes:

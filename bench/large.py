@@ -19,7 +19,7 @@ from bench.scaling import user_step
 from heterosag import Plan, Simulation, aggregate
 from heterosag.choices import PhaseName
 from heterosag.plan import User
-from heterosag.protocol import Client, Policy, RoundId, Server
+from heterosag.protocol import Client, RoundId, Server
 from heterosag.simulation.workers import all_cores
 from heterosag.vector import ring
 
@@ -91,10 +91,10 @@ def _once(elements: int, *, threaded: bool) -> float:
 
 def server(elements: int) -> dict[str, float]:
     """Vectors of four subgroups of three, added up as they arrive: accumulators, and what a vector takes on top."""
-    plan = Plan.build([12], [12], elements, value_range=1.0, subgroup_size=3, min_survivors=2, min_robustness=0.0)
+    plan = Plan.build([12], [12], elements, value_range=1.0, subgroup_size=3)
     round_id = RoundId(session=secrets.token_bytes(16))
     machine = Server(plan, round_id)
-    clients = {name: Client(plan, name, round_id, trust_server=True, policy=Policy.any_plan()) for name in plan.users}
+    clients = {name: Client(plan, name, round_id, trust_server=True) for name in plan.users}
     for name, client in clients.items():
         machine.receive(name, client.advertise())
     for name, message in machine.close().items():

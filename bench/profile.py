@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from bench.against_peer import Case
 from bench.masking import keystream_alone, stream_size
-from bench.round import play
+from bench.round import dropouts, play
 from bench.rows import CPU, Row, in_turn
 from heterosag.crypto import hashing, shamir
 from heterosag.crypto.field import element_from_bytes, element_to_bytes
@@ -51,11 +51,11 @@ def rows() -> Iterator[Row]:
     mine = plan.assignment[0]
     streams = [masks.shared_cells(plan, mine, plan.assignment[other]) for other in range(1, USERS)]
     user_bytes = sum(stream_size(plan, mine, part) for part in (tuple(range(len(plan.cells(mine)))), *streams))
-    server_bytes = 0
-    for user in range(case.lost, USERS):
+    lost, server_bytes = dropouts(USERS, case.lost), 0
+    for user in set(range(USERS)).difference(lost):
         subgroup = plan.assignment[user]
         server_bytes += stream_size(plan, subgroup, tuple(range(len(plan.cells(subgroup)))))
-        for gone in range(case.lost):
+        for gone in lost:
             server_bytes += stream_size(plan, subgroup, masks.shared_cells(plan, subgroup, plan.assignment[gone]))
     steps: dict[str, tuple[float, dict[str, tuple[float, str]]]] = {
         "user: share": (

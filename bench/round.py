@@ -15,10 +15,9 @@ from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
 from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan import Plan, User
-from heterosag.protocol import RoundId, Server
+from heterosag.protocol import Client, Policy, RoundId, Server
 from heterosag.protocol import messages as wire
 from heterosag.simulation.inputs import directory_of, identities_of
-from heterosag.simulation.workers import make_clients
 
 PHASES = ("advertise", "share", "mask", "agree", "unmask")
 
@@ -78,18 +77,41 @@ def inbox_of(plan: Plan, user: int, dealt: Mapping[int, wire.Shares]) -> bytes:
     return wire.encode(wire.Inbox(wire.WIRE_VERSION, context, everybody, b"".join(pairs), b"".join(boxes)))
 
 
+def dropouts(users: int, lost: int) -> list[int]:
+    """The places of so many users, spread over all: no subgroup loses more of its members than others do."""
+    return [place * users // lost for place in range(lost)]
+
+
 def play(
     plan: Plan,
     updates: npt.NDArray[np.float32],
     lost: int,
     *,
+    policy: Policy | None = None,
     identities: bool = False,
 ) -> Cost:
-    """A whole round, one user after another; the first `lost` of them drop out between share and mask."""
+    """A whole round, one user after another; `lost` of them, spread over all, drop out between share and mask.
+
+    policy: what the clients ask of the plan (default: what they ask by default).
+    """
     keys = identities_of(plan, identities)
+    directory = directory_of(keys)
     round_id = RoundId(session=secrets.token_bytes(16))
-    server = Server(plan, round_id, directory=directory_of(keys))
-    clients = make_clients(plan, round_id, plan.users, identities=keys)
+    server = Server(plan, round_id, directory=directory)
+    clients = {
+        user: Client(
+            plan,
+            user,
+            round_id,
+            identity=None if keys is None else keys[user],
+            directory=directory,
+            trust_server=keys is None,
+            policy=policy,
+        )
+        for user in plan.users
+    }
+    gone = set(dropouts(len(plan.users), lost))
+    alive = [place for place in range(len(plan.users)) if place not in gone]
     users, theirs = Stopwatch(CPU), Stopwatch(CPU)
     cost = Cost()
     messages: dict[User, bytes] = dict.fromkeys(plan.users, b"")
@@ -97,7 +119,7 @@ def play(
         if phase == "agree" and not identities:
             continue
         for place, user in enumerate(plan.users):
-            if user not in messages or (phase == "mask" and place < lost):
+            if user not in messages or (phase == "mask" and place in gone):
                 continue
             client = clients[user]
             with users(phase):
@@ -116,5 +138,5 @@ def play(
         combined = combine(plan, server.decoded, find_rule("mean"))
     cost.user_seconds = {phase: mean(times) for phase, times in users.times.items()}
     cost.server_seconds = {phase: sum(times) for phase, times in theirs.times.items()}
-    cost.error = float(np.abs(combined.vector - updates[lost:].mean(axis=0, dtype=np.float64)).max())
+    cost.error = float(np.abs(combined.vector - updates[alive].mean(axis=0, dtype=np.float64)).max())
     return cost

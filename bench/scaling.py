@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bench.masking import keystream_alone, stream_size
-from bench.round import inbox_of, play
+from bench.round import dropouts, inbox_of, play
 from bench.rows import CPU, Row, in_turn, log_slope, seconds
 from heterosag.crypto.keys import RoundSecrets, exchange_keys, pair_mask_key, public_bytes
 from heterosag.plan import Plan
@@ -100,7 +100,8 @@ def _sampled_user(plan: Plan) -> dict[str, float]:
     """Everybody advertises; a few users and those who deal shares to them share, and the few mask for everybody."""
     round_id = RoundId(session=secrets.token_bytes(16))
     server = Server(plan, round_id)
-    clients = {user: Client(plan, user, round_id, trust_server=True, policy=Policy.any_plan()) for user in plan.users}
+    policy = Policy(sparse_from=len(plan.users))  # the default takes neighbours as holders from 256 users on
+    clients = {user: Client(plan, user, round_id, trust_server=True, policy=policy) for user in plan.users}
     for user, client in clients.items():
         server.receive(user, client.advertise())
     roster = server.close()
@@ -179,9 +180,7 @@ def _with_segments(prices: dict[str, float]) -> Iterator[Row]:
     """A million elements of 96 users, in ever smaller subgroups: the fewer code together, the less keystream."""
     segments, measured, counted = [], [], []
     for size in (32, 16, 12, 8, 6, 4):
-        plan = Plan.build(
-            [96], [12], 1_000_000, value_range=1.0, subgroup_size=size, min_survivors=2, min_robustness=0.0
-        )
+        plan = Plan.build([96], [12], 1_000_000, value_range=1.0, subgroup_size=size)
         cost = play(plan, np.zeros((96, plan.dimension), dtype=np.float32), 0)
         mine = plan.assignment[0]
         cells = [masks.shared_cells(plan, mine, plan.assignment[other]) for other in range(1, 96)]
@@ -196,17 +195,15 @@ def _with_segments(prices: dict[str, float]) -> Iterator[Row]:
 
 def _with_dropout(prices: dict[str, float]) -> Iterator[Row]:
     shares, measured, counted = [], [], []
-    plan = Plan.build([100], [12], 100_000, value_range=1.0, subgroup_size=10, min_survivors=2, min_robustness=0.0)
+    plan = Plan.build([100], [12], 100_000, value_range=1.0, subgroup_size=10)
     updates = np.zeros((100, plan.dimension), dtype=np.float32)
     for lost in (1, 5, 10, 20, 30):
         cost = play(plan, updates, lost)
-        size = 0
-        for user in range(lost, 100):
+        gone, size = dropouts(100, lost), 0
+        for user in set(range(100)).difference(gone):
             mine = plan.assignment[user]
             size += stream_size(plan, mine, tuple(range(len(plan.cells(mine)))))
-            size += sum(
-                stream_size(plan, mine, masks.shared_cells(plan, mine, plan.assignment[gone])) for gone in range(lost)
-            )
+            size += sum(stream_size(plan, mine, masks.shared_cells(plan, mine, plan.assignment[one])) for one in gone)
         shares.append(lost / 100)
         measured.append(cost.server_seconds["unmask"])
         counted.append(lost * (100 - lost) * (prices["agreement"] + prices["derivation"]) + size * prices["byte"])

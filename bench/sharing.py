@@ -11,7 +11,7 @@ from bench.rows import CPU, Row, in_turn, seconds
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.shamir import coefficients, combine, split_two
 from heterosag.plan import Plan
-from heterosag.protocol import Client, Policy, RoundId, Server
+from heterosag.protocol import Client, RoundId, Server
 from heterosag.protocol.client import Polynomials
 from heterosag.vector import ring
 
@@ -61,9 +61,7 @@ def _setup() -> Row:
         plan = Plan.build([users], [2], users, value_range=1.0, subgroup_size=8, sharing="complete")
         round_id = RoundId(session=b"bench")
         server = Server(plan, round_id)
-        clients = {
-            user: Client(plan, user, round_id, trust_server=True, policy=Policy.any_plan()) for user in plan.users
-        }
+        clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}
         for user, client in clients.items():
             server.receive(user, client.advertise())
         roster = server.close()
@@ -87,7 +85,7 @@ def _memory() -> Row:
     plan = Plan.build([80], [12], 500_000, value_range=1.0, subgroup_size=8)
     round_id = RoundId(session=b"bench")
     server = Server(plan, round_id)
-    clients = {user: Client(plan, user, round_id, trust_server=True, policy=Policy.any_plan()) for user in plan.users}
+    clients = {user: Client(plan, user, round_id, trust_server=True) for user in plan.users}
     update = np.zeros(plan.dimension, dtype=np.float32)
     for client in clients.values():
         server.receive(client.user, client.advertise())
