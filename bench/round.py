@@ -13,6 +13,7 @@ import numpy.typing as npt
 from bench.rows import CPU, Clock
 from heterosag.aggregation.combine import combine
 from heterosag.aggregation.rules import find_rule
+from heterosag.crypto import shamir
 from heterosag.crypto.seal import SEALED_SIZE
 from heterosag.plan import Plan, User
 from heterosag.protocol import Client, Policy, RoundId, Server
@@ -94,6 +95,7 @@ def play(
 
     policy: what the clients ask of the plan (default: what they ask by default).
     """
+    shamir.coefficients.cache_clear()  # a round has other survivors than those before
     keys = identities_of(plan, identities)
     directory = directory_of(keys)
     round_id = RoundId(session=secrets.token_bytes(16))
