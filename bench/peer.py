@@ -9,6 +9,7 @@ import copy
 import logging
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,11 @@ def be_a_task() -> None:
     logging.getLogger("flwr").setLevel(logging.ERROR)
 
 
+def stage_of(message: Message) -> str:
+    """What the server asks for, by the name of our phase."""
+    return STAGES[str(message.content.config_records[RECORD_KEY_CONFIGS][Key.STAGE])]
+
+
 class _Proxy:
     def __init__(self, node: int) -> None:
         self.node_id, self.cid = node, str(node)
@@ -78,8 +84,8 @@ class _Strategy:
         return self.decoded, {}
 
 
-class _Grid:
-    """Calls the client mod and takes its time."""
+class Calls:
+    """A grid that calls the client mod in this process and takes its time."""
 
     def __init__(self, updates: dict[int, npt.NDArray[np.float32]], lost: set[int]) -> None:
         self.updates, self.lost = updates, lost
@@ -93,14 +99,14 @@ class _Grid:
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         del timeout
         start = CPU()
-        replies = [self._carry(message) for message in messages]
+        replies = [self.carry(message) for message in messages]
         self.inside += CPU() - start
         return replies
 
-    def _carry(self, sent: Message) -> Message:
-        node = sent.metadata.dst_node_id
+    def carry(self, sent: Message) -> Message:
+        """One node's answer."""
+        node, stage = sent.metadata.dst_node_id, stage_of(sent)
         message = Message(copy.deepcopy(sent.content), dst_node_id=node, message_type=sent.metadata.message_type)
-        stage = STAGES[str(message.content.config_records[RECORD_KEY_CONFIGS][Key.STAGE])]
         if stage == "mask" and node in self.lost:
             return Message(Error(5, "lost"), reply_to=message)
         training = 0.0
@@ -123,27 +129,13 @@ class _Grid:
 
 def run(updates: npt.NDArray[np.float32], lost: int, half: float, *, neighbours: int | None = None) -> Cost:
     """A round of the peer. half: half width of its range. neighbours: shares a user hands out; None: all others."""
-    be_a_task()
-    count = len(updates)
-    nodes = [100 + place for place in range(count)]
-    strategy = _Strategy(nodes)
-    grid = _Grid(dict(zip(nodes, updates, strict=True)), set(nodes[:lost]))
-    home = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
-    context = LegacyContext(home, strategy=strategy, client_manager=_Manager(count))  # type: ignore[arg-type]
-    context.state[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
-    context.state[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(Parameters([], "numpy.ndarray"), True)
-    workflow = SecAggPlusWorkflow(num_shares=neighbours or 1.0, reconstruction_threshold=0.51, clipping_range=half)
-    state = WorkflowState()
+    nodes = [100 + place for place in range(len(updates))]
+    grid = Calls(dict(zip(nodes, updates, strict=True)), set(nodes[:lost]))
+    strategy, stages = begin(grid, half, neighbours=neighbours)
     cost = Cost()
-    steps: dict[str, Callable[..., bool]] = {
-        "advertise": workflow.setup_stage,
-        "share": workflow.share_keys_stage,
-        "mask": workflow.collect_masked_vectors_stage,
-        "unmask": workflow.unmask_stage,
-    }
-    for stage, step in steps.items():
+    for stage, step in stages.items():
         grid.inside, start = 0.0, CPU()
-        if not step(grid, context, state):
+        if not step():
             raise RuntimeError(f"the peer's round ended at {stage}")
         cost.server_seconds[stage] = CPU() - start - grid.inside
     cost.user_seconds = {stage: float(np.mean(times)) for stage, times in grid.seconds.items()}
@@ -151,3 +143,23 @@ def run(updates: npt.NDArray[np.float32], lost: int, half: float, *, neighbours:
     decoded = compat.parameters_to_arrayrecord(strategy.decoded, True).to_numpy_ndarrays()[0]
     cost.error = float(np.abs(decoded - updates[lost:].astype(np.float64).mean(axis=0)).max())
     return cost
+
+
+def begin(grid: Calls, half: float, *, neighbours: int | None) -> tuple[_Strategy, dict[str, Callable[[], bool]]]:
+    """A round of the peer's workflow over a grid: what keeps its result, and its stages, to be called in turn."""
+    be_a_task()
+    nodes = list(grid.updates)
+    strategy = _Strategy(nodes)
+    home = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
+    context = LegacyContext(home, strategy=strategy, client_manager=_Manager(len(nodes)))  # type: ignore[arg-type]
+    context.state[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
+    context.state[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(Parameters([], "numpy.ndarray"), True)
+    workflow = SecAggPlusWorkflow(num_shares=neighbours or 1.0, reconstruction_threshold=0.51, clipping_range=half)
+    state = WorkflowState()
+    stages: dict[str, Callable[..., bool]] = {
+        "advertise": workflow.setup_stage,
+        "share": workflow.share_keys_stage,
+        "mask": workflow.collect_masked_vectors_stage,
+        "unmask": workflow.unmask_stage,
+    }
+    return strategy, {name: partial(stage, grid, context, state) for name, stage in stages.items()}

@@ -96,6 +96,28 @@ def test_a_second_run_stands_beside_the_first() -> None:
     assert [again["command"] for again in both["second"]] == ["two"]
 
 
+def test_the_peers_steps_are_profiled_by_its_own_functions() -> None:
+    pytest.importorskip("flwr")
+    from importlib import import_module
+
+    import numpy as np
+
+    from bench import peer_profile
+
+    mod = import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")
+    before = dict(vars(mod))
+    found = peer_profile.measure(12, np.linspace(-1, 1, 50, dtype=np.float32))
+    assert vars(mod) == before, "the functions are the peer's again"
+    assert [(step["case"], step["step"]) for step in found] == [
+        (f"SecAgg+, {graph} graph", f"user: {stage}") for graph in ("complete", "sparse") for stage in ("share", "mask")
+    ]
+    for step, others in zip(found, (11, 11, 8, 8), strict=True):
+        times = {part["part"]: part["times"] for part in step["parts"]}
+        assert times["key agreements (P-384)"] == others
+        assert times.get("masks (NumPy's generator)", others + 1) == others + 1
+        assert sum(part["seconds"] for part in step["parts"]) < step["seconds"]
+
+
 def test_a_deployed_round_is_summarised_by_its_steady_rounds() -> None:
     from bench.deployed import _summarise
 

@@ -208,6 +208,33 @@ def test_a_goal_is_met_if_both_runs_meet_it(data: types.ModuleType, monkeypatch:
     assert data.BENCHMARKS
 
 
+def test_profiles_beside_the_first_are_shown_where_a_summary_has_them(
+    data: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import benchmark_pages
+
+    def step(**case: str) -> dict[str, object]:
+        parts = [("a", 0.25), ("b", 0.5), ("c", 0.001)]
+        listed = [{"part": name, "times": 2, "each": seconds / 2, "seconds": seconds} for name, seconds in parts]
+        return {"step": "user: mask", "seconds": 1.0, "parts": listed} | case
+
+    monkeypatch.setattr(benchmark_pages, "load", lambda: {"profile": [step()]})
+    alone = benchmark_pages.profile()
+    assert [line.split(" | ")[1] for line in alone.splitlines()[3:]] == ["b", "a", "c", "everything else"]
+    assert (benchmark_pages.profile_others(), benchmark_pages.profile_peer()) == ("", "")
+    several = [step(case=""), step(case="sparse graph"), step(case="SecAgg+, sparse graph")]
+    monkeypatch.setattr(benchmark_pages, "load", lambda: {"profile": several})
+    assert benchmark_pages.profile() == alone
+    assert benchmark_pages.profile_others().splitlines()[4:] == [
+        "| **sparse graph: user: mask** | | | **1.00 s** | |",
+        "| | b | 2 | 0.50 s | 50% |",
+        "| | a | 2 | 0.25 s | 25% |",
+        "| | everything else | | 0.25 s | 25% |",
+    ]
+    assert benchmark_pages.profile_peer().splitlines()[4].startswith("| **SecAgg+, sparse graph: user: mask**")
+    assert data.BENCHMARKS
+
+
 def test_the_ten_lines_of_the_readme_give_a_good_result(capsys: pytest.CaptureFixture[str]) -> None:
     """Not only a result: the aggregate is near the mean of what was fed, whatever the rounding does."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -130,18 +130,64 @@ def secagg() -> str:
 def profile() -> str:
     """Every step's parts."""
     lines = ["| step | part | times | each | together | fraction of the step |", "|---|---|---:|---:|---:|---:|"]
-    for step in load()["profile"]:
-        whole = step["seconds"]
-        parts = sorted(step["parts"], key=lambda part: -part["seconds"])
-        rest = whole - sum(part["seconds"] for part in parts)
-        lines.append(f"| **{step['step']}** | | | | **{_seconds(whole)}** | |")
-        lines += [
-            f"| | {part['part']} | {part['times']:,.0f} | {_each(part['each'])} | {_seconds(part['seconds'])} "
-            f"| {part['seconds'] / whole:.0%} |"
-            for part in parts
-        ]
-        lines.append(f"| | everything else | | | {_seconds(max(rest, 0.0))} | {max(rest, 0.0) / whole:.0%} |")
+    for step in _steps_of(lambda case: not case):
+        lines.append(f"| **{step['step']}** | | | | **{_seconds(step['seconds'])}** | |")
+        lines += [_line("", *part) for part in _parts(step)]
     return "\n".join(lines) + "\n"
+
+
+def profile_others() -> str:
+    """The parts of the same steps with another graph and with other levels, if the summary has them."""
+    return _profile_in_short(
+        "The same with the sparse graph, and with SecAgg+'s number of levels on the complete one, where as in the "
+        "comparison nothing is rotated:",
+        _steps_of(lambda case: bool(case) and not case.startswith("SecAgg+")),
+    )
+
+
+def profile_peer() -> str:
+    """The parts of SecAgg+'s steps, if the summary has them."""
+    return _profile_in_short(
+        "SecAgg+'s steps at the same size, by the functions that its client calls, each timed within the step:",
+        _steps_of(lambda case: case.startswith("SecAgg+")),
+    )
+
+
+def _profile_in_short(about: str, steps: list[dict[str, Any]]) -> str:
+    """A table of the parts that are a hundredth of their step or more."""
+    if not steps:
+        return ""
+    lines = ["| step | part | times | together | fraction of the step |", "|---|---|---:|---:|---:|"]
+    for step in steps:
+        lines.append(f"| **{step['case']}: {step['step']}** | | | **{_seconds(step['seconds'])}** | |")
+        shown = [part for part in _parts(step) if part[-1] != "0%"]
+        lines += [_line("", part, times, together, fraction) for part, times, _, together, fraction in shown]
+    return "\n".join([about, "", *lines]) + "\n"
+
+
+def _line(*cells: str) -> str:
+    """A line of a table."""
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+def _steps_of(wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """The steps of the cases that are wanted; the first case has no name."""
+    return [step for step in load()["profile"] if wanted(step.get("case", ""))]
+
+
+def _parts(step: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """Of each part, the largest first, its name, how often, seconds of one, seconds together, fraction of the step."""
+    whole = step["seconds"]
+    parts = sorted(step["parts"], key=lambda part: -part["seconds"])
+    rest = max(0.0, whole - sum(part["seconds"] for part in parts))
+    listed = [
+        (part["part"], f"{part['times']:,.0f}", _each(part["each"]), part["seconds"], part["seconds"] / whole)
+        for part in parts
+    ]
+    return [
+        (name, times, each, _seconds(seconds), f"{fraction:.0%}")
+        for name, times, each, seconds, fraction in [*listed, ("everything else", "", "", rest, rest / whole)]
+    ]
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -538,7 +538,10 @@ def benchmark(name: str, module: str = "benchmark_pages") -> Callable[[], str]:
     return make
 
 
-BENCHMARKS = ("about", "goals", "peer", "readme", "secagg", "masking", "scaling", "large", "flower", "rest", "profile")
+BENCHMARKS = (
+    "about", "goals", "peer", "readme", "secagg", "masking", "scaling", "large", "flower", "rest", "profile",
+    "profile_others", "profile_peer",
+)  # fmt: skip
 COHORTS = ("about", "measured", "goals", "carried", "processes", "superlink", "stragglers")
 
 REGIONS = {
