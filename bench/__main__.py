@@ -72,7 +72,7 @@ PARTS: dict[str, Suite] = {"peer-large": lambda: against_peer.rows(against_peer.
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Ratios, measured in one run.")
-    parser.add_argument("--full", action="store_true", help="all sizes: an hour")
+    parser.add_argument("--full", action="store_true", help="all sizes: half an hour")
     parser.add_argument(
         "--only", action="append", choices=sorted(FULL | PARTS), help="only this suite; may be given again"
     )
