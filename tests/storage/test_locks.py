@@ -1,7 +1,10 @@
 """A lock between programs: one is inside at a time, and a place that cannot be locked is named."""
 
+import errno
 import fcntl
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,4 +34,16 @@ def test_nobody_else_is_inside_until_it_is_left(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     with pytest.raises(LocalFileError, match="cannot lock"), locked(tmp_path / "nowhere" / "node.lock"):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
+def test_a_disk_without_locks_is_named(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raw error of the system would leave a node as the text of an exception."""
+
+    def refuse(file: Any, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(LocalFileError, match=f"cannot lock .*{os.strerror(number)}"), locked(tmp_path / "node.lock"):
         pass

@@ -27,7 +27,10 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         raise LocalFileError(f"cannot lock {path}: {error}") from None
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:  # some network disks have no locks
+            raise LocalFileError(f"cannot lock {path}: {error}") from None
         yield
 
 
