@@ -17,7 +17,9 @@ from flower_nodes import (
 )
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
+from heterosag.errors import UsageError
 from heterosag.flower.rounds import Work, wire_size
+from heterosag.storage.run_log import read_run
 
 
 def test_messages_are_at_most_three_percent_above_the_packed_bytes(tmp_path: Path) -> None:
@@ -112,6 +114,42 @@ def test_a_node_does_not_choose_what_its_reason_does_to_logs_and_records(tmp_pat
     assert said.isprintable()
     assert len(said) < 320
     assert (tmp_path / "run" / "record.jsonl").stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("refused", ["", "no"])
+def test_a_node_does_not_choose_at_which_stage_it_is_lost(
+    refused: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stage of its own words is as good for logs and records as a reason of its own words."""
+    nodes = make_nodes(9, tmp_path / "log", train)
+    malicious = nodes[4].context.node_id
+    stage = "x\nINFO: secure round 1: 9 of 9 nodes survived\n\x1b[2J\x1b]0;owned\x07" + "A" * 3_000_000
+
+    def shout(message: Message, context: Any) -> Message:
+        asked: Any = message.content.config_records["heterosag"]
+        fields: Any = {"rounds": asked["rounds"][:1], "stages": [stage], "messages": [b""], "errors": [refused]}
+        return Message(RecordDict({"heterosag": ConfigRecord(fields)}), reply_to=message)
+
+    nodes[4].app = shout  # type: ignore[assignment]
+    grid, _ = grid_of(nodes, record=tmp_path)
+    with caplog.at_level("INFO", logger="flwr"):
+        (reply,) = grid.send_and_receive(messages(nodes, {"w": np.zeros(10, dtype=np.float32)}))
+    assert not reply.has_error()
+    grid.close()
+    done = grid.rounds[0]
+    assert done.lost == {malicious: "at advertise: " + (refused or "answered no stage that there is")}
+    assert done.lost_at == {malicious: "advertise"}
+    assert "\x1b" not in caplog.text
+    assert "9 of 9 nodes survived" not in caplog.text
+    assert (tmp_path / "run" / "record.jsonl").stat().st_size < 100_000
+    assert read_run(tmp_path / "run").rounds[0]["dropped"]["advertise"] == 1
+
+
+def test_a_node_is_lost_at_a_stage_that_there_is() -> None:
+    work = Work(number=1, messages={}, message_type="train")
+    with pytest.raises(UsageError, match="a stage that it was asked for"):
+        work.lose(1, "mask\x1b", "late")
+    assert not work.lost
 
 
 def test_seconds_that_a_node_spends_on_a_stage_add_up_and_are_at_most_what_each_trip_took() -> None:

@@ -294,7 +294,7 @@ class Exchange:
         for number, stage, message, refusal in answers:
             ahead = number != pipeline.number
             if refusal or stage not in _PHASES:
-                problem = refusal or f"answered no stage that there is: {stage!r}"
+                problem = refusal or "answered no stage that there is"
             elif stage == Phase.ADVERTISE.value and self._run_of(reply) != cohort.seen:
                 problem = "sees another run configuration than the others"
             else:
@@ -302,7 +302,7 @@ class Exchange:
                 if stage == Phase.ADVERTISE.value and not problem:
                     self._opened.add((node, cohort.own.frame))
             if problem and not ahead:
-                work.lose(node, stage, problem)
+                work.lose(node, pipeline.phase.value, problem)
 
 
 def combine_found(

@@ -20,6 +20,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 
 from heterosag.crypto.hashing import digest
 from heterosag.errors import UsageError, WireError
+from heterosag.protocol.transitions import Phase
 
 __all__ = [
     "COMMIT",
@@ -27,6 +28,7 @@ __all__ = [
     "RECORD",
     "REVEAL",
     "SAYS_MORE",
+    "STAGES",
     "TERMS",
     "arrays_of",
     "carried",
@@ -49,6 +51,9 @@ HELLO = "hello"
 
 COMMIT, REVEAL = "commit", "reveal"
 """The trips of an enrolment; what everybody revealed comes with the first advertise."""
+
+STAGES = (HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase))
+"""All that a trip may be, in order."""
 
 SAYS_MORE = "; the node's own log says more"
 """How everything ends that the mod tells the server of an error."""

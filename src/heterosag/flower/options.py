@@ -12,14 +12,12 @@ from heterosag.aggregation.combine import check_rule
 from heterosag.aggregation.rules import RULES, find_rule
 from heterosag.choices import AssignmentName
 from heterosag.errors import PlanError, UsageError
-from heterosag.flower.messages import COMMIT, HELLO, REVEAL
+from heterosag.flower.messages import STAGES
 from heterosag.flower.privacy import Privacy
 from heterosag.plan import CohortPlan, Plan
-from heterosag.protocol.transitions import Phase
 
 __all__ = ["check_options"]
 
-_STAGES = {HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase)}
 _KEY_BYTES = 32
 _OWN_OPTIONS = {"classes", "levels", "dimension", "users", "max_weight", "metrics", "value_range", "arrays", "scales"}
 _DECIDED = {
@@ -112,8 +110,8 @@ def check_options(
 def _check_timeouts(timeouts: Any) -> None:
     seconds: Iterable[Any] = ()
     if isinstance(timeouts, Mapping):
-        if set(timeouts) - _STAGES:
-            raise UsageError(f"timeouts are for the stages {', '.join(sorted(_STAGES))}, not {sorted(timeouts)}")
+        if set(timeouts) - set(STAGES):
+            raise UsageError(f"timeouts are for the stages {', '.join(sorted(STAGES))}, not {sorted(timeouts)}")
         seconds = timeouts.values()
     elif timeouts is not None:
         seconds = [timeouts]

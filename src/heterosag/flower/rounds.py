@@ -15,11 +15,12 @@ from flwr.common.logger import log
 
 from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
-from heterosag.errors import HeteroSagError
+from heterosag.errors import HeteroSagError, UsageError
+from heterosag.flower.messages import STAGES
 from heterosag.ledger import Ledger, summarise_ledgers
 from heterosag.plan import CohortPlan, Plan
 
-__all__ = ["ALL_LOST", "FALSE_SHARES", "TOO_LATE", "Round", "Work", "add_to", "commonest", "wire_size"]
+__all__ = ["ALL_LOST", "FALSE_SHARES", "TOO_LATE", "Round", "Work", "add_to", "commonest", "printable", "wire_size"]
 
 TOO_LATE = "no reply in time"
 FALSE_SHARES = "dealt or released false shares in a round before"
@@ -108,11 +109,19 @@ class Work:
     trip_seconds: dict[str, float] = field(default_factory=dict)
 
     def lose(self, node: int, stage: str, reason: str) -> None:
-        """Note why a node is lost, in a line of printable characters and bounded length; the first reason stands."""
-        lines = reason.strip().splitlines()
-        said = lines[-1].strip() if lines else reason  # of a traceback, what it ends with
-        said = "".join(islice(filter(str.isprintable, said), _LONGEST_REASON))
-        self.lost.setdefault(node, f"at {stage}: {said}")
+        """Note why a node is lost, in a line of printable characters and bounded length; the first reason stands.
+
+        Args:
+            node: The node.
+            stage: What it was asked for, never what it says that it answered.
+            reason: Why, in words that may be the node's own.
+
+        Raises:
+            UsageError: There is no such stage.
+        """
+        if stage not in STAGES:
+            raise UsageError("a node is lost at a stage that it was asked for")
+        self.lost.setdefault(node, printable(f"at {stage}: ", reason))
         self.lost_at.setdefault(node, stage)
 
     def reason(self, error: HeteroSagError) -> str:
@@ -154,6 +163,21 @@ class Work:
             error=error,
             seconds=seconds,
         )
+
+
+def printable(before: str, said: str) -> str:
+    """A line for logs and records: what comes before, and the printable characters of the last line that a node said.
+
+    Args:
+        before: Our own words.
+        said: The node's, as many and of whatever characters it likes.
+
+    Returns:
+        Both, in at most 300 characters.
+    """
+    lines = said.strip().splitlines()
+    last = lines[-1].strip() if lines else ""  # of a traceback, what it ends with
+    return before + "".join(islice(filter(str.isprintable, last), _LONGEST_REASON - len(before)))
 
 
 def add_to(totals: dict[str, dict[int, _Number]], stage: str, node: int, number: _Number) -> None:

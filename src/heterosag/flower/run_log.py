@@ -14,12 +14,11 @@ from flwr.app import Message
 from flwr.common.logger import log
 
 from heterosag.errors import UsageError
-from heterosag.flower.messages import COMMIT, HELLO, REVEAL
+from heterosag.flower.messages import STAGES
 from heterosag.flower.rounds import TOO_LATE, Round
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.cohorts import plans_of
 from heterosag.plan.summary import summarise, summarise_cohorts
-from heterosag.protocol.transitions import Phase
 from heterosag.storage.run_log import FAILED, RunWriter, describe_round
 
 __all__ = ["Recorder"]
@@ -169,13 +168,12 @@ def _is_number(value: Any) -> bool:
 
 def _line(done: Round, classes: Mapping[int, int] | None, count: int | None) -> dict[str, Any]:
     """What is known of a round, and, of one that ended well, what it came to."""
-    stages = [HELLO, COMMIT, REVEAL, *(phase.value for phase in Phase)]
     kind, _, message = done.error.partition(": ")
     line: dict[str, Any] = FAILED | {
         "round": done.number,
         "range": None if done.plan is None else list(done.plan.value_range),
         "participants": len(done.nodes),
-        "dropped": {stage: sum(at == stage for at in done.lost_at.values()) for stage in stages},
+        "dropped": {stage: sum(at == stage for at in done.lost_at.values()) for stage in STAGES},
         "lost": {str(node): why for node, why in done.lost.items()},
         "missed_deadline": sum(why.endswith(TOO_LATE) for why in done.lost.values()),
         "faulty_users": [str(node) for node in done.faulty],
