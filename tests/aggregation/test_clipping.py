@@ -188,7 +188,14 @@ def test_a_state_comes_back_as_it_was() -> None:
     assert AdaptiveRange.from_state_dict(earlier).state_dict() == follows.state_dict()
     plan = plan_of()
     assert again.settle(plan).digest == follows.settle(plan).digest
-    for wrong in ({}, {**follows.state_dict(), "arrays": "x"}, {**follows.state_dict(), "deviations": [0.0, 1.0, 1.0]}):
+    known = follows.state_dict()
+    for wrong in (
+        {},
+        {**known, "arrays": "x"},
+        {**known, "arrays": [math.inf, 1, 1]},
+        {**known, "deviations": [0.0, 1.0, 1.0]},
+        {**known, "deviations": [10**400, 1.0, 1.0]},
+    ):
         with pytest.raises(UsageError):
             AdaptiveRange.from_state_dict(wrong)
 

@@ -29,7 +29,16 @@ def test_a_state_comes_back_as_it_was() -> None:
     assert PositiveArrays.from_state_dict(json.loads(json.dumps(found.state_dict()))) == found
 
 
-@pytest.mark.parametrize("wrong", [{}, None, {"arrays": ["x"], "positive": [True]}, {"arrays": [3], "positive": []}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        None,
+        {"arrays": ["x"], "positive": [True]},
+        {"arrays": [3], "positive": []},
+        {"arrays": [float("inf")], "positive": [True]},
+    ],
+)
 def test_what_is_no_state_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError):
         PositiveArrays.from_state_dict(wrong)

@@ -17,7 +17,7 @@ from heterosag import Simulation, aggregate
 from heterosag.aggregation.clipping import AdaptiveRange
 from heterosag.errors import PlanError, UsageError
 from heterosag.flower import SecureGrid, mod
-from heterosag.flower.ranges import Ranges, _Masked
+from heterosag.flower.ranges import Ranges, RangeState, _Masked
 from heterosag.plan import Plan
 from heterosag.protocol.policy import Policy
 
@@ -108,10 +108,9 @@ def test_arrays_that_were_positive_in_the_first_model_stay_so_also_under_a_plan_
     combined = aggregate(plan, np.full((12, 5), -3.0), simulate=Simulation(rounding_seed=0, secure=False)).combined
     first, second = (Ranges(9.0, adapts=False) for _ in range(2))
     assert first.state_dict() is None
-    second.load_state_dict(None)
     before = np.array([1.0, 1.0, -1.0, 1.0, 0.5])
     assert first.settle(plan, before, (), [2, 3]) is not None
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    second.resume(RangeState.of(json.loads(json.dumps(first.state_dict()))))
     now = np.array([0.5, 0.1, 1.0, 1.0, 1.0])  # the second array has become positive
     second.settle(plan, now, (), [2, 3])
     after = second.follow(plan, combined, now)
@@ -121,7 +120,7 @@ def test_arrays_that_were_positive_in_the_first_model_stay_so_also_under_a_plan_
     second.settle(plan, now, (), [1, 4])  # another model
     assert np.all(second.follow(plan, combined, now) > 0)
     with pytest.raises(UsageError, match="no state of a grid's ranges"):
-        second.load_state_dict({"clipping_norm": 1.0})
+        RangeState.of({"clipping_norm": 1.0})
 
 
 def test_a_range_that_does_not_adapt_is_the_plans_or_the_one_given() -> None:

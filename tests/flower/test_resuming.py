@@ -4,8 +4,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from flower_nodes import FIRST_NODE, LOOSE, arrays, grid_of, make_nodes, messages, result_of, signed_nodes, train
+from flower_nodes import (
+    FIRST_NODE,
+    LOOSE,
+    LocalGrid,
+    arrays,
+    grid_of,
+    make_nodes,
+    messages,
+    result_of,
+    signed_nodes,
+    train,
+)
 
 from heterosag.errors import UsageError
 from heterosag.flower import Privacy, SecureGrid, mod
@@ -86,6 +98,55 @@ def test_what_is_no_state_is_refused(change: dict[str, Any]) -> None:
         grid.load_state_dict({**grid.state_dict(), **change})
     with pytest.raises(UsageError, match="no state"):
         GridState.of({})
+
+
+@pytest.mark.parametrize("state", [None, "x", 1, [], [("version", 1)]])
+def test_what_is_not_even_a_mapping_is_refused(state: Any) -> None:
+    """A file of a program before may hold `null`."""
+    with pytest.raises(UsageError, match="no state of a SecureGrid"):
+        grid_of([])[0].load_state_dict(state)
+
+
+def spoilt(state: dict[str, Any], where: str) -> dict[str, Any]:
+    state = json.loads(json.dumps(state))
+    if where == "adaptive":
+        state["range"]["adaptive"]["arrays"][0] = float("inf")
+    elif where == "positive":
+        state["range"]["positive"]["arrays"][0] = float("inf")
+    elif where == "plans":
+        state["plans"][-1]["plan"] = "AAAA"
+    elif where == "model":
+        state["budget"]["model"] = {}
+    else:
+        state["budget"]["server"]["composed"][0]["event"]["segments"][0]["size"] = float("inf")
+    return state
+
+
+@pytest.mark.parametrize("where", ["adaptive", "positive", "plans"])
+def test_of_a_state_that_is_refused_nothing_is_taken(where: str, tmp_path: Path) -> None:
+    nodes = loose_nodes(tmp_path)
+    first, _ = grid_of(nodes, value_range=None, adapt_range=True)
+    result_of(next(iter(first.send_and_receive(messages(nodes, arrays())))))
+    second, _ = grid_of(nodes, value_range=None, adapt_range=True)
+    before = second.state_dict()
+    with pytest.raises(UsageError, match="no state of a SecureGrid"):
+        second.load_state_dict(spoilt(first.state_dict(), where))
+    assert second.state_dict() == before
+    second.load_state_dict(first.state_dict())
+    assert second.state_dict() == first.state_dict()
+
+
+@pytest.mark.parametrize("where", ["positive", "plans", "model", "server"])
+def test_of_a_state_that_is_refused_no_charge_is_taken(where: str, tmp_path: Path) -> None:
+    asked = Privacy(clipping_norm=0.5, target_epsilon=8.0, rounds=3)
+    options: dict[str, Any] = {"design": "secagg", "subgroup_size": 8, "dropout": 0.0}
+    nodes = make_nodes(8, tmp_path, train)
+    first, second = (SecureGrid(LocalGrid(nodes), levels=[2], privacy=asked, options=options) for _ in range(2))
+    result_of(next(iter(first.send_and_receive(messages(nodes, {"w": np.zeros(200)})))))
+    before = second.state_dict()
+    with pytest.raises(UsageError, match="no state of a SecureGrid"):
+        second.load_state_dict(spoilt(first.state_dict(), where))
+    assert second.state_dict() == before
 
 
 def test_a_state_is_loaded_before_the_first_round(tmp_path: Path) -> None:

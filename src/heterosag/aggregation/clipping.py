@@ -215,7 +215,7 @@ class AdaptiveRange:
                 [int(size) for size in state["arrays"]],
                 largest=float(state["largest"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise UsageError(f"this is not the state of an adaptive range: {error}") from None
 
     def _bound(self, believed: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

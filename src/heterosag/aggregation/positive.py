@@ -94,5 +94,5 @@ class PositiveArrays:
         """
         try:
             return cls(arrays=tuple(map(int, state["arrays"])), positive=tuple(map(bool, state["positive"])))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise UsageError(f"this does not say which arrays are positive: {error}") from None

@@ -183,13 +183,9 @@ class Epochs:
             for (users, arrays), plan in self._plans.items()
         ]
 
-    @kept_plans.setter
-    def kept_plans(self, kept: Sequence[KeptPlan]) -> None:
-        self._plans = {
-            (tuple(one.users), tuple(one.arrays)): (CohortPlan if one.cohorts else Plan).decode(one.plan)
-            for one in kept
-            if not self._enrols
-        }
+    def resume(self, plans: Mapping[tuple[tuple[str, ...], tuple[int, ...]], Plan | CohortPlan]) -> None:
+        """Go on with the plans of another program, by their users and the elements of the model's arrays."""
+        self._plans = {} if self._enrols else dict(plans)
 
     def named_classes(self, plan: Plan | CohortPlan) -> list[int]:
         """The classes in a plan, as nodes name them, the slowest of those merged; none where nobody was asked."""

@@ -31,7 +31,7 @@ from heterosag.flower.messages import is_evaluate, is_train, run_config_digest
 from heterosag.flower.options import check_options
 from heterosag.flower.passing import PassingGrid
 from heterosag.flower.privacy import GridBudget, Privacy
-from heterosag.flower.ranges import Ranges
+from heterosag.flower.ranges import Ranges, RangeState
 from heterosag.flower.resuming import GridState
 from heterosag.flower.rounds import Round, Work
 from heterosag.flower.run_log import Recorder
@@ -364,17 +364,24 @@ class SecureGrid(PassingGrid):
             state: What `state_dict` returned.
 
         Raises:
-            UsageError: It is no such state, is of a grid with another `privacy`, or rounds were run already.
+            UsageError: It is no such state, is of a grid with another `privacy`, or rounds were run already; the grid
+                is as it was.
         """
-        found = GridState.of(dict(state))
+        found = GridState.of(state)
         if self.rounds:
             raise UsageError("a state is loaded before the first round")
         if (found.budget is None) != (self._budget is None):
             raise UsageError("this is the state of a grid with another privacy")
-        self._epochs.kept_plans = found.plans
-        if self._budget is not None and found.budget is not None:
-            self._budget.load_state_dict(found.budget)
-        self._ranges.load_state_dict(found.range)
+        try:
+            plans = {(tuple(one.users), tuple(one.arrays)): one.decode() for one in found.plans}
+            ranges = None if found.range is None else RangeState.of(found.range)
+            if self._budget is not None and found.budget is not None:
+                self._budget.load_state_dict(found.budget)  # the last that may be refused, and then nothing was taken
+        except HeteroSagError as error:
+            raise UsageError(f"this is no state of a SecureGrid: {error}") from None
+        self._epochs.resume(plans)
+        if ranges is not None:
+            self._ranges.resume(ranges)
         self._epochs.faulty = {int(node) for node in found.faulty}
         self._exchange.ledgers = found.ledgers
 

@@ -69,9 +69,7 @@ class GridBudget:
 
     def __init__(self, asked: Privacy, *, mean: bool, identities: bool) -> None:
         self._asked, self._mean, self._identities = asked, mean, identities
-        limits: dict[str, Any] = {"max_epsilon": asked.target_epsilon, "target_delta": asked.target_delta}
-        self._server = Accountant.filter(**limits)
-        self._model = Accountant(target_delta=asked.target_delta, view="model")
+        self._server, self._model = _accountants(asked)
         self._full = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -88,17 +86,20 @@ class GridBudget:
             state: What `state_dict` returned.
 
         Raises:
-            UsageError: It is no such state.
+            UsageError: It is no such state; the budget is as it was.
         """
         if set(state) != {"server", "model"}:
             raise UsageError("a grid's budget has the charges of two views")
-        self._server.load_state_dict(state["server"])
-        self._model.load_state_dict(state["model"])
-        last = self._server.last_event
-        self._full = last is not None and self._server.would_exceed(last)
-        if last is not None and not self._full:
-            self._server.compose(last)
-            self._model.compose(last)
+        server, model = _accountants(self._asked)
+        server.load_state_dict(state["server"])
+        model.load_state_dict(state["model"])
+        last = server.last_event
+        full = last is not None and server.would_exceed(last)
+        if last is not None and not full:
+            server.compose(last)
+            model.compose(last)
+        self._server, self._model, self._full = server, model, full
+        if last is not None and not full:
             log(INFO, "one round more is charged, for one that may have begun after the state was saved")
 
     def charge(self, plan: Plan | CohortPlan) -> dict[str, Any]:
@@ -128,3 +129,9 @@ class GridBudget:
             rounds=self._server.num_releases,
             identities=self._identities,
         )
+
+
+def _accountants(asked: Privacy) -> tuple[Accountant, Accountant]:
+    """What counts rounds against whoever sees all sums, and against whoever sees the models only."""
+    server = Accountant.filter(max_epsilon=asked.target_epsilon, target_delta=asked.target_delta)
+    return server, Accountant(target_delta=asked.target_delta, view="model")

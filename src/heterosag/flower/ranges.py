@@ -30,7 +30,7 @@ from heterosag.plan.cohorts import plans_of
 from heterosag.protocol.policy import Policy
 from heterosag.vector.quantize import ValueRange, check_range
 
-__all__ = ["Ranges"]
+__all__ = ["RangeState", "Ranges"]
 
 _ACCEPTED = Policy().max_range_change
 _PATIENCE = 3  # rounds that a range waits for a node
@@ -50,6 +50,31 @@ class _Masked:
     def bounds(self) -> tuple[_HalfWidths, _HalfWidths]:
         """The least and the greatest half widths that the node accepts now."""
         return self.half_widths / _ACCEPTED, self.half_widths * _ACCEPTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeState:
+    """What a grid that goes on later needs of its ranges: where they stand, and which arrays stay positive."""
+
+    adaptive: AdaptiveRange | None
+    norm: float | None
+    positive: PositiveArrays
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> RangeState:
+        """What `Ranges.state_dict` gave.
+
+        Raises:
+            UsageError: It is no such state.
+        """
+        if set(state) != {"adaptive", "clipping_norm", "positive"}:
+            raise UsageError("this is no state of a grid's ranges")
+        adaptive, norm = state["adaptive"], state["clipping_norm"]
+        return cls(
+            adaptive=None if adaptive is None else AdaptiveRange.from_state_dict(adaptive),
+            norm=None if norm is None else check_range(norm)[1],
+            positive=PositiveArrays.from_state_dict(state["positive"]),
+        )
 
 
 class Ranges:
@@ -84,16 +109,9 @@ class Ranges:
             "positive": self._positive.state_dict(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+    def resume(self, state: RangeState) -> None:
         """Go on with the range of another grid."""
-        if state is None:
-            return
-        if set(state) != {"adaptive", "clipping_norm", "positive"}:
-            raise UsageError("this is no state of a grid's ranges")
-        adaptive, norm = state["adaptive"], state["clipping_norm"]
-        self.adaptive = None if adaptive is None else AdaptiveRange.from_state_dict(adaptive)
-        self._norm = None if norm is None else check_range(norm)[1]
-        self._positive = PositiveArrays.from_state_dict(state["positive"])
+        self.adaptive, self._norm, self._positive = state.adaptive, state.norm, state.positive
 
     def settle(
         self,

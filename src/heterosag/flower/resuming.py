@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
 
 from heterosag.errors import UsageError
+from heterosag.plan import CohortPlan, Plan
 
 __all__ = ["GridState", "KeptPlan"]
 
@@ -21,6 +23,10 @@ class KeptPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     arrays: list[int]
     plan: bytes
     cohorts: bool = False
+
+    def decode(self) -> Plan | CohortPlan:
+        """The plan itself."""
+        return (CohortPlan if self.cohorts else Plan).decode(self.plan)
 
 
 class GridState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,8 +45,9 @@ class GridState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return found
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> GridState:
-        """The state that `to_dict` wrote; anything else is a UsageError."""
+    def of(cls, values: Any) -> GridState:
+        """The state that `to_dict` wrote, or a mapping like it; anything else is a UsageError."""
+        values = dict(values) if isinstance(values, Mapping) else values
         try:
             return msgspec.convert(values, cls)
         except msgspec.MsgspecError as error:

@@ -248,7 +248,7 @@ class Accountant:
             if any(state[name] != value for name, value in mine.items() if name != "composed"):
                 raise UsageError("this is the state of an accountant with other settings")
             self._composed = [_parse(entry) for entry in state["composed"]]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise UsageError(f"this is not the state of an accountant: {error}") from None
 
     def _with(self, event: NoisyRound, count: int) -> list[tuple[NoisyRound, int]]:
