@@ -1,5 +1,6 @@
 """The mask phase on a node: what it refuses to train on, and an app's function that fails."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,15 @@ from heterosag.protocol.policy import Policy
 from heterosag.storage.budget import FileBudget
 
 MODEL = {"w": np.zeros(2000)}
+FAILURES = [
+    "returns nothing",
+    "no message",
+    "ends the program",
+    "is cancelled",
+    "leaves a generator",
+    "an exception of no kind",
+    "a huge metric",
+]
 
 
 def failing_app(how: str, folder: Path) -> ClientApp:
@@ -44,6 +54,12 @@ def failing_app(how: str, folder: Path) -> ClientApp:
             return RecordDict({"arrays": record({"w": before})})
         if how == "ends the program":
             raise SystemExit("no data")
+        if how == "is cancelled":
+            raise asyncio.CancelledError
+        if how == "leaves a generator":
+            raise GeneratorExit
+        if how == "an exception of no kind":
+            raise BaseException("patient 8812")
         if how == "a huge metric":
             metrics = MetricRecord({"num-examples": 1, "loss": 10**400})
             return Message(RecordDict({"arrays": record({"w": before}), "metrics": metrics}), reply_to=message)
@@ -68,7 +84,7 @@ def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path) -> None:
     assert 1 not in nodes[0].context.state.config_records["heterosag"]["rounds"]  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("how", ["returns nothing", "no message", "ends the program", "a huge metric", "numpy raises"])
+@pytest.mark.parametrize("how", [*FAILURES, "numpy raises"])
 def test_no_failure_of_the_app_is_told_or_left_uncharged_under_noise(how: str, tmp_path: Path) -> None:
     """A server that chooses the model would read from it, free of charge, whether a node has data of some kind."""
     nodes = make_nodes(8, tmp_path, lambda node, before: {"w": before["w"] + 0.001})
@@ -83,7 +99,7 @@ def test_no_failure_of_the_app_is_told_or_left_uncharged_under_noise(how: str, t
     assert FileBudget(tmp_path / str(FIRST_NODE)).rounds == 1
 
 
-@pytest.mark.parametrize("how", ["returns nothing", "no message", "ends the program", "a huge metric"])
+@pytest.mark.parametrize("how", FAILURES)
 def test_every_failure_of_the_app_is_told_as_one_text_without_noise(how: str, tmp_path: Path) -> None:
     nodes = make_nodes(9, tmp_path, train)
     nodes[0].app = failing_app(how, tmp_path)

@@ -149,7 +149,8 @@ class Masking:
         """The update that the app's function returns, and the names of its metrics.
 
         Raises:
-            TrainingError: It failed, ended the program, or returned what cannot be aggregated, whatever that is.
+            TrainingError: It failed, was cancelled, ended the program, or returned what cannot be aggregated, whatever
+                that is.
         """
         try:
             reply = self.call_next(self.message, self.context)
@@ -157,7 +158,9 @@ class Masking:
                 return self._read(reply, plan, terms)
         except HeteroSagError as error:
             raise TrainingError(str(error)) from None
-        except (Exception, SystemExit) as error:  # whatever it is depends on the data: the server is not to tell apart
+        except KeyboardInterrupt:  # whoever runs the node ends it
+            raise
+        except BaseException as error:  # whatever it is depends on the data: the server is not to tell apart
             what = "".join(format_exception_only(error)).strip()
             raise TrainingError(f"the app's function failed, or returned what cannot be read: {what}") from None
 
