@@ -1,5 +1,7 @@
 """The record that both sides talk in, and what of a message is bound."""
 
+import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from flower_nodes import (
     told_at_home,
     train,
 )
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, Metadata, RecordDict
 
 from heterosag.errors import UsageError
 from heterosag.flower.messages import arrays_of, round_digest
@@ -90,3 +92,44 @@ def test_hostile_bytes_of_an_array_are_a_named_error(data: bytes) -> None:
     content = RecordDict({"arrays": ArrayRecord({"w": Array("float32", (3,), "numpy.ndarray", data)})})
     with pytest.raises(UsageError, match="a train message carries an array that cannot be read"):
         arrays_of(content, "a train message")
+
+
+def test_the_page_says_of_every_field_that_an_app_sees_whether_it_is_bound() -> None:
+    """A field that Flower adds is one more by which a server might tell one node's app what no other sees."""
+    page = (Path(__file__).parents[2] / "docs" / "flower.md").read_text(encoding="utf-8")
+    table = page.partition("## What a node binds")[2].partition("\n## ")[0]
+    said: set[str] = set()
+    for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE):
+        owner = ""
+        for name in re.findall(r"`([A-Za-z_.]+)`", row):
+            owner = name.rpartition(".")[0] or owner
+            said.add(f"{owner}.{name.rpartition('.')[2]}")
+    for kind in (Metadata, Message):
+        fields = {f"{kind.__name__}.{name}" for name, one in vars(kind).items() if isinstance(one, property)}
+        assert fields - {"Message.metadata", "Message.children"} <= said  # which consist of the others
+    assert {f"Context.{field.name}" for field in dataclasses.fields(Context)} <= said
+
+
+def test_a_message_of_another_run_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nodes see one run in their Context; a number beside it could tell one of them to train."""
+    nodes = make_nodes(9, tmp_path, train)
+    victim = nodes[2].context.node_id
+
+    def change(stage: str, node: int, message: Message) -> str:
+        if stage == "mask" and node == victim:
+            message.metadata.__dict__["_run_id"] = 2
+        return ""
+
+    grid, _ = grid_of(nodes, change)
+    (reply,) = grid.send_and_receive(messages(nodes, arrays()))
+    assert not reply.has_error()
+    told_at_home(caplog, "a message of run 2 in the Context of run 1", grid.rounds[0].lost[victim])
+    assert victim not in grid.rounds[0].survivors
+
+
+def test_a_message_that_carries_an_error_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (node,) = make_nodes(1, tmp_path, train)
+    (asked,) = messages([node], arrays())
+    asked.metadata.__dict__["_message_id"] = "m"
+    reply = node.app(Message(Error(code=2, reason="no"), reply_to=asked), node.context)
+    told_at_home(caplog, "asked for something in plaintext", reply.error.reason)

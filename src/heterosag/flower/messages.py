@@ -73,7 +73,9 @@ def is_evaluate(message: Message) -> bool:
 
 
 def record_of(message: Message) -> ConfigRecord | None:
-    """Our record in a message, None where there is none."""
+    """Our record in a message, None where there is none; a message with an error has no content."""
+    if not message.has_content():
+        return None
     found = message.content.config_records.get(RECORD)
     return found if isinstance(found, ConfigRecord) else None
 

@@ -208,6 +208,10 @@ class _Node:
             raise FaultyServerError(
                 "asked for something in plaintext: this node has the heterosag mod, so its server must use SecureGrid"
             )
+        if message.metadata.run_id != context.run_id:  # the app sees both, and its node binds one
+            raise FaultyServerError(
+                f"a message of run {message.metadata.run_id} in the Context of run {context.run_id}"
+            )
         parts = _parts_of(record)
         stage = parts[0][1]
         if stage == HELLO:
