@@ -125,10 +125,91 @@ def test_a_node_whose_evaluation_is_off_refuses_a_server_that_asks_all_the_same(
 
 
 def test_plaintext_by_name_is_the_old_way(tmp_path: Path) -> None:
-    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": place}, mode=lambda place: "plaintext")
-    grid = trained(nodes)
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": place + 1}, mode=lambda place: "plaintext")
+    grid = trained(nodes, plaintext_evaluation=True, max_weight=10)
     replies = list(grid.send_and_receive(ask(nodes)))
-    assert sorted(reply.content.metric_records["metrics"]["num-examples"] for reply in replies) == list(range(6))  # type: ignore[type-var]
+    assert sorted(reply.content.metric_records["metrics"]["num-examples"] for reply in replies) == list(range(1, 7))  # type: ignore[type-var]
+
+
+def test_plaintext_takes_the_name_of_both_sides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 1}, mode=lambda place: "plaintext")
+    grid, inside = grid_of(nodes)
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        for number in range(2):
+            assert not next(iter(grid.send_and_receive(messages(nodes, arrays(number))))).has_error()
+            before = len(inside.log)
+            replies = list(grid.send_and_receive(ask(nodes)))
+            assert {reply.error.reason for reply in replies} == {"evaluation is in plaintext on this node"}
+            assert len(inside.log) == before
+    line = "6 of 6 nodes evaluate in plaintext: they are not asked without SecureGrid(plaintext_evaluation=True)"
+    assert caplog.text.count(line) == 1
+
+
+HOSTILE: list[dict[str, Any] | None] = [
+    None,
+    {"num-examples": 5, "accuracy": 1.0},
+    {"num-examples": 5, "acc": 1.0},
+    {"accuracy": 1.0},
+    {"num-examples": 10**15, "accuracy": 1.0},
+    {"num-examples": 5, "accuracy": float("nan")},
+]
+"""What a malicious node says that it evaluated in plaintext; None for a reply without metrics."""
+
+
+def claiming(nodes: list[Node], metrics: dict[str, Any] | None) -> None:
+    """Let one node say that it evaluates in plaintext, and then these metrics."""
+    honest = nodes[4].app
+
+    def hostile(message: Message, context: Any) -> Message:
+        if message.metadata.message_type == MessageType.EVALUATE and "heterosag" not in message.content:
+            content = RecordDict({} if metrics is None else {"metrics": MetricRecord(metrics)})
+            return Message(content, reply_to=message)
+        reply = honest(message, context)
+        if not reply.has_error():
+            reply.content["heterosag"] = ConfigRecord({**dict(reply.content["heterosag"]), "evaluate": "plaintext"})
+        return reply
+
+    nodes[4].app = hostile  # type: ignore[assignment]
+
+
+def accuracies(grid: SecureGrid, nodes: list[Node], count: int) -> list[Any]:
+    strategy = FedAvg(min_available_nodes=len(nodes))
+    first = record({"w": np.zeros(30, dtype=np.float32)})
+    found = grid.start(strategy, initial_arrays=first, num_rounds=count).evaluate_metrics_clientapp
+    return [dict(metrics)["accuracy"] for metrics in found.values()]
+
+
+@pytest.mark.parametrize("metrics", HOSTILE)
+def test_a_node_that_claims_plaintext_neither_ends_a_run_nor_has_a_say(
+    metrics: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    """It was believed, and its own reply went to the strategy beside the mean of the others."""
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "accuracy": 0.5})
+    claiming(nodes, metrics)
+    grid, _ = grid_of(nodes)
+    assert accuracies(grid, nodes, 2) == [pytest.approx(0.5, abs=1e-5)] * 2
+
+
+@pytest.mark.parametrize("others", ["secure", "plaintext"])
+@pytest.mark.parametrize("metrics", HOSTILE)
+def test_where_plaintext_is_allowed_a_malicious_node_is_one_of_many(
+    others: str, metrics: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "accuracy": 0.5}, mode=lambda place: others)
+    claiming(nodes, metrics)
+    grid, _ = grid_of(nodes, plaintext_evaluation=True)
+    for found in accuracies(grid, nodes, 2):
+        assert 0.5 - 1e-5 <= found <= (5 * 0.5 + 1.0) / 6 + 1e-5
+
+
+def test_a_node_whose_metrics_are_in_the_sum_does_not_count_twice(tmp_path: Path) -> None:
+    nodes = evaluating(6, tmp_path, lambda place: {"num-examples": 5, "accuracy": 0.5})
+    claiming(nodes, {"num-examples": 5, "accuracy": 1.0})
+    grid = trained(nodes, plaintext_evaluation=True)
+    (reply,) = grid.send_and_receive(ask(nodes))
+    assert dict(reply.content.metric_records["metrics"]) == {
+        "num-examples": 6, "accuracy": pytest.approx(0.5, abs=1e-5),
+    }  # fmt: skip
 
 
 def test_an_app_without_an_evaluate_function_is_asked_three_times(tmp_path: Path) -> None:

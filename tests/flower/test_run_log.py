@@ -95,20 +95,17 @@ def test_what_nodes_say_of_the_model_is_recorded(tmp_path: Path) -> None:
         {"num-examples": 0, "accuracy": 0.2},
     ]
     nodes = make_nodes(6, tmp_path / "log", train)
-    for node, metrics in zip(nodes, said, strict=True):
-        original = node.app
-
-        def answer(message: Message, context: Any, original: Any = original, metrics: Any = metrics) -> Message:
-            if message.metadata.message_type == "evaluate":
-                return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
-            return original(message, context)
-
-        node.app = answer  # type: ignore[assignment]
     grid, _ = grid_of(nodes, record=tmp_path)
     list(grid.send_and_receive(messages(nodes, arrays())))
-    grid._exchange.evaluates = {node.context.node_id: "plaintext" for node in nodes}
-    ask = [Message(RecordDict(), dst_node_id=node.context.node_id, message_type="evaluate") for node in nodes]
-    list(grid.send_and_receive(ask))
+    asked = [Message(RecordDict(), dst_node_id=node.context.node_id, message_type="evaluate") for node in nodes]
+    assert grid._recorder is not None
+    grid._recorder.note_replies(
+        1,
+        [
+            Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+            for message, metrics in zip(asked, said, strict=True)
+        ],
+    )
     grid.close()
     (line,) = read_run(tmp_path / "run").rounds
     assert line["accuracy"] == pytest.approx((10 * 0.9 + 30 * 0.5) / 40)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from logging import INFO, WARNING
 from typing import Any
 
-from flwr.app import Error, Message, MetricRecord, RecordDict
-from flwr.common.constant import ErrorCode
+from flwr.app import Message, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
@@ -19,6 +18,7 @@ from heterosag.errors import FaultyBlockError, FaultyServerError, HeteroSagError
 from heterosag.flower.epochs import Epochs
 from heterosag.flower.exchange import Exchange, combine_found
 from heterosag.flower.messages import round_digest
+from heterosag.flower.plaintext import check_replies, error_reply
 from heterosag.flower.rounds import TOO_LATE, Round, Work
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.cohorts import plans_of
@@ -41,18 +41,30 @@ class Evaluations:
         epochs: Where nodes that deal or release false shares are left out.
         rule: How block means are combined.
         metrics: What a strategy learns of a round.
+        weight_unit: Examples that make a weight of one.
         private: Whether there is noise in the sums, beside which exact ones may not be shown.
+        plaintext: Whether nodes that evaluate in plaintext are asked.
 
     `done` is a `Round` for each secure evaluation so far. `plan` and `train_type` are those of the last round of
     training; None before the first.
     """
 
     def __init__(
-        self, grid: Grid, exchange: Exchange, epochs: Epochs, *, rule: Rule, metrics: Metrics, private: bool
+        self,
+        grid: Grid,
+        exchange: Exchange,
+        epochs: Epochs,
+        *,
+        rule: Rule,
+        metrics: Metrics,
+        weight_unit: int,
+        private: bool,
+        plaintext: bool,
     ) -> None:
         self._grid, self._exchange, self._epochs = grid, exchange, epochs
         self._rule, self._metrics, self._private = rule, metrics, private
-        self._refusal_logged = False
+        self._weight_unit, self._plaintext = weight_unit, plaintext
+        self._logged: set[str] = set()
         self._failures = 0
         self._why_none = ""
         self.done: list[Round] = []
@@ -68,18 +80,44 @@ class Evaluations:
 
         Returns:
             The nodes' own replies, in plaintext or refused; and the one with the means of the others, None where all
-            have said otherwise.
+            have said otherwise. Their names and numbers are such that a strategy can average them, whatever a node
+            sent.
         """
         by_mode: dict[str, list[Message]] = {"secure": [], "off": [], "plaintext": []}
         for message in messages:
             by_mode[self._exchange.evaluates.get(message.metadata.dst_node_id, "secure")].append(message)
         plain, refused, secure = by_mode["plaintext"], by_mode["off"], by_mode["secure"]
-        replies = list(self._grid.send_and_receive(plain, timeout=timeout)) if plain else []
-        if refused and not self._refusal_logged:
-            log(INFO, "evaluation is off on %d of %d nodes: they are not asked", len(refused), len(messages))
-            self._refusal_logged = True
-        replies += [_error("evaluation is off on this node", message) for message in refused]
-        return replies, self._answer_securely(secure, timeout) if secure else None
+        if refused:
+            self._log_once("evaluation is off on %d of %d nodes: they are not asked", len(refused), len(messages))
+        replies = [error_reply("evaluation is off on this node", message) for message in refused]
+        if plain and not self._plaintext:
+            why = "they are not asked without SecureGrid(plaintext_evaluation=True)"
+            self._log_once(f"%d of %d nodes evaluate in plaintext: {why}", len(plain), len(messages))
+            replies += [error_reply("evaluation is in plaintext on this node", message) for message in plain]
+            plain = []
+        means = self._answer_securely(secure, timeout) if secure else None
+        return [*self._ask_in_plaintext(plain, timeout, means), *replies], means
+
+    def _ask_in_plaintext(self, messages: list[Message], timeout: float | None, means: Message | None) -> list[Message]:
+        """The replies of nodes that say that they evaluate in plaintext, but for those whose metrics are in the sum."""
+        if means is not None and not means.has_error():
+            counted = set(self.done[-1].survivors)
+            messages = [message for message in messages if message.metadata.dst_node_id not in counted]
+        if not messages:
+            return []
+        most = 1 if self.plan is None else plans_of(self.plan)[0].max_weight
+        return check_replies(
+            messages,
+            list(self._grid.send_and_receive(messages, timeout=timeout)),
+            weighted_by=self._epochs.weighted_by,
+            heaviest=most * self._weight_unit if most > 1 else None,
+            beside=means,
+        )
+
+    def _log_once(self, line: str, *numbers: int) -> None:
+        if line not in self._logged:
+            log(INFO, line, *numbers)
+            self._logged.add(line)
 
     def _answer_securely(self, messages: list[Message], timeout: float | None) -> Message:
         """One reply with the means of the metrics over everybody in the plan of the round before."""
@@ -87,7 +125,7 @@ class Evaluations:
             self._why_none = "under privacy there is no secure evaluation, whose sums would be exact"
             log(INFO, self._why_none)
         if self._why_none:
-            return _error(self._why_none, messages[0])
+            return error_reply(self._why_none, messages[0])
         began, number = time.perf_counter(), len(self.done) + 1
         work = self._begin(messages[0], number)
         try:
@@ -101,7 +139,7 @@ class Evaluations:
                 self._why_none = (
                     f"no node could evaluate in {_MOST_FAILURES} evaluations, so none is asked again: {reason}"
                 )
-            return _error(reason, messages[0])
+            return error_reply(reason, messages[0])
         metrics = self._metrics(work, plan, weight, combined)
         self.done.append(work.finish(time.perf_counter() - began, survivors=combined.survivors, combined=combined))
         alive, asked_nodes, trips = len(combined.survivors), len(work.messages), work.trips
@@ -143,7 +181,3 @@ class Evaluations:
         sums = [one.metrics for one in found if isinstance(one, Decoded)]
         weight = sum(block.weight for block in sums if block is not None and block.fault is None)
         return plan, weight, combined
-
-
-def _error(reason: str, message: Message) -> Message:
-    return Message(Error(code=ErrorCode.UNKNOWN, reason=reason), reply_to=message)

@@ -80,6 +80,8 @@ class SecureGrid(PassingGrid):
             evaluation, whose sums would be exact, are then off.
         run_config: The run's configuration, `context.run_config`, as every node must see it (default: as most nodes
             see it, which is logged).
+        plaintext_evaluation: Whether nodes that evaluate in plaintext (`mod(evaluate="plaintext")`) are asked for their
+            own metrics, which the strategy averages with the others'; unless said, they are asked for none.
         assignment: Who assigns nodes to subgroups, with identities: `enrolled`, the nodes draw it together when an
             epoch begins, or `server`, which the nodes must allow.
         cohort_size: Nodes that a cohort has at most: more are split into cohorts, each with a plan and keys of its own,
@@ -120,6 +122,7 @@ class SecureGrid(PassingGrid):
         directory: Mapping[str, bytes] | None = None,
         privacy: Privacy | None = None,
         run_config: Mapping[str, Any] | None = None,
+        plaintext_evaluation: bool = False,
         assignment: AssignmentName = "enrolled",
         cohort_size: int = COHORT_SIZE,
         prepare: bool = True,
@@ -223,7 +226,9 @@ class SecureGrid(PassingGrid):
             self._epochs,
             rule=combine_by,
             metrics=self._training.metrics_of,
+            weight_unit=weight_unit,
             private=privacy is not None,
+            plaintext=plaintext_evaluation,
         )
         self._checked = False
         self.record_folder: Path | None = None

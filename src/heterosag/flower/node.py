@@ -102,7 +102,8 @@ def mod(
         assignment: Who assigns nodes to subgroups, with identities: `enrolled`, the nodes draw it together, or
             `server`.
         evaluate: What becomes of evaluate messages: `secure` (metrics are summed over everybody, once between two
-            rounds of training), `off`, or `plaintext` (the server sees every node's metrics).
+            rounds of training), `off`, or `plaintext` (the server sees every node's metrics, and must ask for them:
+            `SecureGrid(plaintext_evaluation=True)`).
         release_log: A folder that outlives the node (default: HETEROSAG_RELEASES, or .local/state/heterosag in the home
             folder; in Flower's simulation none, unless `hide_sets_below` needs one).
         class_of: The node's class from its Context; without it the class or upload rate is read from its node config,
