@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import sys
 import warnings
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-__all__ = ["Done", "run_command"]
+__all__ = ["Done", "run_command", "settings_in", "training_command"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +49,21 @@ def run_command(*words: str, cwd: Path | None = None, expect: int = 0, program: 
     done = Done(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
     assert done.returncode == expect, done.stderr
     return done
+
+
+def training_command(printed: str) -> list[str]:
+    """The words after `heterosag` of the one command to train in a text, which may go on after a backslash."""
+    lines = printed.replace("\\\n", " ").splitlines()
+    (found,) = (line.partition("heterosag train")[2] for line in lines if "heterosag train" in line)
+    return ["train", *shlex.split(found)]
+
+
+def settings_in(words: list[str]) -> dict[str, Any]:
+    """The settings of a command to train, as texts and switches, by name."""
+    assert words[0] == "train"
+    found: dict[str, Any] = {}
+    for word in " ".join(words[1:]).split("--")[1:]:
+        flag, _, value = word.strip().replace("=", " ", 1).partition(" ")
+        flag = flag.replace("-", "_")
+        found[flag.removeprefix("no_")] = value or not flag.startswith("no_")
+    return found

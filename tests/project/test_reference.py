@@ -92,8 +92,9 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     whole: dict[str, Any] = {"design": "secagg", "subgroup_size": 40, "min_block_survivors": 30}
     noisy = Plan.build([40], [16], 90, **whole, clipping_norm=1.0, noise_multiplier=3.0)
     private = PrivateProposal(
-        plan=noisy, blocks=blocks, error=0.5, epsilon_server=8.0, epsilon_model=7.0, delta=1e-5, rounds=9, others=()
-    )
+        plan=noisy, blocks=blocks, error=0.5, target_epsilon=8.0, epsilon_server=8.0, epsilon_model=7.0, delta=1e-5,
+        rounds=9, others=(),
+    )  # fmt: skip
     said = pages.JSON["optimize --epsilon ..."]
     assert list(said) == list(proposals.describe_private(private))
     assert [name for name in proposals.describe_private(private)["chosen"] if f"`{name}`" not in said["chosen"]] == []

@@ -3,7 +3,6 @@
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,9 +15,6 @@ from heterosag.report.proposals import (
     describe,
     describe_cohorts,
     describe_private,
-    next_steps,
-    next_steps_of_cohorts,
-    next_steps_of_private,
     show,
     show_cohort_proposal,
     show_private,
@@ -41,18 +37,6 @@ def test_a_proposal_says_what_it_costs_and_what_would_help() -> None:
     assert all(f"  {one.what}: " in capture.get() for one in proposal.relaxing)
 
 
-def test_a_proposal_ends_with_what_to_do_next_in_80_columns() -> None:
-    proposal = best(Requirements(rates=(0.5,) * 12 + (2.0,) * 12, dimension=2000, deadline=0.03))
-    unsaved, saved = next_steps(proposal, None), next_steps(proposal, Path("mine.toml"))
-    for steps in (unsaved, saved):
-        assert f"levels={list(proposal.plan.levels)}" in steps
-        assert "rate_limits=[1]" in steps or len(proposal.plan.levels) == 1
-        assert max(map(len, steps.splitlines())) <= 80
-    assert "--save plan.toml" in unsaved
-    assert "--save plan.toml" not in saved
-    assert "heterosag train --plan mine.toml --rates 0.5" in saved
-
-
 def test_a_proposal_of_cohorts_says_what_binds_in_a_cohort() -> None:
     asked = Requirements(rates=(0.5,) * 24 + (2.0,) * 24, dimension=2000, deadline=0.1)
     proposal = best_cohorts(asked, cohort_size=16)
@@ -64,7 +48,6 @@ def test_a_proposal_of_cohorts_says_what_binds_in_a_cohort() -> None:
     with console.capture() as capture:
         console.print(show_cohort_proposal(proposal))
     assert "48 users in 3 cohorts of at most 16" in capture.get()
-    assert "--cohort 16" in next_steps_of_cohorts(proposal)
     assert f"what would help a cohort most: {proposal.cohort.binding}" in capture.get()
 
 
@@ -92,6 +75,3 @@ def test_a_private_proposal_states_an_epsilon_of_the_models_for_the_mean_only(ru
         console.print(show_private(proposal))
     assert "against whoever sees all sums" in capture.get()
     assert ("the models only (with the mean)" in capture.get()) == (rule == "mean")
-    steps = next_steps_of_private(proposal)
-    assert f"--rule {rule}\n" in steps
-    assert max(map(len, steps.splitlines())) <= 80

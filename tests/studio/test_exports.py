@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-import shlex
 from typing import Any
 
 import pytest
+from command import settings_in, training_command
 from studio_server import HAND
 
 from heterosag.plan import CohortPlan
@@ -26,17 +26,12 @@ FORMS = [
     ),
 ]
 
+_STRUCTURE = ("classes", "levels", "design", "min_survivors", "min_block_survivors", "share_threshold", "dropout")
+
 
 def config_of(command: str) -> TrainConfig:
     """The settings of a command as `heterosag train` reads them."""
-    program, name, *flags = shlex.split(command.replace("\\\n", " "), comments=True)
-    assert (program, name) == ("heterosag", "train")
-    found: dict[str, Any] = {}
-    for word in flags:
-        flag, given, value = word.removeprefix("--").partition("=")
-        flag = flag.replace("-", "_")
-        found[flag.removeprefix("no_")] = value if given else not flag.startswith("no_")
-    return TrainConfig.from_dict(found)
+    return TrainConfig.from_dict(settings_in(training_command(command)))
 
 
 def exports_of(form: dict[str, Any]) -> tuple[Choice, dict[str, str]]:
@@ -54,10 +49,10 @@ def test_the_training_command_makes_the_plan_that_is_shown(form: dict[str, Any])
     plan = choice.plan
     built = build_plan(config, [plan.dimension])
     assert not isinstance(built, CohortPlan)
-    for name in ("classes", "levels", "design", "min_survivors", "fill_levels", "dropout"):
+    for name in (*_STRUCTURE, "fill_levels"):
         assert getattr(built, name) == getattr(plan, name), name
     assert built.vector_sizes() == plan.vector_sizes()
-    assert built.noise_multiplier == pytest.approx(plan.noise_multiplier, rel=0.02)
+    assert built.noise_multiplier == pytest.approx(plan.noise_multiplier, rel=1e-4)
     if not plan.noise_multiplier:
         assert config.rates == choice.rates
         robust = choice.requirements.attackers > 0 and plan.byzantine_tolerance() > 0

@@ -11,6 +11,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("safetensors")
 
 from command import run_command as run
+from command import training_command
 
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
@@ -62,9 +63,9 @@ def test_from_an_optimised_plan_to_a_run(tmp_path: Path) -> None:
     file, folder = str(tmp_path / "plan.toml"), tmp_path / "run"
     words = "optimize --rates 0.5x12,2x12 --deadline 0.06 --dimension 3610 --save"
     shown = run(*words.split(), file).stdout
-    command = next(line.split("heterosag ")[1] for line in shown.splitlines() if "heterosag train" in line)
-    assert command == f"train --plan {file} --rates 0.5,2"
-    found = json.loads(run(*command.split(), "--rounds", "1", "--no-secure", "--out", str(folder), "--json").stdout)
+    command = training_command(shown)
+    assert command == ["train", "--plan", file, "--rates", "0.5,2"]
+    found = json.loads(run(*command, "--rounds", "1", "--no-secure", "--out", str(folder), "--json").stdout)
     assert found["rounds"] == 1
     plan = Plan.from_toml(Path(file).read_text(encoding="utf-8"))
     record = read_run(folder)
@@ -72,3 +73,19 @@ def test_from_an_optimised_plan_to_a_run(tmp_path: Path) -> None:
     assert record.plan["classes"] == list(plan.classes)
     refused = run("train", "--plan", file, "--levels", "2,2", expect=2)
     assert "--levels cannot be given with --plan" in refused.stderr
+
+
+def test_from_a_private_plan_to_a_run(tmp_path: Path) -> None:
+    words = "optimize --epsilon 8 --rounds 2 --users 40 --dimension 3610 --corrupt 0.1 --dropout 0.05"
+    proposed = json.loads(run(*words.split(), "--json").stdout)
+    command = training_command(run(*words.split()).stdout)
+    folder = tmp_path / "run"
+    run(*command, "--no-secure", "--quiet", "--out", str(folder))
+    record = read_run(folder)
+    assert record.config["dropout"] == 0.05
+    assert len(record.rounds) == 2
+    for name in ("share_threshold", "min_block_survivors", "classes", "class_levels"):
+        assert record.plan[name] == proposed["plan"][name], name
+    assert record.plan["noise_multiplier"] == pytest.approx(proposed["noise_multiplier"], rel=1e-4)
+    spent = record.rounds[-1]["privacy"]
+    assert spent["epsilon_server"] == pytest.approx(proposed["epsilon_server"], rel=0.01)

@@ -220,7 +220,8 @@ def optimize(
 
 def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path | None, as_json: bool) -> None:
     from heterosag.planner import Requirements, best
-    from heterosag.report.proposals import describe, next_steps, show
+    from heterosag.report.next_steps import next_steps
+    from heterosag.report.proposals import describe, show
     from heterosag.storage.run_log import read_run
     from heterosag.storage.run_requirements import learn_requirements
 
@@ -242,7 +243,8 @@ def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path 
 def _optimize_cohorts(asked: dict[str, Any], cohort: int, *, as_json: bool) -> None:
     from heterosag.planner import Requirements
     from heterosag.planner.cohorts import best_cohorts
-    from heterosag.report.proposals import describe_cohorts, next_steps_of_cohorts, show_cohort_proposal
+    from heterosag.report.next_steps import next_steps_of_cohorts
+    from heterosag.report.proposals import describe_cohorts, show_cohort_proposal
 
     proposal = best_cohorts(Requirements(**asked), cohort_size=cohort)
     print_found(lambda: describe_cohorts(proposal), lambda: show_cohort_proposal(proposal), as_json=as_json)
@@ -252,7 +254,8 @@ def _optimize_cohorts(asked: dict[str, Any], cohort: int, *, as_json: bool) -> N
 
 def _optimize_private(asked: dict[str, Any], *, save: Path | None, as_json: bool) -> None:
     from heterosag.planner.private import PrivacyRequirements, best_private
-    from heterosag.report.proposals import describe_private, next_steps_of_private, show_private
+    from heterosag.report.next_steps import next_steps_of_private
+    from heterosag.report.proposals import describe_private, show_private
 
     proposal = best_private(PrivacyRequirements(**asked))
     if save is not None:

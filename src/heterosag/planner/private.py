@@ -131,6 +131,7 @@ class PrivateProposal:
         plan: The plan itself.
         blocks: How it was found.
         error: Of the mean, in units of the clipping norm.
+        target_epsilon: The budget that the noise is for; `epsilon_server` is what is spent of it.
         epsilon_server: Of all rounds, against whoever sees all sums.
         epsilon_model: Of all rounds, against whoever sees the released models only; None where attackers must be
             tolerated, since the rule is then the median and the bound is for the mean.
@@ -142,6 +143,7 @@ class PrivateProposal:
     plan: Plan
     blocks: Blocks
     error: float
+    target_epsilon: float
     epsilon_server: float
     epsilon_model: float | None
     delta: float
@@ -192,6 +194,7 @@ def _propose(requirements: PrivacyRequirements, chosen: Blocks, tried: list[Bloc
         plan=plan,
         blocks=chosen,
         error=chosen.error,
+        target_epsilon=requirements.epsilon,
         epsilon_server=epsilon(plan, rounds=rounds, delta=delta),
         epsilon_model=epsilon(plan, rounds=rounds, delta=delta, view="model") if mean else None,
         delta=delta,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -25,9 +23,6 @@ __all__ = [
     "describe",
     "describe_cohorts",
     "describe_private",
-    "next_steps",
-    "next_steps_of_cohorts",
-    "next_steps_of_private",
     "show",
     "show_cohort_proposal",
     "show_private",
@@ -67,28 +62,6 @@ def show(proposal: Proposal, before: float | None = None) -> RenderableType:
     return Group(show_plan(plan), _uploads(plan, proposal), *map(Text, lines))
 
 
-def next_steps(proposal: Proposal, saved: Path | None) -> str:
-    """From a plan to a run: the commands to try it with, and the lines for Flower; `saved` is where the plan is."""
-    plan, file = proposal.plan, str(saved or "plan.toml")
-    rates = [8 * size / (seconds * 1e6) for size, seconds in zip(proposal.bytes, proposal.seconds, strict=True)]
-    listed = ",".join(f"{rate:.3g}" for rate in rates)
-    between = [f"{(slow * fast) ** 0.5:.3g}" for slow, fast in pairwise(rates)]
-    limits = f", rate_limits=[{', '.join(between)}]" if between else ""
-    options = f'options={{"subgroup_size": {plan.subgroup_size}}}'
-    lines = [
-        "",
-        "what to do next:",
-        *([] if saved else ["  keep the plan:        the same command with --save plan.toml"]),
-        f"  look at a round:      heterosag round --plan {file}",
-        f"  train with it here:   heterosag train --plan {file} --rates {listed}",
-        f"                        (the model must have its {plan.dimension:,} parameters)",
-        "  use it on Flower:     SecureGrid(grid,",
-        f"                            levels={list(plan.levels)}{limits},",
-        f"                            {options})",
-    ]
-    return "\n".join(lines)
-
-
 def describe_cohorts(proposal: CohortProposal) -> dict[str, Any]:
     """A proposal of cohorts in JSON types: what binds and what would help is said of a cohort."""
     return describe(proposal.cohort) | {
@@ -111,20 +84,6 @@ def show_cohort_proposal(proposal: CohortProposal) -> RenderableType:
         f"what would help a cohort most: {proposal.cohort.binding}",
     ]
     return Group(show_cohorts(plan), _uploads(plan, proposal), *map(Text, lines))
-
-
-def next_steps_of_cohorts(proposal: CohortProposal) -> str:
-    """The command to train with cohorts."""
-    plan = proposal.plan
-    classes, levels = (",".join(map(str, numbers)) for numbers in (plan.classes, plan.levels))
-    lines = [
-        "",
-        "what to do next:",
-        f"  train with it here:   heterosag train --classes {classes} --levels {levels} \\",
-        f"                            --subgroup-size {plan.plans[0].subgroup_size} --cohort {plan.cohort_size}",
-        f"                        (the model must have its {plan.dimension:,} parameters)",
-    ]
-    return "\n".join(lines)
 
 
 def _uploads(plan: Plan | CohortPlan, proposal: Proposal | CohortProposal) -> Table:
@@ -173,24 +132,6 @@ def show_private(proposal: PrivateProposal) -> RenderableType:
         "larger blocks have less error, smaller ones tolerate more attackers (users of a block, its least survivors):",
     ]
     return Group(show_plan(plan), *map(Text, lines), table)
-
-
-def next_steps_of_private(proposal: PrivateProposal) -> str:
-    """The command to train within the budget."""
-    plan = proposal.plan
-    classes, levels = (",".join(map(str, numbers)) for numbers in (plan.classes, plan.levels))
-    lines = [
-        "",
-        "what to do next:",
-        f"  train with it here:   heterosag train --epsilon {proposal.epsilon_server:.3g} "
-        f"--delta {proposal.delta:g} \\",
-        f"                            --rounds {proposal.rounds} --clip {plan.value_range[1]:g} --classes {classes} \\",
-        f"                            --levels {levels} --design {plan.design.name} "
-        f"--subgroup-size {plan.subgroup_size} \\",
-        f"                            --rule {proposal.rule}",
-        f"                        (the model must have its {plan.dimension:,} parameters)",
-    ]
-    return "\n".join(lines)
 
 
 def _row(one: Blocks) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from heterosag.plan import Plan
 from heterosag.planner.private import PrivateProposal
 from heterosag.protocol.policy import Policy
+from heterosag.report.next_steps import settings_of_private
 
 __all__ = ["export_plan", "export_private_run", "export_run"]
 
@@ -87,29 +88,16 @@ def export_private_run(proposal: PrivateProposal) -> dict[str, str]:
         The text of each, by `train` and `flower`.
     """
     plan = proposal.plan
-    epsilon, rounds, norm = proposal.epsilon_server, proposal.rounds, plan.clipping_norm
-    flags = {
-        "classes": _commas(plan.classes),
-        "levels": _commas(plan.levels),
-        "design": plan.design.name,
-        "subgroup-size": plan.subgroup_size,
-        "min-survivors": plan.min_survivors,
-        "min-block-survivors": plan.min_block_survivors,
-        "dropout": plan.dropout,
-        "epsilon": f"{epsilon:.6g}",
-        "delta": proposal.delta,
-        "clip": norm,
-        "rounds": rounds,
-        "rule": proposal.rule,
-    }
+    settings = settings_of_private(proposal)
+    flags = {name.replace("_", "-"): value for name, value in settings.items() if name != "fill_levels"}
     arguments = {"levels": list(plan.levels), "rule": proposal.rule, "options": _options(plan)}
     budget = (
-        f"privacy=Privacy(clipping_norm={norm!r}, target_epsilon={epsilon:.6g}, target_delta={proposal.delta!r}, "
-        f"rounds={rounds})"
+        f"privacy=Privacy(clipping_norm={plan.clipping_norm!r}, target_epsilon={proposal.target_epsilon!r}, "
+        f"target_delta={proposal.delta!r}, rounds={proposal.rounds})"
     )
     return {
         "train": _DATA + _command("train", flags, _fill_flag(plan)),
-        "flower": _flower(plan, arguments, [], budget=budget),
+        "flower": _flower(plan, arguments, [], budget=budget, rounds=proposal.rounds),
     }
 
 
@@ -129,7 +117,7 @@ def _options(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _flower(plan: Plan, arguments: Mapping[str, Any], nodes: list[str], *, budget: str = "") -> str:
+def _flower(plan: Plan, arguments: Mapping[str, Any], nodes: list[str], *, budget: str = "", rounds: int = 20) -> str:
     """The lines of both sides of an app; nodes say which class they are in."""
     lines = "".join(f"    {name}={value!r},\n" for name, value in arguments.items())
     lines += f"    {budget},\n" if budget else ""
@@ -148,7 +136,7 @@ def _flower(plan: Plan, arguments: Mapping[str, Any], nodes: list[str], *, budge
     return (
         f"# the ServerApp\nfrom heterosag.flower import {'Privacy, ' if budget else ''}SecureGrid\n\n"
         f"secure = SecureGrid(\n    grid,\n{lines})\n"
-        "result = secure.start(strategy, initial_arrays=arrays, num_rounds=20)\n\n"
+        f"result = secure.start(strategy, initial_arrays=arrays, num_rounds={rounds})\n\n"
         f"# the ClientApp\n{'from heterosag import Policy' + chr(10) if weaker else ''}"
         "from heterosag.flower import mod\n\n"
         f"app = ClientApp(mods=[mod(trust_server=True{policy})])  # or identities: docs/how-to/identities.md\n"
