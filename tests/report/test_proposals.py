@@ -37,6 +37,15 @@ def test_a_proposal_says_what_it_costs_and_what_would_help() -> None:
     assert all(f"  {one.what}: " in capture.get() for one in proposal.relaxing)
 
 
+@pytest.mark.parametrize(("error", "words"), [(2.0, "a few points"), (2.1, "more than a few points")])
+def test_an_error_in_clipping_norms_is_put_in_words_as_the_page_on_privacy_does(error: float, words: str) -> None:
+    proposal = replace(best_private(PrivacyRequirements(users=40, dimension=60, epsilon=8.0)), error=error)
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(show_private(proposal))
+    assert f"clipping norms c: {words} of accuracy; beyond 3 much of it may be lost" in capture.get()
+
+
 def test_a_proposal_of_cohorts_says_what_binds_in_a_cohort() -> None:
     asked = Requirements(rates=(0.5,) * 24 + (2.0,) * 24, dimension=2000, deadline=0.1)
     proposal = best_cohorts(asked, cohort_size=16)

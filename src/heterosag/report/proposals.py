@@ -28,6 +28,9 @@ __all__ = [
     "show_private",
 ]
 
+_LITTLE = 2.0
+"""Error of the mean, in units of the clipping norm, up to which a few points of accuracy are lost."""
+
 
 def describe(proposal: Proposal, before: float | None = None) -> dict[str, Any]:
     """A proposal in JSON types; `before` is the error of the plan that it would replace."""
@@ -140,7 +143,8 @@ def _row(one: Blocks) -> list[str]:
 
 
 def _worth(error: float) -> str:
-    """What an error costs in accuracy, roughly."""
-    if error <= 1.0:
-        return "some points of accuracy"
-    return f"clearly less accuracy, and beyond {USELESS:g} much of the accuracy is lost"
+    """What an error costs in accuracy, roughly, as measured (docs/how-to/privacy.md)."""
+    much = f"beyond {USELESS:g} much of it may be lost"
+    if error <= _LITTLE:
+        return f"a few points of accuracy; {much}"
+    return f"more than a few points of accuracy; {much}"

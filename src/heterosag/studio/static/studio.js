@@ -180,7 +180,7 @@ function showPrivacyCurve() {
   const { privacy } = plan;
   find("curve-title").textContent = "Error against epsilon";
   find("binding").textContent = `What is claimed: ${privacy.statement}. The mean of all users is off by ${shorten(privacy.error)} clipping norms; `
-    + `up to 1 costs some points of accuracy, beyond ${privacy.useless} much of it is lost.`;
+    + `up to 2 costs a few points of accuracy, beyond ${privacy.useless} much of it may be lost.`;
   if (curve === null) return;
   drawLines(find("curve"), curve.curves.map((points, at) => ({ label: curve.names[at], colour: 2 * at, points })), {
     title: "Error of the mean against epsilon", xLabel: `epsilon of ${privacy.rounds} rounds at delta ${shorten(privacy.delta)}`, xName: "epsilon",
