@@ -266,8 +266,8 @@ def _notes(plan: Plan, rule: Rule) -> tuple[str, ...]:
     notes = [f"fails in {failures:.2g} of rounds at {plan.dropout:.0%} dropout and {lost}"]
     if failures > MOST_FAILURES or not survives_one_loss(plan):
         notes.append(
-            f"more nodes, or larger subgroups (options={{'subgroup_size': ...}}, fewer levels), would bring it to "
-            f"{MOST_FAILURES:.0%} or less"
+            f"more nodes, or larger subgroups (options={{'subgroup_size': ...}}, or fewer classes), would bring it "
+            f"to {MOST_FAILURES:.0%} or less"
         )
     if rule.leaves_out_faulty:
         who = "the rule outvotes" if rule.tolerates else "the median would outvote"
