@@ -14,6 +14,11 @@ def test_version_and_help() -> None:
     assert "--subgroup-size" in run("plan", "--help").stdout
 
 
+def test_a_command_that_there_is_not_is_answered_with_what_was_meant_once() -> None:
+    assert run("optimise", expect=2).stderr.count("Did you mean 'optimize'?") == 1
+    assert run("paint", expect=2).stderr.count("Did you mean") == 1
+
+
 def test_an_error_is_one_line_and_an_unknown_flag_shows_the_usage() -> None:
     (line,) = run("plan", "--classes", "1", expect=2).stderr.splitlines()
     assert line.startswith("heterosag: ")

@@ -63,9 +63,21 @@ EXAMPLES = {
 }
 """Three of each command, which its help shows."""
 
+_Misuse: type[Exception] = typer.BadParameter.__mro__[1]  # click's UsageError, of the click that typer uses
+
 
 class _Commands(TyperGroup):
     """The commands in the order in which one uses them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command; for one that there is not, what was meant, once: typer 0.20 says it, and click 8.5 too."""
+        try:
+            return super().resolve_command(ctx, args)
+        except _Misuse as error:
+            said: Any = error
+            if getattr(said, "possibilities", None):
+                said.message = said.message.partition(" Did you mean ")[0]
+            raise
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for name in _ORDER if name in super(_Commands, self).list_commands(ctx)]
