@@ -21,6 +21,12 @@ def test_plan_prints_a_table_and_the_matrix() -> None:
     assert ["0", "0", "0", "2", "*", "2"] in lines
 
 
+def test_plan_says_that_it_is_of_the_defaults_where_nothing_was_asked_for() -> None:
+    assert run("plan").stdout.startswith("no flags: this is the plan of the defaults; ")
+    for words in ("plan --classes 5,5,5,5,5", "plan --json"):
+        assert "no flags" not in run(*words.split()).stdout
+
+
 def test_plan_in_json_has_every_key() -> None:
     summary = json.loads(run("plan", "--json").stdout)
     assert summary.keys() >= KEYS

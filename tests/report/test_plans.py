@@ -57,10 +57,15 @@ def test_a_matrix_says_without_colours_who_codes_together() -> None:
 
 def test_tables_of_a_plan_fit_80_columns_and_cut_no_word() -> None:
     console = Console(width=80, color_system=None)
-    with console.capture() as capture:
-        console.print(show_plan(plan("perfect")))
-    assert max(len(line.rstrip()) for line in capture.get().splitlines()) <= 80
-    assert "…" not in capture.get()
+    large = Plan.build([24, 24], [4, 16], 100_000_000, value_range=1.0, subgroup_size=8)
+    for one in (plan("perfect"), large):
+        with console.capture() as capture:
+            console.print(show_plan(one))
+        assert max(len(line.rstrip()) for line in capture.get().splitlines()) <= 80
+        assert "…" not in capture.get()
+        (row,) = (line for line in capture.get().splitlines() if "class ┃ users" in line)
+        assert [word.strip() for word in row.split("┃")][1:5] == ["users", "subgroups", "levels", "upload"]
+        assert ("85,000.0 kB" in capture.get()) == (one is large)
 
 
 def test_errors_have_a_unit_and_a_size_to_compare_with() -> None:

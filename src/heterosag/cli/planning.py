@@ -110,6 +110,8 @@ def plan(
         plans = [build_plan({**settings, "design": name}) for name in names]
     if save is not None:
         write_file(save, plans[0].to_toml())
+    if not (as_json or given_flags(context)):
+        print("no flags: this is the plan of the defaults; heterosag plan --help lists what to give\n")
     _show_plans(plans, dropout, as_json=as_json, side_by_side=bool(compare))
 
 

@@ -95,8 +95,17 @@ def show_matrix(design: Design) -> RenderableType:
 
 
 def _class_table(summary: dict[str, Any]) -> Table:
-    headings = ("class", "users", "subgroups", "levels", "upload", "bits", "/plaintext", "/secagg")
-    title = "a user's upload in a round: in kB, in bits a value, over the same unmasked, over one block's"
+    headings = (
+        "class",
+        "users",
+        "subgroups",
+        "levels",
+        "upload",
+        "bits a\nvalue",
+        "times\nunmasked",
+        "times\none\nblock",
+    )
+    title = "a user's vector in a round, beside the same values unmasked, and masked in one block of everybody"
     table = Table(*headings, title=title, title_justify="left", show_edge=False)
     for index, users in enumerate(summary["classes"]):
         upload = summary["upload_bits"][index]
