@@ -29,7 +29,7 @@ def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
         "Error of the aggregate",
         "Where the runs differ",
         "All settings are the same",
-        "heterosag train --classes=12,12",
+        "<span>heterosag</span> <span>train</span> <span>--classes=12,12</span></pre>",
         f"heterosag {__version__}",
         "What is guaranteed, and what is exposed: one",
         "No sum over fewer than 3 survivors of a subgroup is unmasked",
@@ -39,6 +39,15 @@ def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
     assert not outside
     assert not [link for link in re.findall(r"url\(([^)]+)\)", page) if not link.startswith("#")]
     assert "<script" not in page
+
+
+def test_a_page_says_what_a_deadline_is_for_where_there_is_one(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", 2)
+    said = "is for the masked vector alone"
+    assert said not in make_page([run])
+    page = make_page([replace(run, config={**run.config, "deadline": 2.5, "rates": []})])
+    assert f"The deadline of 2.5 s {said}" in page
+    assert "<td>2 Mb/s (default)</td>" in page
 
 
 def test_what_a_record_says_is_text_and_never_markup(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def test_a_run_that_failed_or_goes_on_is_summarised_too(tmp_path: Path) -> None:
         ({"accuracy": None}, "accuracy at the end", "-"),
         ({"wire_bytes": 2_500_000}, "all that Flower carried", "2.50 MB"),
         ({"engine": "flower"}, "communication time", "1.5 s, measured with training"),
+        ({"rates": []}, "communication time", "1.5 s at the default rates"),
+        ({"rates": [1.0, 2.0]}, "communication time", "1.5 s"),
         ({"relative_error": 0.25}, "error of the aggregate", "0.1 RMS, 25% of update"),
         ({"aggregate_error": None}, "error of the aggregate", "-"),
         ({"sent_bytes": [5900.0, 5900.0]}, "kB a round, slowest class first", "5.9, all alike"),

@@ -120,6 +120,8 @@ JSON: dict[str, dict[str, str]] = {
         "rounds, or null, as on Flower and under a privacy budget",
         "relative_error": "the same over the root mean square of that mean, or null",
         "inference_robustness": "the least of any round's survivors, or null",
+        "rates": "by class, upload rates in Mb/s; empty where none were given: 1, doubled from class to class; "
+        "null on Flower",
         "sent_bytes": "by class, bytes that a user sent in a round, mean",
         "communication_seconds": "seconds of all rounds together: of the slowest survivor's uploads and downloads, "
         "modelled by its rates; on Flower measured, with training",

@@ -57,6 +57,7 @@ def make_page(runs: Sequence[RunRecord]) -> str:
                 "name": run.name,
                 "secure": run.config["secure"],
                 "classes": _classes(run),
+                "deadline": f"{run.config['deadline']:g} s" if run.config.get("deadline") else "",
                 "command": run.command,
                 "guarantees": describe_guarantees(run),
                 "notes": run.plan["notes"],

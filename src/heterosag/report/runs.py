@@ -125,6 +125,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "aggregate_error": sum(errors) / len(errors) if errors else None,
         "relative_error": sum(relative) / len(relative) if relative else None,
         "inference_robustness": min((line["inference_robustness"] for line in good), default=None),
+        "rates": run.config.get("rates"),
         "sent_bytes": sent,
         "communication_seconds": sum(line["round_seconds"] for line in run.rounds),
         "wire_bytes": sum(sum(line["wire_bytes"].values()) for line in run.rounds if "wire_bytes" in line) or None,
@@ -303,8 +304,10 @@ def _wire(summary: dict[str, Any]) -> str:
 
 
 def _time(summary: dict[str, Any]) -> str:
+    """The seconds, and whether nobody gave the rates that they follow from, or they include training."""
+    assumed = " at the default rates" if summary["rates"] == [] else ""
     measured = ", measured with training" if summary["engine"] == "flower" else ""
-    return f"{summary['communication_seconds']:.1f} s{measured}"
+    return f"{summary['communication_seconds']:.1f} s{assumed}{measured}"
 
 
 def _epsilons(summary: dict[str, Any]) -> str:

@@ -139,7 +139,7 @@ def _rate(rates: list[float] | None, index: int) -> str:
     if rates is None:
         return _UNKNOWN
     if not rates:
-        return f"{2.0**index:g} Mb/s"
+        return f"{2.0**index:g} Mb/s (default)"
     return f"{rates[index] if len(rates) > 1 else rates[0]:g} Mb/s"
 
 
