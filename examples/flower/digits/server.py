@@ -61,8 +61,8 @@ def main(grid: Grid, context: Context) -> None:
                 "error": done.error,
                 "trips": done.trips,
                 "protocol_bytes_up": total(done.received_bytes),
-                "wire_bytes_up": total(done.wire_received),
-                "wire_bytes_down": total(done.wire_sent),
+                "wire_bytes_up": total(done.wire_received) or None,  # counted for a run with a record
+                "wire_bytes_down": total(done.wire_sent) or None,
                 "seconds": done.seconds,
                 "trip_seconds": done.trip_seconds,
                 "node_seconds": {stage: max(by.values()) for stage, by in done.node_seconds.items()},
