@@ -90,11 +90,15 @@ def test_charges_that_no_accountant_made_are_refused(tmp_path: Path, monkeypatch
         FileBudget(tmp_path).check(PLAN, POLICY)
 
 
+def _full(*_: object) -> None:
+    raise OSError("no space left on device")
+
+
 def test_folders_that_cannot_be_used_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalFileError, match="cannot keep the privacy budget"):
         FileBudget(tmp_path / "file" / "folder")
     budget = FileBudget(tmp_path)
-    (tmp_path / ".budget.json.tmp").mkdir()
+    monkeypatch.setattr(Path, "replace", _full)
     with pytest.raises(LocalFileError, match="cannot write the privacy budget"):
         budget.charge(PLAN, POLICY)

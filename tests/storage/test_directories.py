@@ -68,6 +68,10 @@ def test_a_directory_written_is_the_directory_read(tmp_path: Path) -> None:
     assert load_directory(path) == KNOWN
     with pytest.raises(LocalFileError, match="is there already"):
         save_directory(path, {}, new=True)
+    (tmp_path / "link.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(LocalFileError, match="is there already"):  # a link, if to nothing
+        save_directory(tmp_path / "link.json", KNOWN, new=True)
+    (tmp_path / "link.json").unlink()
     save_directory(path, {"alice": KEYS[2]})
     assert load_directory(path) == {"alice": KEYS[2]}
     assert [one.name for one in tmp_path.iterdir()] == ["everybody.json"]

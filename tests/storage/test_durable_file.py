@@ -1,5 +1,6 @@
 """A file is replaced as a whole, and what was written is on the disk with its name."""
 
+import multiprocessing
 import os
 import stat
 from collections.abc import Callable
@@ -36,6 +37,71 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="no space left"):
         replace_file(tmp_path / "file", b"another")
     assert (tmp_path / "file").read_bytes() == b"one"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_crash_left_behind_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".file.tmp").mkdir()  # whatever has the name that every write used to have
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "replace", lambda *_: os._exit(3))
+        child = multiprocessing.get_context("fork").Process(target=replace_file, args=(tmp_path / "file", b"half"))
+        child.start()
+        child.join()
+    assert child.exitcode == 3
+    replace_file(tmp_path / "file", b"one")
+    assert (tmp_path / "file").read_bytes() == b"one"
+    left = [path.read_bytes() for path in tmp_path.glob(".file.*.tmp")]
+    assert left == [b"half"]
+
+
+def test_two_that_write_at_once_do_not_write_into_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one name for all, the one renamed what the other had just begun, and the other found nothing to rename."""
+    replace = Path.replace
+
+    def interrupted(self: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", replace)
+        replace_file(tmp_path / "file", b"another")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    replace_file(tmp_path / "file", b"one")
+    assert (tmp_path / "file").read_bytes() == b"one"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_link_that_somebody_planted_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / ".file.tmp").symlink_to(tmp_path / "victim")
+    replace_file(tmp_path / "file", b"one")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not (tmp_path / "file").is_symlink()
+
+
+def test_where_the_file_is_a_link_the_one_that_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    """Or else whoever reads that one goes on with the old content, a revoked user's key for instance."""
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "file")
+    for content in (b"one", b"another"):
+        replace_file(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "far" / "file").read_bytes() == content
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    with pytest.raises(OSError, match="symbolic links"):
+        replace_file(tmp_path / "round", b"one")
+    assert (tmp_path / "round").is_symlink()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "file", "link", "round"]
+
+
+def test_a_file_keeps_its_permissions_and_a_new_one_is_its_owners(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        replace_file(tmp_path / "file", b"one")
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+        (tmp_path / "file").chmod(0o644)
+        replace_file(tmp_path / "file", b"another")
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+    finally:
+        os.umask(before)
 
 
 def test_where_folders_cannot_be_opened_the_file_is_written_all_the_same(

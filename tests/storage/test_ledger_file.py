@@ -38,12 +38,16 @@ def test_a_ledger_of_another_format_is_named(tmp_path: Path) -> None:
         LedgerFile(tmp_path, small_plan(), sets_below=2)
 
 
-def test_a_ledger_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
+def _full(*_: object) -> None:
+    raise OSError("no space left on device")
+
+
+def test_a_ledger_that_cannot_be_kept_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalFileError, match="cannot keep the ledger"):
         LedgerFile(tmp_path / "file" / "node", small_plan(), sets_below=2)
     ledger = LedgerFile(tmp_path, small_plan(), sets_below=2)
-    (tmp_path / ".ledger.json.tmp").mkdir()
+    monkeypatch.setattr(Path, "replace", _full)
     with pytest.raises(LocalFileError, match="cannot write the ledger"):
         ledger.note(EVERYBODY)
 

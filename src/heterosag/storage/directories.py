@@ -137,7 +137,7 @@ def save_directory(path: Path, directory: Mapping[User, bytes], *, new: bool = F
     """Write a directory that `load_directory` reads: all of it or, where anything fails, nothing.
 
     Args:
-        path: The file.
+        path: The file. It keeps its permissions; a new one is its owner's alone.
         directory: Public keys by user.
         new: Refuse to replace a file that is there.
 
@@ -145,7 +145,7 @@ def save_directory(path: Path, directory: Mapping[User, bytes], *, new: bool = F
         LocalFileError: The file is there and should not be, or cannot be written.
     """
     path = path.expanduser()
-    if new and path.exists():
+    if new and (path.exists() or path.is_symlink()):
         raise LocalFileError(f"{path} is there already and is not written over: leave --make out to change it")
     listed = {str(user): directory[user].hex() for user in sorted(directory, key=str)}
     try:

@@ -5,7 +5,9 @@ Its folder is there after a crash too, if `make_folder` made it.
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from itertools import takewhile
 from pathlib import Path
 
@@ -32,19 +34,35 @@ def make_folder(folder: Path) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file through to the disk, its name too: without the folder's, a crash could bring the old file back.
 
+    Where the path is a link, the file that it leads to is replaced, which other programs may read under its own name.
+    The new content is first in a file of a name that nobody can foresee, so no link is followed that somebody has put
+    there, and what a crash leaves behind is in nobody's way.
+
     Args:
-        path: The file, which need not be there yet; its folder must be.
+        path: The file, which need not be there yet; its folder must be. It keeps its permissions; a new one is its
+            owner's alone.
         content: All of it.
 
     Raises:
-        OSError: The disk does not take it; unless it was the folder's entry, the file is as it was.
+        OSError: The disk does not take it, or the path is a link that leads nowhere but to itself; unless it was the
+            folder's entry, the file is as it was.
     """
-    fresh = path.with_name(f".{path.name}.tmp")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    path = Path(os.path.realpath(path))
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)  # 0600, and exclusively
+    fresh = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if path.exists():
+                fresh.chmod(path.stat().st_mode & 0o777)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
     _sync(path.parent)
 
 
