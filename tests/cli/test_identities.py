@@ -1,10 +1,13 @@
 """`heterosag identity` and `heterosag directory` as a user runs them."""
 
+import fcntl
 import json
 from pathlib import Path
 
+import pytest
 from command import run_command
 
+from heterosag.storage import directories
 from heterosag.storage.directories import directory_digest
 from heterosag.storage.identities import load_directory, load_identity, make_identity
 
@@ -46,3 +49,28 @@ def test_the_command_makes_checks_and_changes_a_directory(tmp_path: Path) -> Non
     run("--mine", f"alice={tmp_path / 'dave.key'}")
     assert "--mine takes USER=KEY_FILE, not 'alice'" in fails("--mine", "alice")
     assert "another key for user 'alice'" in fails("--mine", f"alice={tmp_path / 'alice.key'}")
+
+
+def test_the_command_reads_and_writes_a_directory_under_one_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else a revocation is lost where another change has read before it and writes after it."""
+    alice, bob = (make_identity(tmp_path / f"{name}.key").public.hex() for name in ("alice", "bob"))
+    file, held = tmp_path / "everybody.json", []
+
+    def note(name: str) -> None:
+        real = getattr(directories, name)
+
+        def noting(*arguments: object) -> object:
+            with (tmp_path / ".everybody.json.lock").open("rb") as lock, pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(directories, name, noting)
+
+    for name in ("load_directory", "replace_file"):
+        note(name)
+    run_command("directory", str(file), "--make", "--add", f"alice={alice}", "--add", f"bob={bob}")
+    run_command("directory", str(file), "--revoke", "bob")
+    assert held == ["replace_file", "load_directory", "replace_file"]

@@ -2,15 +2,18 @@
 
 import os
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from heterosag.crypto.identity import Identity
 from heterosag.errors import LocalFileError, UsageError
+from heterosag.storage import directories
 from heterosag.storage.directories import (
     change_directory,
     check_own_key,
     directory_digest,
+    edit_directory,
     read_public_key,
     save_directory,
 )
@@ -89,6 +92,89 @@ def test_a_failed_write_leaves_the_directory_as_it_was(tmp_path: Path, monkeypat
     with pytest.raises(LocalFileError, match="no space left"):
         save_directory(tmp_path / "everybody.json", {})
     assert load_directory(tmp_path / "everybody.json") == KNOWN
+
+
+def test_a_directory_is_made_and_edited(tmp_path: Path) -> None:
+    path = tmp_path / "everybody.json"
+    assert edit_directory(path, add=KNOWN, new=True) == load_directory(path) == KNOWN
+    with pytest.raises(LocalFileError, match="is there already"):
+        edit_directory(path, add=KNOWN, new=True)
+    with pytest.raises(UsageError, match="'carol' is not in the directory"):
+        edit_directory(path, revoke=["carol"])
+    changed = edit_directory(path, add={"carol": KEYS[3]}, rotate={"alice": KEYS[2]}, revoke=["bob"])
+    assert changed == load_directory(path) == {"alice": KEYS[2], "carol": KEYS[3]}
+    for name, words in (("nothing.json", "cannot read"), ("nowhere/everybody.json", "cannot lock")):
+        with pytest.raises(LocalFileError, match=words):
+            edit_directory(tmp_path / name, revoke=["bob"])
+
+
+@pytest.mark.parametrize("name", ["everybody.json", "link.json"])
+def test_of_two_changes_at_once_none_is_lost(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revocation that its owner has seen confirmed must not be undone by another change that began before it."""
+    path = tmp_path / "everybody.json"
+    (tmp_path / "link.json").symlink_to(path)
+    save_directory(path, KNOWN)
+    read, go_on, load = Event(), Event(), load_directory
+
+    def load_and_wait(one: Path) -> dict[object, bytes]:
+        found = load(one)
+        if not read.is_set():  # the first one only
+            read.set()
+            assert go_on.wait(60)
+        return found
+
+    monkeypatch.setattr(directories, "load_directory", load_and_wait)
+    first = Thread(target=edit_directory, args=(path,), kwargs={"add": {"carol": KEYS[2]}})
+    second = Thread(target=edit_directory, args=(tmp_path / name,), kwargs={"revoke": ["bob"]})
+    first.start()
+    assert read.wait(60)
+    second.start()
+    second.join(0.2)
+    assert second.is_alive(), "it waits until the first has written"
+    go_on.set()
+    for one in (first, second):
+        one.join(60)
+    assert load_directory(path) == {"alice": KEYS[0], "carol": KEYS[2]}
+
+
+def test_of_two_that_make_a_directory_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, refused = tmp_path / "everybody.json", []
+    checked, go_on, save = Event(), Event(), directories.replace_file
+
+    def wait_and_save(one: Path, content: bytes) -> None:
+        if not checked.is_set():
+            checked.set()
+            assert go_on.wait(60)
+        save(one, content)
+
+    def make_another() -> None:
+        try:
+            edit_directory(path, add={"carol": KEYS[2]}, new=True)
+        except LocalFileError as error:
+            refused.append(str(error))
+
+    monkeypatch.setattr(directories, "replace_file", wait_and_save)
+    first = Thread(target=edit_directory, args=(path,), kwargs={"add": KNOWN, "new": True})
+    second = Thread(target=make_another)
+    first.start()
+    assert checked.wait(60)
+    second.start()
+    second.join(0.2)
+    go_on.set()
+    for one in (first, second):
+        one.join(60)
+    assert load_directory(path) == KNOWN
+    assert len(refused) == 1
+    assert "is there already" in refused[0]
+
+
+def test_where_files_cannot_be_locked_a_directory_is_edited_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directories, "_CAN_LOCK", False)
+    edit_directory(tmp_path / "everybody.json", add=KNOWN, new=True)
+    assert load_directory(tmp_path / "everybody.json") == KNOWN
+    assert [one.name for one in tmp_path.iterdir()] == ["everybody.json"]
 
 
 def test_public_keys_come_as_digits_or_in_a_file(tmp_path: Path) -> None:

@@ -47,3 +47,17 @@ def test_a_disk_without_locks_is_named(number: int, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(LocalFileError, match=f"cannot lock .*{os.strerror(number)}"), locked(tmp_path / "node.lock"):
         pass
+
+
+def test_a_lock_is_its_owners_and_no_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / "node.lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(LocalFileError, match="cannot lock"), locked(tmp_path / "node.lock"):
+        pass
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    before = os.umask(0)
+    try:
+        with locked(tmp_path / "other.lock"):
+            assert (tmp_path / "other.lock").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)

@@ -60,9 +60,7 @@ def directory(
     if make and (rotate or revoke or not added):
         raise UsageError("--make takes the users of a new directory with --add USER=KEY, and no other change")
     if make or added or rotated or revoke:
-        before = {} if make else load_directory(file)
-        changed = directories.change_directory(before, add=added, rotate=rotated, revoke=revoke or [])
-        directories.save_directory(file, changed, new=make)
+        directories.edit_directory(file, add=added, rotate=rotated, revoke=revoke or [], new=make)
     known = load_directory(file)
     for user, key_file in _pairs("mine", mine).items():
         directories.check_own_key(known, user, Path(key_file))

@@ -7,7 +7,9 @@ users compare over a channel that the server does not control.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from heterosag.crypto.hashing import digest
@@ -15,11 +17,20 @@ from heterosag.crypto.identity import check_identity
 from heterosag.errors import LocalFileError, UsageError
 from heterosag.plan import User
 from heterosag.storage.durable_file import replace_file
-from heterosag.storage.identities import load_identity
+from heterosag.storage.identities import load_directory, load_identity
+from heterosag.storage.locks import locked
 
-__all__ = ["change_directory", "check_own_key", "directory_digest", "read_public_key", "save_directory"]
+__all__ = [
+    "change_directory",
+    "check_own_key",
+    "directory_digest",
+    "edit_directory",
+    "read_public_key",
+    "save_directory",
+]
 
 _HEX_DIGITS = 64
+_CAN_LOCK = os.name == "posix"
 _MOST_KEY = 1 << 10  # bytes
 
 
@@ -131,6 +142,54 @@ def check_own_key(directory: Mapping[User, bytes], user: User, key_file: Path) -
         raise UsageError(f"user {user!r} is not in the directory")
     if directory[user] != load_identity(key_file).public:
         raise UsageError(f"the directory has another key for user {user!r} than {key_file} is")
+
+
+def edit_directory(
+    path: Path,
+    *,
+    add: Mapping[User, bytes] | None = None,
+    rotate: Mapping[User, bytes] | None = None,
+    revoke: Sequence[User] = (),
+    new: bool = False,
+) -> dict[User, bytes]:
+    """Read a directory, change it and write it, with nobody else who does so in between.
+
+    Two changes at once come one after the other, so that neither is lost: `save_directory` alone writes what its caller
+    has read before, however long ago. The lock is a file `.NAME.lock` beside the directory, which stays there. On a
+    system that cannot lock files, as Windows, change a directory in one program at a time.
+
+    Args:
+        path: The file.
+        add: As for `change_directory`.
+        rotate: As for `change_directory`.
+        revoke: As for `change_directory`.
+        new: Make a file that is not there yet, of the users that are added.
+
+    Returns:
+        The changed directory.
+
+    Raises:
+        UsageError: The change makes no sense, as for `change_directory`; the file is as it was.
+        LocalFileError: The file cannot be read, locked or written; or it is there and should not be.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from heterosag.protocol import Identity
+        >>> from heterosag.storage.directories import edit_directory
+        >>> alice, bob = (Identity.generate().public for _ in range(2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "everybody.json"
+        ...     _ = edit_directory(file, add={"alice": alice, "bob": bob}, new=True)
+        ...     edit_directory(file, revoke=["bob"]) == {"alice": alice}
+        True
+    """
+    path = path.expanduser()
+    known = Path(os.path.realpath(path))  # one lock, by whichever link somebody comes
+    with locked(known.with_name(f".{known.name}.lock")) if _CAN_LOCK else nullcontext():
+        changed = change_directory({} if new else load_directory(path), add=add, rotate=rotate, revoke=revoke)
+        save_directory(path, changed, new=new)
+    return changed
 
 
 def save_directory(path: Path, directory: Mapping[User, bytes], *, new: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,16 +18,19 @@ _TRIES = 50  # a millisecond apart
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Nobody else who asks for the same path is inside at the same time; the file itself stays empty."""
+    """Nobody else who asks for the same path is inside at the same time; the file itself stays as it is, or empty.
+
+    A new one is its owner's alone, so nobody else can hold it; a link is not followed.
+    """
     try:
         import fcntl
 
-        file = path.open("w")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except ImportError:
         raise LocalFileError("this node's files need a system that can lock them") from None
     except OSError as error:
         raise LocalFileError(f"cannot lock {path}: {error}") from None
-    with file:
+    with os.fdopen(handle, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:  # some network disks have no locks
