@@ -131,6 +131,45 @@ def test_a_folder_that_was_just_made_is_on_the_disk_with_its_name(
     assert synced[5:] == [node, node / "memory"]
 
 
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "budget": lambda folder: FileBudget(folder),
+    "releases": lambda folder: FileReleaseLog(folder),
+    "ledger": lambda folder: LedgerFile(folder, PLAN, sets_below=2),
+    "memory": lambda folder: NodeMemory(folder, 7).note_enrolled(PLAN),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o702, 0o1777])
+def test_a_folder_that_others_can_write_to_is_refused(
+    mode: int, make: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can puts an earlier state back: a client then releases a second set of shares, or spends twice."""
+    folder = tmp_path / "node"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(LocalFileError, match=r"node can be written to by others than its owner: chmod go-w it"):
+        make(folder)
+    assert list(folder.iterdir()) == []
+    folder.chmod(mode & ~0o022)
+    make(folder)
+    make(tmp_path / "node" / "own")
+    folder.chmod(mode)
+    make(tmp_path / "node" / "own")  # one's own below one of all, as below /tmp
+    monkeypatch.setattr(durable_file, "_HAS_MODES", False)  # as on Windows
+    make(folder)
+
+
+def test_no_folder_that_is_made_can_be_written_to_by_others(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_folder(tmp_path / "nodes" / "alice")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "nodes").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "nodes" / "alice").stat().st_mode) == 0o700
+
+
 @pytest.mark.parametrize(
     ("name", "read"),
     [

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from heterosag.crypto.hashing import digest
 from heterosag.errors import FaultyServerError, LocalFileError, UsageError
 from heterosag.protocol import RoundReleaseLog
 from heterosag.protocol.context import survivors_bytes
+from heterosag.storage import release_log
 from heterosag.storage.release_log import FileReleaseLog
 
 TRACEME, SYSCALL = 0, 24  # of ptrace(2)
@@ -33,6 +35,37 @@ def test_claims_outlive_the_program(tmp_path: Path) -> None:
     with pytest.raises(FaultyServerError, match="asked a second time"):
         again.claim(b"context", "unmask", b"two")
     assert [path.name for path in (tmp_path / "log").iterdir()] == ["releases.sqlite"]
+
+
+def test_nobody_else_reads_the_log_or_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[int] = []
+    claim = release_log._claim
+
+    def note(*arguments: Any) -> None:
+        claim(*arguments)
+        modes.extend(path.stat().st_mode & 0o777 for path in tmp_path.iterdir())
+
+    monkeypatch.setattr(release_log, "_claim", note)
+    before = os.umask(0)
+    try:
+        FileReleaseLog(tmp_path).claim(b"context", "unmask", b"one")
+        (tmp_path / "releases.sqlite").chmod(0o644)  # as the file of a release before is
+        FileReleaseLog(tmp_path).claim(b"context", "mask", b"one")
+    finally:
+        os.umask(before)
+    assert modes == [0o600] * 4, "the file and its journal, twice"
+
+
+def test_a_log_of_somebody_else_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FileReleaseLog(tmp_path).claim(b"context", "unmask", b"one")
+    (tmp_path / "releases.sqlite").chmod(0o644)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("not the owner")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(LocalFileError, match=r"cannot write the release log .* not the owner"):
+        FileReleaseLog(tmp_path).claim(b"context", "mask", b"one")
 
 
 def test_a_survivor_set_cannot_be_found_by_trying_all(tmp_path: Path) -> None:

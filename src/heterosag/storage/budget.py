@@ -29,10 +29,10 @@ class FileBudget:
     """Keeps charges in a folder, which it makes. Never delete it: what was spent stays spent.
 
     Args:
-        folder: One user's own folder; that of its release log will do.
+        folder: One user's own folder, which nobody else can write to; that of its release log will do.
 
     Raises:
-        LocalFileError: The folder cannot be made, or the charges in it cannot be read.
+        LocalFileError: The folder cannot be made, others can write to it, or the charges in it cannot be read.
 
     Example:
         >>> import tempfile

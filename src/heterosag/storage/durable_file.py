@@ -7,28 +7,41 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tempfile
 from itertools import takewhile
 from pathlib import Path
 
+from heterosag.errors import LocalFileError
+
 __all__ = ["make_folder", "replace_file"]
 
+_HAS_MODES = os.name == "posix"  # elsewhere permissions are no part of what `stat` says
 _FOLDER = getattr(os, "O_DIRECTORY", None)  # None where a folder cannot be opened, as on Windows
 
 
 def make_folder(folder: Path) -> None:
     """Make a folder for this user alone, and those above it, with their names on the disk.
 
+    A folder that is there already may be one that others can read, but none that they can write to: whoever does takes
+    files away, puts others in their place, or plants links.
+
     Args:
         folder: The folder, which may be there already.
 
     Raises:
         OSError: It cannot be made.
+        LocalFileError: Others than its owner can write to it.
     """
     missing = list(takewhile(lambda one: not one.is_dir(), (folder, *folder.parents)))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for made in reversed(missing):
+        made.mkdir(mode=0o700 if made == folder else 0o755, exist_ok=True)
         _sync(made.parent)
+    mode = folder.stat().st_mode
+    if _HAS_MODES and mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise LocalFileError(
+            f"{folder} can be written to by others than its owner: chmod go-w it, or choose a folder of one user's own"
+        )
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -15,6 +15,7 @@ round's messages needs no file for that.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -47,10 +48,10 @@ class FileReleaseLog:
     """Remembers claims in a folder, which it makes. Never delete it while its keys may still be asked for.
 
     Args:
-        folder: One of this client's own, on a disk of this machine.
+        folder: One of this client's own, on a disk of this machine, which nobody else can write to.
 
     Raises:
-        LocalFileError: The folder cannot be made.
+        LocalFileError: The folder cannot be made, or others can write to it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -95,6 +96,7 @@ class FileReleaseLog:
         """All or nothing, and alone: a second program waits."""
         try:
             with closing(sqlite3.connect(self._path, timeout=_SECONDS, isolation_level=None)) as database:
+                _keep_private(self._path)
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.execute("PRAGMA foreign_keys = ON")
                 database.execute("BEGIN IMMEDIATE")
@@ -105,7 +107,7 @@ class FileReleaseLog:
                     database.execute(statement)
                 yield database  # closed without a commit, nothing has happened
                 database.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise LocalFileError(f"cannot write the release log {self._path}: {error}") from None
 
 
@@ -138,6 +140,15 @@ class _RoundLog:
         row = database.execute("INSERT INTO rounds (context) VALUES (?)", (self.context,)).lastrowid
         database.execute("DELETE FROM rounds WHERE id <= ?", ((row or 0) - _KEPT_ROUNDS,))
         return row or 0
+
+
+def _keep_private(path: Path) -> None:
+    """Only its owner reads the log. By its name: to close the file would let go of SQLite's locks on it.
+
+    SQLite gives its journal, which it has not made yet, the same permissions.
+    """
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
 
 
 def _claim(database: sqlite3.Connection, row: int | None, context: bytes, kind: str, value: bytes) -> None:
