@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from rounds import small_plan
 
+from heterosag.crypto.hashing import digest
 from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import CohortPlan, Plan
@@ -442,6 +443,90 @@ def test_a_saved_enrolment_is_refused_where_it_does_not_belong() -> None:
     for damaged in (saved[:-1], b"", saved + b"x"):
         with pytest.raises(UsageError, match="not a saved enrolment"):
             Enrolling.restore(damaged, CHARTER, 0, **options)
+
+
+def saved_before(step: str) -> bytes:
+    """User 0 before a step, or ended by a malicious server in the reveal or the finish."""
+    party = Party()
+    if step != "commit":
+        party.commit()
+    if step in ("finish", "done", "ended late"):
+        party.reveal()
+    if step == "done":
+        party.users[0].finish(party.waiting[0])
+    if step.startswith("ended"):
+        name, other = ("reveal", Party()) if step == "ended early" else ("finish", Party())
+        other.commit()
+        if name == "finish":
+            other.reveal()
+        with pytest.raises(FaultyServerError):
+            getattr(party.users[0], name)(other.waiting[0])
+    return party.users[0].save()
+
+
+def restore(saved: bytes) -> Enrolling:
+    options: dict[str, Any] = {"identity": IDENTITIES[0], "directory": DIRECTORY, "policy": Policy.any_plan()}
+    return Enrolling.restore(saved, CHARTER, 0, **options)
+
+
+STEPS = ["commit", "reveal", "finish", "done", "ended early", "ended late"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_saved_enrolment_of_which_any_byte_was_changed_is_refused(step: str) -> None:
+    """It was taken, and the server blamed for commitments that did not show the user's own."""
+    saved = saved_before(step)
+    assert restore(saved).save() == saved
+    for place in range(len(saved)):
+        changed = bytearray(saved)
+        changed[place] ^= 1
+        with pytest.raises(UsageError, match="not a saved enrolment: it was cut or changed"):
+            restore(bytes(changed))
+
+
+FORGED: list[tuple[str, dict[int, Any]]] = [
+    ("commit", {3: bytes(32)}),
+    ("commit", {4: [bytes(32)] * 12}),
+    ("commit", {5: [b"", b""]}),
+    ("reveal", {3: None}),
+    ("reveal", {3: b"x"}),
+    ("reveal", {3: bytes(33)}),
+    ("reveal", {2: "commit"}),
+    ("reveal", {2: "finish"}),
+    ("finish", {3: bytes(32)}),  # not what it committed to
+    ("finish", {3: None}),
+    ("finish", {2: "reveal"}),
+    ("finish", {2: "done"}),
+    ("finish", {4: []}),
+    ("finish", {4: [bytes(32)] * 11}),
+    ("finish", {4: [bytes(31)] * 12}),
+    ("finish", {5: None}),
+    ("done", {3: bytes(32)}),
+    ("done", {2: "nothing"}),
+    ("ended late", {3: bytes(32)}),
+]
+"""What other states have in a field, in place of this one's own: step, nonce, commitments, answer."""
+
+
+@pytest.mark.parametrize(("step", "fields"), FORGED)
+def test_a_saved_enrolment_whose_step_does_not_fit_the_rest_is_refused(step: str, fields: dict[int, Any]) -> None:
+    body = msgspec.msgpack.decode(saved_before(step)[32:])
+    for place, value in fields.items():
+        assert body[place] != value
+        body[place] = value
+    changed = msgspec.msgpack.encode(body)
+    with pytest.raises(UsageError, match="with what does not fit it"):
+        restore(digest("saved-enrolment", changed) + changed)
+
+
+def test_a_saved_enrolment_has_one_encoding() -> None:
+    body = saved_before("reveal")[32:]
+    place = body.index(CHARTER.context) + 32
+    assert body[place : place + 1] == b"\0", "the user"
+    longer = body[:place] + b"\xcc\0" + body[place + 1 :]
+    for changed, words in ((longer, "the one encoding"), (body[:1], "not a saved enrolment"), (b"\xc0", "Expected")):
+        with pytest.raises(UsageError, match=words):
+            restore(digest("saved-enrolment", changed) + changed)
 
 
 def test_a_saved_enrolment_does_not_print_its_nonce() -> None:

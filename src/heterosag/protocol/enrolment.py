@@ -148,7 +148,8 @@ class Enrolling(Secret):
             commitments=list(self._commitments),
             answered=self._answered.get("reveal"),
         )
-        return msgspec.msgpack.encode(saved)
+        body = msgspec.msgpack.encode(saved)
+        return hashing.digest("saved-enrolment", body) + body
 
     @classmethod
     def restore(cls, saved: bytes, charter: Charter, user: User, **options: Any) -> Enrolling:
@@ -167,17 +168,24 @@ class Enrolling(Secret):
             The enrolment.
         """
         enrolling = cls(charter, user, **options)
+        check, body = saved[: hashing.DIGEST_SIZE], saved[hashing.DIGEST_SIZE :]
         try:
-            known = msgspec.msgpack.decode(saved, type=_Saved)
+            if check != hashing.digest("saved-enrolment", body):
+                raise UsageError("this is not a saved enrolment: it was cut or changed")
+            known = msgspec.msgpack.decode(body, type=_Saved)
         except msgspec.MsgspecError as error:
             raise UsageError(f"this is not a saved enrolment: {error}") from None
         if (known.context, known.user) != (charter.context, enrolling._index):
             raise UsageError("this saved enrolment belongs to another charter or user")
+        if not _fits(known, charter):
+            raise UsageError(f"this is not a saved enrolment: {known.expected} is next, with what does not fit it")
         enrolling._expected = known.expected
         enrolling._nonce = None if known.nonce is None else _Nonce(known.nonce)
         enrolling._commitments = tuple(known.commitments)
         if known.answered is not None:
             enrolling._answered["reveal"] = known.answered
+        if enrolling.save() != saved:
+            raise UsageError("this is not a saved enrolment: not the one encoding of its state")
         return enrolling
 
     def commit(self, *, nonce: bytes | None = None) -> bytes:
@@ -444,6 +452,30 @@ class Enrolment:
         if kept.setdefault(index, value) != value:
             raise FaultyUserError(user, "sent two different messages of one kind")
         return not known
+
+
+_KEPT: dict[_Step, tuple[bool, bool, bool]] = {
+    "commit": (False, False, False),
+    "reveal": (True, False, False),
+    "finish": (True, True, True),
+    "done": (False, True, True),
+}
+"""By what comes next, whether a nonce is kept, everybody's commitments, and the answer to them."""
+
+
+def _fits(saved: _Saved, charter: Charter) -> bool:
+    """Whether what was saved is what is kept before that step. One that a malicious server has ended has no nonce."""
+    seen = bool(saved.commitments)
+    if seen and [len(one) for one in saved.commitments] != [hashing.DIGEST_SIZE] * len(charter.plan.users):
+        return False
+    if saved.expected == "nothing":
+        return saved.nonce is None and saved.answered is None
+    if (saved.nonce is not None, seen, saved.answered is not None) != _KEPT[saved.expected]:
+        return False
+    if saved.nonce is None:
+        return True
+    own = commit_to(charter.context, saved.user, saved.nonce)
+    return len(saved.nonce) == NONCE_SIZE and (not seen or saved.commitments[saved.user] == own)
 
 
 def _class_of(plan: Plan | CohortPlan, user: User) -> int:
