@@ -1,5 +1,7 @@
 """Cells as the bytes that cross the wire, and back: added as they are read, large ones and small ones alike."""
 
+import pickle
+
 import numpy as np
 import pytest
 from rounds import small_plan
@@ -36,6 +38,15 @@ def drawn(plan: Plan, subgroup: int, seed: int) -> list[CellLanes]:
         content.elements[:] = rng.integers(0, 1 << cell.bits, cell.size, dtype=np.uint64)
         content.auxiliary[:] = rng.integers(0, 2**64, len(cell.lanes), dtype=np.uint64)
     return found
+
+
+def test_what_is_not_yet_masked_does_not_show() -> None:
+    """Its elements are a user's update, level by level: they stood in every traceback with local variables."""
+    cells = drawn(small_plan(metrics=["loss"]), 0, 1)
+    assert {repr(cell) for cell in cells} == {"CellLanes()"}
+    for thing in (cells, cells[0]):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(thing)
 
 
 def test_packed_cells_are_added_as_they_would_be_unpacked() -> None:

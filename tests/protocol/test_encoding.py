@@ -1,5 +1,6 @@
 """An update's way into the rings and back, and the rounding key."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,17 @@ def test_block_means_of_all_users_are_the_mean_of_the_updates(max_weight: int) -
             step = 2 / (block.level - 1) * len(users) * max_weight / weight
             assert np.abs(mean - expected).max() < step
             assert abs((mean - expected).mean()) < 5 * step / np.sqrt(segment.size)
+
+
+def test_the_factor_that_clips_an_update_does_not_show() -> None:
+    """It is the update's exact norm, of which noise is there to hide all but a noisy bit."""
+    plan = noisy_plan()
+    noise = encoding._Noise.of(plan, 0, Update.of(plan, np.full(plan.dimension, 0.5)))
+    assert noise.factor is not None
+    assert noise.factor < 1
+    assert str(noise.factor)[:4] not in repr(noise)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(noise)
 
 
 THREE_ARRAYS: dict[str, Any] = {"arrays": [400, 200, 403], "scales": [0.25, 8.0, 2.0]}

@@ -6,7 +6,6 @@ kinds of rounds are met. Its keys are fresh in every process: an input takes the
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from fuzz.copies import copy_server
 from fuzz.scripts import Script, change, promise
 from rounds import small_plan
 
@@ -87,7 +87,7 @@ def play(signed: bool) -> Session:
             tape.trips.append(parts[USER])
             tape.kept.append(users[USER].save())
             tape.alone.append(metrics_only)
-            tape.servers.append(_copy(server))
+            tape.servers.append(copy_server(server, [PLAN, PLAN.design, map]))
             tape.answers.append({})
             for user, listed in parts.items():
                 answers = users[user].answer(listed, mask_with(PLAN, metrics_only))
@@ -96,11 +96,6 @@ def play(signed: bool) -> Session:
                     assert server.receive(user, number, message)
             server.close()
     return tape
-
-
-def _copy(server: ServerPipeline) -> ServerPipeline:
-    kept: list[Any] = [PLAN, PLAN.design, map]
-    return copy.deepcopy(server, {id(thing): thing for thing in kept})
 
 
 def pipeline_user(data: bytes) -> None:
@@ -154,7 +149,7 @@ def pipeline_server(data: bytes) -> None:
     script = Script(data)
     tape = play(bool(script.below(2)))
     at = script.below(len(tape.trips))
-    server, honest = _copy(tape.servers[at]), tape.answers[at]
+    server, honest = copy_server(tape.servers[at], [PLAN, PLAN.design, map]), tape.answers[at]
     malicious = {script.below(len(PLAN.users)) for _ in range(1 + script.below(3))}
     for user, answers in honest.items():
         for number, message in answers:

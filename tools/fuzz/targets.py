@@ -12,9 +12,7 @@ keys of that round are derived from labels, so that an input does the same in ev
 
 from __future__ import annotations
 
-import copy
 import json
-import pickle
 import sys
 import tempfile
 import tomllib
@@ -28,6 +26,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from fuzz.copies import copy_server, write_down
 from fuzz.enrolments import enrolment_server, enrolment_user
 from fuzz.flower import flower_node, flower_server
 from fuzz.pipelines import pipeline_server, pipeline_user
@@ -108,7 +107,7 @@ class Round:
 
     def server(self, phase: str) -> Server:
         """A server that waits for this phase's messages, to be changed at will."""
-        return _copy(self.servers[phase])
+        return copy_server(self.servers[phase], [PLAN, PLAN.design])
 
 
 class Claims:
@@ -119,11 +118,6 @@ class Claims:
 
     def claim(self, context: bytes, kind: str, value: bytes) -> None:
         self.made.append((context, kind, value))
-
-
-def _copy(server: Server) -> Server:
-    kept: list[Any] = [PLAN, PLAN.design]
-    return copy.deepcopy(server, {id(thing): thing for thing in kept})
 
 
 def _identity(user: int) -> Identity:
@@ -177,7 +171,7 @@ def play(signed: bool) -> Round:
     server, clients = Server(PLAN, ROUND, directory=directory), {user: tape.client(user) for user in users}
     waiting: dict[Any, bytes] = dict.fromkeys(users, b"")
     for phase in tape.phases:
-        tape.servers[phase], tape.saved[phase] = _copy(server), clients[USER].save()
+        tape.servers[phase], tape.saved[phase] = copy_server(server, [PLAN, PLAN.design]), clients[USER].save()
         tape.asked[phase], tape.answered[phase] = dict(waiting), {}
         for user in waiting:
             if (phase, user) != ("mask", ABSENT):
@@ -451,7 +445,7 @@ def _look(server: Server) -> bytes:
     state = {} if server._state is None else getattr(server._state, "__dict__", {})
     kept = {name: value for name, value in state.items() if name not in ("base", "plan", "masked")}
     masked = getattr(state.get("masked"), "sums", None)
-    return pickle.dumps((server.phase, server._seen, kept, masked))
+    return write_down((server.phase, server._seen, kept, masked))
 
 
 def client_raw(data: bytes) -> None:

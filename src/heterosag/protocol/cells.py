@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from heterosag.crypto.secret import Secret
 from heterosag.plan import Cell
 from heterosag.vector import ring
 from heterosag.vector.ring import Lanes
@@ -35,11 +36,14 @@ _SMALL = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class CellLanes:
-    """The contents of one cell: elements in lanes of their ring, auxiliary lanes of 64 bits. Changed in place."""
+class CellLanes(Secret):
+    """The contents of one cell: elements in lanes of their ring, auxiliary lanes of 64 bits. Changed in place.
 
-    elements: Lanes
-    auxiliary: npt.NDArray[np.uint64]
+    Before they are masked they are a user's update, so they are a secret wherever they are.
+    """
+
+    elements: Lanes = field(repr=False)
+    auxiliary: npt.NDArray[np.uint64] = field(repr=False)
 
 
 def empty_cells(cells: Sequence[Cell]) -> list[CellLanes]:

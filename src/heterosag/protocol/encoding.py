@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from heterosag.crypto.secret import Secret
 from heterosag.plan import Cell, Plan, PlannedBlock
 from heterosag.plan.noise import CLIP_RANGE, CLIP_TRIALS
 from heterosag.privacy.mechanism import decode_mean, norm_factor, word_starts
@@ -69,10 +70,13 @@ def fill_cells(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Noise:
-    """What scales an update to its clipping norm (None: it is not finite), and where each segment's words begin."""
+class _Noise(Secret):
+    """What scales an update to its clipping norm (None: it is not finite), and where each segment's words begin.
 
-    factor: float | None
+    The factor tells the update's norm, of which a user releases a noisy bit at most.
+    """
+
+    factor: float | None = field(repr=False)
     starts: dict[int, int]
 
     @classmethod
