@@ -26,6 +26,7 @@ from flwr.serverapp.strategy import FedAvg
 from heterosag import CohortPlan
 from heterosag.errors import PlanError
 from heterosag.flower import Privacy, SecureGrid
+from heterosag.protocol import Policy
 from heterosag.storage.run_log import read_run
 
 np = pytest.importorskip("numpy")
@@ -158,6 +159,27 @@ def test_nodes_draw_their_cohorts_together(tmp_path: Path) -> None:
     enrolled = [json.loads(path.read_text())["enrolled"] for path in tmp_path.glob("*/run-1.json")]
     assert sorted(map(len, enrolled)) == [1] * 8
     assert len({frames[0] for frames in enrolled}) == 2, "every node keeps the plan of its own cohort"
+
+
+def test_nodes_with_the_default_policy_draw_three_cohorts(tmp_path: Path) -> None:
+    """Each has a third of the directory: the fraction that a policy asks for is of all cohorts."""
+    nodes, directory = signed_nodes(36, tmp_path, policy=Policy())
+    options = OPTIONS | {"subgroup_size": 6, "min_survivors": 3}
+    grid, inside = grid_of(nodes, directory=directory, cohort_size=12, options=options)
+    for reply in rounds(grid, nodes, 2):
+        assert np.allclose(moved(reply), expected(list(inside.nodes), {}), atol=1e-6)
+    assert [len(done.survivors) for done in grid.rounds] == [36, 36]
+    assert sorted(map(len, split_of(grid))) == [12, 12, 12]
+    memories = [json.loads(path.read_text()) for path in tmp_path.glob("*/run-1.json")]
+    assert all(known["cohorts"] == known["enrolled"] for known in memories)
+
+
+def test_a_cohort_that_the_server_chose_has_the_fraction_of_the_directory_that_a_plan_has(tmp_path: Path) -> None:
+    nodes, directory = signed_nodes(36, tmp_path, policy=Policy(), assignment="server")
+    options = OPTIONS | {"subgroup_size": 6, "min_survivors": 3}
+    grid, _ = grid_of(nodes, directory=directory, cohort_size=12, options=options, assignment="server")
+    assert rounds(grid, nodes, 1)[0].has_error()
+    assert all("below this node's policy" in why for why in grid.rounds[0].lost.values())
 
 
 def test_subgroups_of_cohorts_that_the_server_drew_by_itself_are_refused(tmp_path: Path) -> None:

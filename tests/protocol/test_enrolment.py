@@ -13,7 +13,7 @@ from heterosag.crypto.identity import Identity
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import CohortPlan, Plan
 from heterosag.plan.splitting import split
-from heterosag.protocol import MemoryReleaseLog
+from heterosag.protocol import Client, MemoryReleaseLog, RoundId
 from heterosag.protocol import messages as wire
 from heterosag.protocol.enrolment import NONCE_SIZE, Charter, Enrolling, Enrolment
 from heterosag.protocol.policy import Policy
@@ -678,8 +678,8 @@ def test_a_charter_of_cohorts_is_checked_like_a_plan() -> None:
         Charter(epoch=b"x", plan=alone)
 
 
-@pytest.mark.parametrize(("charter", "fraction", "most"), [(CHARTER, 0.5, 24), (COHORTS, 0.25, 16)])
-def test_a_plan_or_cohort_has_the_fraction_of_the_directory_asked_for(
+@pytest.mark.parametrize(("charter", "fraction", "most"), [(CHARTER, 0.5, 24), (COHORTS, 0.25, 48)])
+def test_a_plan_or_all_cohorts_have_the_fraction_of_the_directory_asked_for(
     charter: Charter, fraction: float, most: int
 ) -> None:
     policy = replace(Policy.any_plan(), min_users=fraction)
@@ -688,6 +688,37 @@ def test_a_plan_or_cohort_has_the_fraction_of_the_directory_asked_for(
     with pytest.raises(PlanError) as caught:
         make_user(0, charter, policy=policy, directory=known | {most: DIRECTORY[11]})
     assert caught.value.field == "users"
+
+
+def test_a_user_with_the_default_policy_enrols_in_three_cohorts_and_takes_part_in_its_own() -> None:
+    plan = CohortPlan.build([36], [4], 30, cohort_size=12, value_range=1.0, subgroup_size=6)
+    charter = Charter(epoch=b"three", plan=plan)
+    identities = {user: Identity.generate() for user in plan.users}
+    directory = {user: one.public for user, one in identities.items()}
+    server = Enrolment(charter, directory=directory)
+    users = {user: Enrolling(charter, user, identity=identities[user], directory=directory) for user in plan.users}
+    for user, one in users.items():
+        server.receive(user, one.commit())
+    shown = server.close()
+    for user, one in users.items():
+        server.receive(user, one.reveal(shown[user]))
+    shown = server.close()
+    own = users[7].finish(shown[7])
+    assert len(own.users) == 12
+    options: dict[str, Any] = {"identity": identities[7], "directory": directory}
+    this_round = RoundId(session=b"of a cohort", number=0)
+    assert Client(own, 7, this_round, policy=Policy().for_enrolled(own), **options).answer("advertise", b"")
+    with pytest.raises(PlanError, match="12 users, this client's policy asks for at least 18"):
+        Client(own, 7, this_round, **options)
+
+
+def test_a_server_cannot_put_a_user_into_a_cohort_of_few() -> None:
+    """Or else it would name the whole directory, in cohorts of four, to whoever takes half of it at least."""
+    plan = CohortPlan.build([36], [4], 30, cohort_size=4, value_range=1.0, subgroup_size=4)
+    identities = {user: Identity.generate() for user in plan.users}
+    directory = {user: one.public for user, one in identities.items()}
+    with pytest.raises(PlanError, match="4 users of a cohort, this client's policy asks for at least 12"):
+        Enrolling(Charter(epoch=b"nine", plan=plan), 0, identity=identities[0], directory=directory)
 
 
 @pytest.mark.parametrize("charter", [CHARTER, COHORTS])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from heterosag.errors import PlanError
-from heterosag.plan import Plan
+from heterosag.errors import PlanError, UsageError
+from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol import Policy
 
 CAREFUL = Plan.build([24], [16], 100, value_range=0.5, subgroup_size=6)
@@ -57,6 +57,61 @@ def test_two_users_are_the_least_where_no_directory_is_known() -> None:
     Policy.any_plan().check(pair)
     with pytest.raises(PlanError, match="2 users, this client's policy asks for at least 3"):
         Policy(min_survivors=2, min_colluders=0, min_users=3).check(pair)
+
+
+def cohorts_of(users: int, size: int) -> CohortPlan:
+    return CohortPlan.build([users], [16], 100, cohort_size=size, value_range=0.5, subgroup_size=4)
+
+
+@pytest.mark.parametrize(
+    ("users", "size", "directory", "problem"),
+    [
+        (45, 15, 45, None),
+        (45, 15, 90, None),
+        (45, 15, 91, "45 users of all cohorts, this client's policy asks for at least 46"),
+        (36, 12, 36, None),
+        (33, 11, 33, "11 users of a cohort, this client's policy asks for at least 12"),
+        (400, 8, 400, "8 users of a cohort, this client's policy asks for at least 12"),
+        (16, 8, 16, None),  # as many as a plan without cohorts has to have
+        (16, 8, 17, "8 users of a cohort, this client's policy asks for at least 9"),
+    ],
+)
+def test_of_cohorts_a_fraction_is_of_all_and_each_has_a_least(
+    users: int, size: int, directory: int, problem: str | None
+) -> None:
+    whole = cohorts_of(users, size)
+    for plan in whole.plans:
+        if problem is None:
+            Policy().check(plan, cohorts=whole, directory=range(directory))
+            continue
+        with pytest.raises(PlanError, match=problem) as refusal:
+            Policy().check(plan, cohorts=whole, directory=range(directory))
+        assert refusal.value.field == "users"
+
+
+def test_a_number_is_of_each_cohort_and_other_cohorts_say_nothing_of_a_plan() -> None:
+    whole = cohorts_of(45, 15)
+    Policy(min_users=15).check(whole.plans[0], cohorts=whole, directory=range(45))
+    with pytest.raises(PlanError, match="15 users, this client's policy asks for at least 16"):
+        Policy(min_users=16).check(whole.plans[0], cohorts=whole, directory=range(45))
+    Policy(min_cohort_users=9).check(cohorts_of(27, 9).plans[0], cohorts=cohorts_of(27, 9), directory=range(27))
+    Policy().check(whole.plans[0], cohorts=whole)  # nobody is known
+    with pytest.raises(UsageError, match="none of the cohorts'"):
+        Policy().check(cohorts_of(48, 16).plans[0], cohorts=whole, directory=range(45))
+
+
+def test_without_its_cohorts_a_plan_is_compared_with_the_whole_directory() -> None:
+    """A server says of any plan that it is one of cohorts: what a client takes for enrolled, it has drawn itself."""
+    own, other = cohorts_of(45, 15).plans[:2]
+    strict = Policy(max_half_width=0.6, min_cohort_users=2)
+    with pytest.raises(PlanError, match="15 users, this client's policy asks for at least 23"):
+        strict.check(own, directory=range(45))
+    enrolled = strict.for_enrolled(own)
+    enrolled.check(own.with_value_range(0.25), directory=range(45))
+    with pytest.raises(PlanError, match="another one than the plan"):
+        enrolled.check(other, directory=range(45))
+    with pytest.raises(PlanError, match=r"a half width of 0\.7"):
+        enrolled.check(own.with_value_range(0.7), directory=range(45))
 
 
 def test_any_plan_limits_neither_ranges_nor_the_length_of_a_run() -> None:

@@ -16,6 +16,15 @@ def plan(seed: int = 0, half: float = 1.0) -> Plan:
     return Plan.build([12], [4], 30, value_range=half, subgroup_size=3, assignment_seed=seed)
 
 
+def test_a_memory_knows_which_plans_are_of_cohorts(tmp_path: Path) -> None:
+    memory, others = NodeMemory(tmp_path, 7), plan(seed=5)
+    memory.note_enrolled(plan(), cohort=True)
+    memory.note_enrolled(others)
+    assert [memory.is_cohort(one) for one in (plan(), others)] == [True, False]
+    assert memory.has_enrolled(plan())
+    assert memory.has_enrolled(others)
+
+
 def test_the_range_is_held_against_the_round_before(tmp_path: Path) -> None:
     file, policy = NodeMemory(tmp_path / "node", 7), Policy()
     file.note_round(policy, plan(half=1.0), b"model")

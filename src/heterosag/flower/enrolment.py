@@ -76,11 +76,11 @@ class NodeEnrolment:
         """Work out the plan that everybody's nonces make; it must be the one that the server opens a round with."""
         if self.kept.memory(self.context).has_enrolled(plan):
             return
-        _, _, enrolling = self._resume()
+        _, chartered, enrolling = self._resume()
         drawn = enrolling.finish(message)
         if drawn.frame != plan.frame:
             raise FaultyServerError("the plan is another one than the nodes drew together")
-        self.kept.memory(self.context).note_enrolled(drawn)
+        self.kept.memory(self.context).note_enrolled(drawn, cohort=isinstance(chartered.plan, CohortPlan))
         erase_enrolment(self.context)
 
     def _save(self, charter: Mapping[str, Any], enrolling: Enrolling) -> None:

@@ -312,7 +312,7 @@ class _Node:
             "identity": identity,
             "directory": directory,
             "trust_server": self.trust_server,
-            "policy": self.policy,
+            "policy": self.policy.for_enrolled(plan) if self.kept.memory(context).is_cohort(plan) else self.policy,
             "release_log": self.kept.release_log(context),
             "guard": self.kept.guard(context, plan),
             "budget": self.kept.budget(context, self._owner(context, identity)) if plan.noise_multiplier else None,

@@ -105,8 +105,9 @@ class Enrolling(Secret):
     ) -> None:
         plan, index = charter.plan, charter.plan.index(user)
         self._policy = policy or Policy()
+        cohorts = plan if isinstance(plan, CohortPlan) else None
         for one in plans_of(plan):  # it may be in any of them; the range: with every round's client
-            self._policy.check(one, directory=directory, settled=False)
+            self._policy.check(one, cohorts=cohorts, directory=directory, settled=False)
         if len(set(plan.levels)) < len(plan.levels):
             raise FaultyServerError("the charter has two classes of one level, which only choose who is with whom")
         strangers = [other for other in plan.users if other not in directory]
@@ -294,7 +295,7 @@ class Enrolling(Secret):
         for user, signature in zip(own.users, signatures, strict=True):
             index = plan.index(user)
             self._verify(index, self._commitments[index], signature)
-        self._policy.check(own, directory=self._known, settled=False)
+        self._policy.check(own, cohorts=plan, directory=self._known, settled=False)
         self._policy.check_draw(own, self.user)
         return own
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from heterosag.errors import PlanError
-from heterosag.plan import Plan, User
+from heterosag.errors import PlanError, UsageError
+from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.assignment import surrounded_probability
 from heterosag.privacy import Accountant
 from heterosag.privacy.accounting import check_delta
@@ -26,7 +26,10 @@ class Policy:
 
     Args:
         min_survivors: Least survivors of a subgroup.
-        min_users: Least users of the plan: a number, or below 1 the fraction of the directory.
+        min_users: Least users of the plan: a number, or below 1 the fraction of the directory. Of cohorts that users
+            draw together a fraction is counted over all of them, a number in each.
+        min_cohort_users: Least users of each cohort, or as many as a plan without cohorts has to have, if that is
+            fewer; where `min_users` is a fraction.
         min_robustness: Least inference robustness of an admissible survivor set (default: that of the plan's design
             without losses).
         min_threshold: Least fraction of a secret's holders who must give their shares before it is rebuilt.
@@ -63,6 +66,7 @@ class Policy:
 
     min_survivors: int = 3
     min_users: float = 0.5
+    min_cohort_users: int = 12
     min_robustness: float | None = None
     min_threshold: float = 0.5
     min_colluders: int = 1
@@ -96,6 +100,7 @@ class Policy:
         return cls(
             min_survivors=2,
             min_users=2,
+            min_cohort_users=2,
             min_robustness=0.0,
             min_threshold=0.0,
             min_colluders=0,
@@ -122,10 +127,37 @@ class Policy:
         """
         return cls(frame=plan.frame, min_half_width=ranges[0], max_half_width=ranges[1])
 
+    def for_enrolled(self, plan: Plan) -> Policy:
+        """This policy in the rounds of a plan that this client has enrolled for, with another value range and scales.
+
+        The client of a round sees its own cohort only, and `min_users` is of all: enrolment has compared those. Give it
+        what `Enrolling.finish` returned and nothing that a server names: what it is given passes for compared.
+
+        Args:
+            plan: The plan, of this client's own cohort.
+
+        Returns:
+            A policy that accepts no other plan, and is as strict as this one with ranges and budget.
+
+        Example:
+            >>> from heterosag import CohortPlan, Plan, PlanError, Policy
+            >>> plans = CohortPlan.build([60], [16], 10, cohort_size=20, value_range=0.5, subgroup_size=4).plans
+            >>> Policy().for_enrolled(plans[0]).check(plans[0], directory=range(60))
+            >>> for policy in (Policy(), Policy().for_enrolled(plans[0])):
+            ...     try:
+            ...         policy.check(plans[1], directory=range(60))
+            ...     except PlanError as error:
+            ...         print(error)
+            users: 20 users, this client's policy asks for at least 30
+            plan: is another one than the plan that this client's policy accepts
+        """
+        return replace(self, frame=plan.frame)
+
     def check(
         self,
         plan: Plan,
         *,
+        cohorts: CohortPlan | None = None,
         directory: Collection[User] | None = None,
         before: Plan | Sequence[tuple[int, float]] | None = None,
         settled: bool = True,
@@ -134,6 +166,7 @@ class Policy:
 
         Args:
             plan: The plan, with the value range of the round.
+            cohorts: All cohorts, where this client enrols in them and the plan is that of one.
             directory: Everybody whom this user knows, where identities are in use.
             before: The plan of the round before, where there was one; of its `array_widths` alone the levels and
                 weights are not compared.
@@ -141,6 +174,7 @@ class Policy:
 
         Raises:
             PlanError: Says what the policy asks for.
+            UsageError: The plan is not one of the cohorts'.
         """
         if settled:
             self._check_range(plan, before)
@@ -157,10 +191,7 @@ class Policy:
             self._ask("min_survivors", plan.min_survivors, self.min_survivors, "survivors of a subgroup")
         else:
             self._ask("min_block_survivors", plan.min_block_survivors, self.min_survivors, "survivors of a block")
-        wanted = self.min_users
-        if wanted < 1:
-            wanted = 2 if directory is None else math.ceil(wanted * len(directory))
-        self._ask("users", len(plan.users), wanted, "users")
+        self._check_users(plan, cohorts, directory)
         robustness = plan.inference_robustness() if self.min_robustness is None else self.min_robustness
         self._ask("min_robustness", plan.min_robustness, robustness, "inference robustness")
         holders = plan.sharing.neighbours + plan.sharing.complete
@@ -201,6 +232,19 @@ class Policy:
                 f"subgroup with probability {found:.2g}, and with them alone it would be unmasked; its policy accepts "
                 f"{self.max_surrounded:g}: plan with a larger min_survivors, or with smaller subgroups",
             )
+
+    def _check_users(self, plan: Plan, cohorts: CohortPlan | None, directory: Collection[User] | None) -> None:
+        """A server that could name any cohorts would put a client among as few users as it likes: each has a least."""
+        if cohorts is not None and plan not in cohorts.plans:
+            raise UsageError("the plan is none of the cohorts'")
+        wanted = self.min_users
+        if wanted < 1:
+            wanted = 2 if directory is None else math.ceil(wanted * len(directory))
+            if cohorts is not None:
+                self._ask("users", len(cohorts.users), wanted, "users of all cohorts")
+                self._ask("users", len(plan.users), min(wanted, self.min_cohort_users), "users of a cohort")
+                return
+        self._ask("users", len(plan.users), wanted, "users")
 
     def _ask(self, field: str, found: float, least: float, what: str) -> None:
         if found < least:

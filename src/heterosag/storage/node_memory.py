@@ -38,7 +38,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     `unfinished` are the charters for which this node has revealed since it last finished an enrolment, `drawn_with` all
     users of theirs.
     `width_factors` are those of the last round's plan; a file that was written without them is compared without them.
-    `weight_unit` is how many examples made a weight of one.
+    `weight_unit` is how many examples made a weight of one. `cohorts` are those of `enrolled` that are one of several.
     """
 
     names: list[str]
@@ -52,6 +52,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     drawn_with: list[str] = []
     width_factors: tuple[_Positive, _Positive, Annotated[int, msgspec.Meta(ge=1)]] | None = None
     weight_unit: Annotated[int, msgspec.Meta(ge=1)] = 1
+    cohorts: list[str] = []
 
 
 _NOTHING = _Known(names=[], array_widths=[], models={}, epochs=[], enrolments=0, enrolled=[], evaluated=False)
@@ -70,6 +71,10 @@ class RunMemory(ABC):
     def has_enrolled(self, plan: Plan) -> bool:
         """Whether this is a plan that this node has drawn with the others."""
         return plan.frame.hex() in self._read().enrolled
+
+    def is_cohort(self, plan: Plan) -> bool:
+        """Whether this is the plan of this node's own among several cohorts that it has drawn with the others."""
+        return plan.frame.hex() in self._read().cohorts
 
     def note_round(
         self, policy: Policy, plan: Plan, model: bytes, names: Sequence[str] = (), *, weight_unit: int = 1
@@ -148,12 +153,21 @@ class RunMemory(ABC):
 
         self._change(note)
 
-    def note_enrolled(self, plan: Plan) -> None:
-        """Keep the plan that this node has drawn with the others, and forget what came to nothing before it."""
+    def note_enrolled(self, plan: Plan, *, cohort: bool = False) -> None:
+        """Keep the plan that this node has drawn with the others, and forget what came to nothing before it.
+
+        Args:
+            plan: The plan.
+            cohort: Whether it is that of one of several cohorts.
+        """
         frame = plan.frame.hex()
         self._change(
             lambda known: msgspec.structs.replace(
-                known, enrolled=[*known.enrolled, frame], unfinished=[], drawn_with=[]
+                known,
+                enrolled=[*known.enrolled, frame],
+                cohorts=[*known.cohorts, frame] if cohort else known.cohorts,
+                unfinished=[],
+                drawn_with=[],
             )
         )
 
