@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heterosag.errors import LocalFileError
-from heterosag.storage.locks import locked
+from heterosag.storage.locks import hold, is_held, locked
 
 
 def is_free(path: Path) -> bool:
@@ -61,3 +61,24 @@ def test_a_lock_is_its_owners_and_no_link_is_followed(tmp_path: Path) -> None:
             assert (tmp_path / "other.lock").stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(before)
+
+
+def test_a_file_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("ab") as first, path.open("ab") as second:
+        assert hold(first)
+        assert not hold(second)
+        with path.open("rb") as looked_at:
+            assert is_held(looked_at)
+        first.close()
+        assert hold(second)
+
+
+def test_a_file_that_cannot_be_locked_is_held_by_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise OSError("no locks on this disk")
+
+    with (tmp_path / "file").open("ab") as first, (tmp_path / "file").open("ab") as second:
+        assert hold(first)
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        assert hold(second)

@@ -81,12 +81,58 @@ def test_a_killed_run_leaves_a_readable_record(tmp_path: Path) -> None:
 
 def test_going_on_cuts_back_to_the_checkpoint(tmp_path: Path) -> None:
     write(tmp_path, 7)
-    writer = RunWriter(tmp_path, keep_rounds=5)
+    writer = RunWriter(tmp_path, resume=True)
+    writer.cut(5)
     writer.write("round", {"round": 6, "again": True})
     writer.close()
     rounds = read_run(tmp_path).rounds
     assert [line["round"] for line in rounds] == [1, 2, 3, 4, 5, 6]
     assert rounds[-1]["again"] is True
+
+
+def test_going_on_keeps_what_was_judged_later_and_ends_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    write(tmp_path, 3)
+    path = tmp_path / RECORD
+    judged = json.dumps({"kind": "evaluation", "round": 2, "accuracy": 0.5})
+    path.write_text(f'{path.read_text()}{judged}\n{{"kind": "end"}}\n{{"kind": "rou')
+    for _ in range(2):
+        writer = RunWriter(tmp_path, resume=True)
+        writer.cut(2)
+        writer.close()
+        found = read_run(tmp_path)
+        assert [(line["round"], line.get("accuracy")) for line in found.rounds] == [(1, None), (2, 0.5)]
+        assert found.end is None
+        assert path.read_text().endswith(f"{judged}\n")
+    path.write_text(path.read_text().removesuffix("\n"))
+    writer = RunWriter(tmp_path, resume=True)
+    writer.cut(2)
+    writer.write("round", {"round": 3})
+    writer.close()
+    assert [line["round"] for line in read_run(tmp_path).rounds] == [1, 2, 3]
+
+
+def test_a_run_that_another_program_writes_is_left_alone(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    with pytest.raises(UsageError, match="is being written by another program"):
+        RunWriter(tmp_path)
+    writer.begin({}, {})
+    writer.write("round", {"round": 1})
+    with pytest.raises(UsageError, match="is being written by another program"):
+        RunWriter(tmp_path, resume=True)
+    writer.write("round", {"round": 2})
+    writer.close()
+    assert [line["round"] for line in read_run(tmp_path).rounds] == [1, 2]
+    RunWriter(tmp_path, resume=True).close()
+
+
+def test_without_locks_a_run_goes_on_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 3)
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    first, second = (RunWriter(tmp_path, resume=True) for _ in range(2))
+    second.cut(2)
+    second.close()
+    first.close()
+    assert len(read_run(tmp_path).rounds) == 2
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from heterosag.errors import UsageError
 from heterosag.storage.run_log import read_run
 from heterosag.training.config import TrainConfig
 from heterosag.training.links import Links
-from heterosag.training.runs import Run
+from heterosag.training.runs import CHECKPOINT, Run
 
 
 @pytest.mark.parametrize("range_rule", ["adaptive", "minmax"])
@@ -349,3 +349,35 @@ def test_a_model_that_does_not_fit_is_refused_before_there_is_a_folder(model: st
     assert done.stderr.startswith("heterosag: ")
     assert "Traceback" not in done.stderr
     assert not (mynets / "run").exists()
+
+
+def test_a_run_that_goes_on_is_not_resumed_beside_itself(tmp_path: Path) -> None:
+    config = TrainConfig(
+        classes=(8,), levels=(16,), subgroup_size=4, train_samples=80, rounds=3, local_epochs=1, secure=False,
+        checkpoint_every=1,
+    )  # fmt: skip
+    refused = []
+
+    def resume(line: dict[str, Any]) -> None:
+        with pytest.raises(UsageError, match="is being written by another program"):
+            Run.resume(tmp_path / "run")
+        refused.append(line["round"])
+
+    Run(config, tmp_path / "run").train(resume)
+    assert refused == [1, 2, 3]
+    assert [line["round"] for line in read_run(tmp_path / "run").rounds] == [1, 2, 3]
+    assert read_run(tmp_path / "run").end is not None
+    Run.resume(tmp_path / "run").close()
+
+
+def test_a_run_that_cannot_go_on_is_free_for_others(tmp_path: Path) -> None:
+    config = TrainConfig(classes=(8,), levels=(16,), subgroup_size=4, train_samples=80, rounds=1, secure=False)
+    Run(config, tmp_path / "run").train()
+    checkpoint = tmp_path / "run" / CHECKPOINT
+    kept = checkpoint.read_bytes()
+    checkpoint.write_bytes(kept[:100])
+    with pytest.raises(UsageError, match="cannot go on from"):
+        Run.resume(tmp_path / "run")
+    assert read_run(tmp_path / "run").end is not None, "nothing was cut"
+    checkpoint.write_bytes(kept)
+    Run.resume(tmp_path / "run").close()

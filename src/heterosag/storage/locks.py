@@ -13,7 +13,7 @@ from heterosag.errors import LocalFileError
 
 __all__ = ["hold", "is_held", "locked"]
 
-_TRIES = 50  # a millisecond apart
+_TRIES = 500  # a millisecond apart: whoever looks whether a file is held has it for a moment
 
 
 @contextmanager
@@ -38,8 +38,15 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def hold(file: IO[Any]) -> None:
-    """Mark an open file as this program's until it is closed or the program ends, where the system can lock files."""
+def hold(file: IO[Any]) -> bool:
+    """Mark an open file as this program's until it is closed or the program ends, where the system can lock files.
+
+    Args:
+        file: The file, open for writing.
+
+    Returns:
+        Whether nobody else holds it, as far as the system can tell: without locks nobody does.
+    """
     with suppress(ImportError):
         import fcntl
 
@@ -49,9 +56,11 @@ def hold(file: IO[Any]) -> None:
             except BlockingIOError:  # somebody looks whether it is held, or holds it already
                 time.sleep(0.001)
             except OSError:
-                return
+                return True
             else:
-                return
+                return True
+        return False
+    return True
 
 
 def is_held(file: IO[Any]) -> bool:

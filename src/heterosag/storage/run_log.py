@@ -22,7 +22,6 @@ from heterosag.aggregation.cohorts import CombinedCohorts
 from heterosag.aggregation.combine import Combined
 from heterosag.errors import FailedCohortsError, HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
-from heterosag.storage.durable_file import replace_file
 from heterosag.storage.locks import hold, is_held
 from heterosag.version import __version__
 
@@ -110,24 +109,35 @@ class RunRecord:
 
 
 class RunWriter:
-    """Appends to a run's record. Makes the folder; refuses one that holds a run already, unless it goes on with it.
+    """Appends to a run's record, as the only program that does, where the system can lock files.
 
     Args:
-        folder: One that holds no run yet.
-        keep_rounds: Go on with the run that it holds, after so many rounds.
+        folder: One that holds no run yet, which is made; or with `resume` the folder of a run.
+        resume: Go on with the run that the folder holds; `cut` says from where.
+
+    Raises:
+        UsageError: The folder holds a run already, or none to go on with; another program writes it; or it cannot be
+            written.
     """
 
-    def __init__(self, folder: Path, *, keep_rounds: int | None = None) -> None:
+    def __init__(self, folder: Path, *, resume: bool = False) -> None:
         self.folder = folder
-        path = folder / RECORD
-        if keep_rounds is None:
-            if path.exists():
-                raise UsageError(f"{folder} holds a run already: choose another folder, or go on with --resume")
-            folder.mkdir(parents=True, exist_ok=True)
-        else:
-            self._cut(path, keep_rounds)
-        self._file = path.open("a", encoding="utf-8")
-        hold(self._file)
+        self._path = folder / RECORD
+        if resume and not self._path.exists():
+            raise UsageError(f"{folder} holds no run")
+        try:
+            if not resume:
+                folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab")
+        except OSError as error:
+            raise UsageError(f"cannot write the record {self._path}: {error}") from None
+        held = hold(self._file)
+        if self._path.stat().st_size and not resume:
+            self._file.close()
+            raise UsageError(f"{folder} holds a run already: choose another folder, or go on with --resume")
+        if not held:
+            self._file.close()
+            raise UsageError(f"the run in {folder} is being written by another program: wait until that has ended")
 
     def begin(self, config: Mapping[str, Any], plan: Mapping[str, Any], *, command: str | None = None) -> None:
         """Append the run's own line, which also says when it began and with which version.
@@ -154,24 +164,39 @@ class RunWriter:
             kind: `run`, `round` or `end`.
             values: The line, in JSON types.
         """
-        self._file.write(json.dumps({"kind": kind, **values}, allow_nan=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._append(json.dumps({"kind": kind, **values}, allow_nan=False).encode() + b"\n")
+
+    def cut(self, rounds: int) -> None:
+        """Keep the run's line and its first rounds: what came after the checkpoint is done again.
+
+        The file stays the same one, so that it is this program's all the time.
+
+        Args:
+            rounds: How many rounds to keep.
+
+        Raises:
+            UsageError: The record is damaged; the message says where.
+        """
+        lines = self._path.read_bytes().splitlines(keepends=True)
+        end, later, kept = 0, bytearray(), True
+        for data, line in zip(lines, _lines(self._path), strict=False):  # the last line may be cut off
+            stays = line["kind"] == "run" or (line["kind"] in ("round", "evaluation") and line["round"] <= rounds)
+            kept = kept and stays and data.endswith(b"\n")
+            if kept:
+                end += len(data)
+            elif stays:
+                later += data.rstrip(b"\n") + b"\n"
+        self._file.truncate(end)
+        self._append(bytes(later))
 
     def close(self) -> None:
         """Close the file; the record stays."""
         self._file.close()
 
-    @staticmethod
-    def _cut(path: Path, rounds: int) -> None:
-        """Keep the run's line and its first rounds: what came after the checkpoint is done again."""
-        lines = _lines(path)
-        kept = [
-            line
-            for line in lines
-            if line["kind"] == "run" or (line["kind"] in ("round", "evaluation") and line["round"] <= rounds)
-        ]
-        replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+    def _append(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
 
 def describe_round(

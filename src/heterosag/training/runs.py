@@ -106,13 +106,18 @@ class Run:
         known = None if config.value_range is None else [half_width] * max(len(plan.arrays), 1)
         first = AdaptiveRange.start(vector, plan.arrays, half_widths=known)
         self._state = State(round=0, vector=vector, half_width=half_width, range=first)
-        if resume:
-            self._state = self._load()
-        self._writer = RunWriter(folder, keep_rounds=self._state.round if resume else None)
-        if not resume:
-            summary = _summary(plan, identities=config.identities)
-            self._writer.begin(config.to_dict(), summary, command=config.to_command())
-            (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+        summary = _summary(plan, identities=config.identities)
+        self._writer = RunWriter(folder, resume=resume)  # from here on nobody else writes this run
+        try:
+            if resume:
+                self._state = self._load()
+                self._writer.cut(self._state.round)
+            else:
+                self._writer.begin(config.to_dict(), summary, command=config.to_command())
+                (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def resume(cls, folder: Path, *, data_set: data.DataSet | None = None) -> Run:
