@@ -6,11 +6,13 @@ import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heterosag import __version__
 from heterosag.errors import UsageError
+from heterosag.storage.locks import hold
 from heterosag.storage.run_log import RECORD, RunWriter, find_runs, is_written, read_run
 
 
@@ -139,6 +141,12 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     write(tmp_path, 1)
     with pytest.raises(UsageError, match="holds a run already"):
         RunWriter(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / RECORD
+    other.write_text("somebody's own")
+    with pytest.raises(UsageError, match="holds a run already"):
+        RunWriter(tmp_path / "other")
+    assert other.read_text() == "somebody's own"
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
@@ -160,3 +168,42 @@ def test_numbers_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         writer.write("round", {"loss": float("nan")})
     writer.close()
+
+
+def test_a_run_that_does_not_begin_leaves_its_folder_free(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        RunWriter(tmp_path).begin({"learning_rate": float("inf")}, {})
+    assert not list(tmp_path.iterdir())
+    for left in ("", '{"ki', '{"kind": "run", "for'):  # of a program that was killed before it had begun
+        (tmp_path / RECORD).write_text(left)
+        write(tmp_path, 1)
+        assert [line["round"] for line in read_run(tmp_path).rounds] == [1]
+        (tmp_path / RECORD).unlink()
+
+
+def test_a_record_that_is_removed_while_it_is_opened_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, removed = RunWriter(tmp_path), []
+
+    def hold_late(file: Any) -> bool:
+        if not removed:
+            other.discard()
+            removed.append(file)
+        return hold(file)
+
+    monkeypatch.setattr("heterosag.storage.run_log.hold", hold_late)
+    write(tmp_path, 2)
+    assert removed[0].closed
+    assert len(read_run(tmp_path).rounds) == 2
+
+
+def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="cannot write the record"):
+            RunWriter(folder)
+    (tmp_path / "run" / RECORD).mkdir(parents=True)
+    for resume in (False, True):
+        with pytest.raises(UsageError, match="cannot write the record"):
+            RunWriter(tmp_path / "run", resume=resume)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from heterosag.aggregation.clip_counts import measure_clipping
 from heterosag.aggregation.cohorts import CombinedCohorts
@@ -46,6 +46,8 @@ FORMAT = 2
 """Of the record that is written; one of format 1 is read too, others are refused."""
 
 _FRESH = 600  # seconds since the last line, after which a run counts as interrupted where files cannot be locked
+
+_HEAD = b'{"kind": "run", '
 
 _RENAMED = {
     "clear": "plaintext",
@@ -128,16 +130,32 @@ class RunWriter:
         try:
             if not resume:
                 folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab")
+            self._file, held = self._open()
         except OSError as error:
             raise UsageError(f"cannot write the record {self._path}: {error}") from None
-        held = hold(self._file)
-        if self._path.stat().st_size and not resume:
+        if not resume and not self._is_free():
             self._file.close()
             raise UsageError(f"{folder} holds a run already: choose another folder, or go on with --resume")
         if not held:
             self._file.close()
             raise UsageError(f"the run in {folder} is being written by another program: wait until that has ended")
+        if not resume:
+            self._file.truncate(0)
+
+    def _open(self) -> tuple[BinaryIO, bool]:
+        """The record, and whether it is this program's; once more where `discard` removed it in the meantime."""
+        file = self._path.open("ab")
+        held = hold(file)
+        if os.fstat(file.fileno()).st_nlink == 0:
+            file.close()
+            file = self._path.open("ab")
+            held = hold(file)
+        return file, held
+
+    def _is_free(self) -> bool:
+        """Whether there is no run in the record yet: nothing, or the beginning of a head that was cut off."""
+        data = self._path.read_bytes()
+        return b"\n" not in data and data[: len(_HEAD)] == _HEAD[: len(data)]
 
     def begin(self, config: Mapping[str, Any], plan: Mapping[str, Any], *, command: str | None = None) -> None:
         """Append the run's own line, which also says when it began and with which version.
@@ -146,6 +164,9 @@ class RunWriter:
             config: The run's configuration, in JSON types.
             plan: The summary of its plan.
             command: A command that repeats the run.
+
+        Raises:
+            ValueError: JSON cannot hold some of it; the folder holds no run then.
         """
         head = {
             "format": FORMAT,
@@ -155,7 +176,11 @@ class RunWriter:
             "config": config,
             "plan": plan,
         }
-        self.write("run", head)
+        try:
+            self.write("run", head)
+        except BaseException:
+            self.discard()
+            raise
 
     def write(self, kind: str, values: dict[str, Any]) -> None:
         """Append one line and see it on the disk.
@@ -188,6 +213,13 @@ class RunWriter:
                 later += data.rstrip(b"\n") + b"\n"
         self._file.truncate(end)
         self._append(bytes(later))
+
+    def discard(self) -> None:
+        """Remove the record of a run that has not begun."""
+        if os.name == "nt":  # which removes no open file
+            self._file.close()
+        self._path.unlink()
+        self._file.close()
 
     def close(self) -> None:
         """Close the file; the record stays."""

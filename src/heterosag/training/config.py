@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable
@@ -182,7 +183,16 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name} is above 0, or left out for none, not {value!r}")
+        self._check_finite()
         self._check_relations()
+
+    def _check_finite(self) -> None:
+        """Infinity is no setting: no record can hold it, and what is unlimited is left out."""
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            numbers = value if isinstance(value, tuple) else (value,)
+            if not all(math.isfinite(one) for one in numbers if isinstance(one, float)):
+                raise UsageError(f"{setting.name} must be finite, not {value!r}")
 
     def _check_relations(self) -> None:
         if not 0 < self.participation <= 1:
