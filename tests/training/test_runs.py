@@ -381,3 +381,18 @@ def test_a_run_that_cannot_go_on_is_free_for_others(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run").end is not None, "nothing was cut"
     checkpoint.write_bytes(kept)
     Run.resume(tmp_path / "run").close()
+
+
+@pytest.mark.parametrize("name", ["config.toml", CHECKPOINT, "privacy"])
+def test_nobody_elses_files_are_written_over(name: str, tmp_path: Path) -> None:
+    """`heterosag train config.toml --out .` would replace the settings that it was given."""
+    config = TrainConfig(classes=(8,), levels=(16,), subgroup_size=4, train_samples=80, rounds=1, secure=False)
+    own = tmp_path / name
+    own.write_text("# three weeks of work\nrounds = 1\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=f"holds {name} already, which this run would write over: choose another"):
+        Run(config, tmp_path)
+    assert own.read_text(encoding="utf-8").startswith("# three weeks of work")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    own.rename(tmp_path / "before.toml")
+    Run(config, tmp_path).train()
+    assert read_run(tmp_path).end is not None

@@ -19,7 +19,10 @@ from heterosag.storage.budget import FileBudget
 from heterosag.storage.privacy_record import describe_privacy
 from heterosag.training.config import TrainConfig
 
-__all__ = ["RunBudget", "private_plan"]
+__all__ = ["BUDGETS", "RunBudget", "private_plan"]
+
+BUDGETS = "privacy"
+"""The folder of a run's folder that has its budgets."""
 
 _VIEWS: tuple[View, ...] = get_args(View)
 
@@ -60,7 +63,7 @@ class RunBudget:
 
     def __init__(self, config: TrainConfig, folder: Path) -> None:
         self._config = config
-        self._folder = folder / "privacy"
+        self._folder = folder / BUDGETS
         self._policy = Policy(max_epsilon=config.epsilon if config.view == "server" else None, delta=config.delta)
         self._budgets = {path.name: FileBudget(path) for path in sorted(self._folder.glob("user-*"))}
 

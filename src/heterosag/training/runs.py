@@ -7,6 +7,7 @@ one that goes on from round to round: a resumed run is the same run. Nothing sec
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -49,9 +50,11 @@ from heterosag.training.config import TrainConfig
 from heterosag.training.epochs import Epoch, build_plan, draw_members, generator, users_by_class
 from heterosag.training.links import Links
 from heterosag.training.local import LocalTraining, Work
-from heterosag.training.privacy import RunBudget
+from heterosag.training.privacy import BUDGETS, RunBudget
 
 __all__ = ["CHECKPOINT", "Run", "split"]
+
+_CONFIG = "config.toml"
 
 
 def split(config: TrainConfig, data_set: data.DataSet) -> tuple[data.DataSet, list[npt.NDArray[np.int64]]]:
@@ -113,8 +116,7 @@ class Run:
                 self._state = self._load()
                 self._writer.cut(self._state.round)
             else:
-                self._writer.begin(config.to_dict(), summary, command=config.to_command())
-                (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+                self._begin(summary)
         except BaseException:
             self.close()
             raise
@@ -141,7 +143,7 @@ class Run:
                 f"{folder} holds a run of version {record.version}, which this version cannot go on with ({error}): "
                 "begin another run"
             ) from None
-        written = folder / "config.toml"
+        written = folder / _CONFIG
         if written.exists() and TrainConfig.from_toml(written.read_text(encoding="utf-8")) != config:
             raise UsageError(
                 f"{written} is not what this run began with, and a run goes on as it began: put it back, or begin "
@@ -233,6 +235,18 @@ class Run:
             )
         line = self._links.describe(gathered.epoch, result)
         return Summed(vector=result.vector, survivors=result.survivors, line=line, result=result)
+
+    def _begin(self, summary: dict[str, Any]) -> None:
+        """Write the run's settings, in the place of nobody else's."""
+        found = [name for name in (_CONFIG, CHECKPOINT, BUDGETS) if os.path.lexists(self.folder / name)]
+        if found:
+            self._writer.discard()
+            raise UsageError(
+                f"{self.folder} holds {' and '.join(found)} already, which this run would write over: choose another "
+                "folder (--out)"
+            )
+        self._writer.begin(self.config.to_dict(), summary, command=self.config.to_command())
+        (self.folder / _CONFIG).write_text(self.config.to_toml(), encoding="utf-8")
 
     def _go_on(self, after: State) -> None:
         """Take over a round's state; if it proved users faulty, the next rounds are an epoch without them."""
