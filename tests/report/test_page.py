@@ -1,5 +1,6 @@
 """The page of some runs: complete, and everything inside the one file."""
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -13,7 +14,7 @@ from heterosag import __version__
 from heterosag.errors import UsageError
 from heterosag.report.page import make_page, write_page
 from heterosag.report.runs import state_results
-from heterosag.storage.run_log import read_run
+from heterosag.storage.run_log import RECORD, read_run
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -156,3 +157,27 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, width: int, dar
     if kept:
         browser.screenshot(Path(kept) / f"report-{width}{'-dark' if dark else ''}.png", whole=True)
     assert [entry for entry in browser.complaints() if entry != page.as_uri()] == []
+
+
+def test_a_record_that_lacks_something_is_shown_without_it_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterosag.report.page.draw_runs", lambda runs: [])
+    text = (Path(__file__).parents[1] / "formats" / "run-2" / RECORD).read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    refused, lacking = set(), [(0, "config"), (0, "plan"), (1, None)]
+    for number, part in lacking:
+        whole = lines[number] if part is None else lines[number][part]
+        for name in whole:
+            fewer = {key: value for key, value in whole.items() if key != name}
+            changed = lines.copy()
+            changed[number] = fewer if part is None else lines[number] | {part: fewer}
+            (tmp_path / RECORD).write_text("".join(f"{json.dumps(line)}\n" for line in changed), encoding="utf-8")
+            try:
+                make_page([read_run(tmp_path)])
+            except UsageError:
+                refused.add(name)
+    assert {"classes", "secure", "rule"} <= refused
+    assert {"notes", "dimension", "leak_probability", "share_threshold"} <= refused
+    assert {"kind", "error", "round", "survivors", "participants", "sent_bytes", "accuracy"} <= refused
+    assert not refused & {"seed", "rates", "class_levels", "upload_seconds", "ledger", "loss", "model"}

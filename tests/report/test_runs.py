@@ -144,3 +144,12 @@ def test_compared_runs_are_stated_beside_the_first(tmp_path: Path) -> None:
     assert state_results(runs[:1]) == ""
     unjudged = replace(runs[1], rounds=tuple(line | {"accuracy": None} for line in runs[1].rounds))
     assert state_results([runs[0], unjudged]) == ""
+
+
+def test_a_round_without_an_error_of_its_aggregate_has_no_relative_one(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", 2)
+    first, second = run.rounds
+    odd = {"aggregate_error": None, "aggregate_rms": 0.2, "inference_robustness": None}
+    found = summarise_run(replace(run, rounds=(first | odd, second | {"aggregate_rms": 0.2})))
+    assert (found["aggregate_error"], found["relative_error"]) == (0.1, 0.5)
+    assert found["inference_robustness"] == 0.8

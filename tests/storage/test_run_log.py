@@ -1,5 +1,6 @@
 """Records: append-only, readable after a kill, cut back to a checkpoint."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from heterosag import __version__
 from heterosag.errors import UsageError
 from heterosag.storage.locks import hold
-from heterosag.storage.run_log import RECORD, RunWriter, find_runs, is_written, read_run
+from heterosag.storage.run_log import RECORD, RunRecord, RunWriter, find_runs, is_written, read_run
 
 
 def write(folder: Path, rounds: int) -> None:
@@ -161,6 +162,43 @@ def test_damage_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps({"kind": "round", "round": 1}) + "\n")
     with pytest.raises(UsageError, match="does not begin with a run"):
         read_run(tmp_path)
+    path.write_text(f'{lines[0]}\n{{"kind": "round", "round": "1"}}\n')
+    with pytest.raises(UsageError, match=r"line 2 of .* is not one that a run writes: Expected `int`"):
+        read_run(tmp_path)
+    path.write_text("[" * 100_000 + f"\n{lines[0]}\n")
+    with pytest.raises(UsageError, match=r"line 1 of .* is damaged"):
+        read_run(tmp_path)
+    path.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(UsageError, match="is damaged: it is not text in UTF-8"):
+        read_run(tmp_path)
+
+
+def test_what_a_reader_needs_is_there_or_named() -> None:
+    good = {
+        "round": 1,
+        "error": None,
+        "sent_bytes": {"mask": [1.0, 2.0]},
+        "upload_seconds": [],
+        "privacy": {"delta": 0},
+    }
+    failed = {"round": 2, "error": {"kind": "a", "message": "b"}}
+    run = RunRecord(folder=Path("one"), config={"classes": [4, 4]}, plan={"users": 8}, rounds=(good, failed), end=None)
+    run.require(config=["classes"], plan=["users"], rounds=["round", "privacy.delta"], good_rounds=["sent_bytes"])
+    needs: list[tuple[dict[str, Any], str]] = [
+        ({"config": ["rule"]}, "record of one is damaged, or of another program: its run does not say rule"),
+        ({"plan": ["notes"]}, "its plan does not say notes"),
+        ({"rounds": ["sent_bytes"]}, "round 2 does not say sent_bytes"),
+        ({"rounds": ["privacy.honest"]}, "round 1 does not say privacy.honest"),
+        ({"good_rounds": ["survivors"]}, "round 1 does not say survivors"),
+    ]
+    for wanted, problem in needs:
+        with pytest.raises(UsageError, match=problem):
+            run.require(**wanted)
+    for fewer in ({"sent_bytes": {"mask": []}}, {"upload_seconds": [1.0]}):
+        with pytest.raises(UsageError, match="round 1 does not say all of every class"):
+            dataclasses.replace(run, rounds=(good | fewer, failed)).require()
+    with pytest.raises(UsageError, match="round 1 does not say error"):
+        dataclasses.replace(run, rounds=({"round": 1},)).require()
 
 
 def test_numbers_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a run's record says of its users, as requirements."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,9 @@ def test_a_record_that_tells_nothing_is_refused() -> None:
         learn_requirements(record(line([1.0, 1.0], error="too few survivors"), line([0.0, 0.0])))
     with pytest.raises(UsageError, match="nobody of class 1 survived"):
         learn_requirements(record(line([1.0, 0.0])))
+    for name in ("dropped", "participants", "upload_seconds", "sent_bytes"):
+        lacking = {key: value for key, value in line([1.0, 0.5]).items() if key != name}
+        with pytest.raises(UsageError, match=f"round 1 does not say {name}"):
+            learn_requirements(record(lacking))
+    with pytest.raises(UsageError, match="its plan does not say max_weight"):
+        learn_requirements(replace(record(), plan={name: PLAN[name] for name in PLAN if name != "max_weight"}))

@@ -230,6 +230,7 @@ def _optimize_links(asked: dict[str, Any], *, from_run: Path | None, save: Path 
     before = None
     if from_run is not None:
         run = read_run(from_run)
+        run.require(plan=["quantization_error"])
         before = float(run.plan["quantization_error"]) + float(run.plan.get("clip_bias", 0.0))
         requirements = learn_requirements(run, **asked)
     else:

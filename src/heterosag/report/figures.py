@@ -362,7 +362,10 @@ def _error_figures(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
     known = [run for run in runs if _knows_error(run)]
     if not known:
         return []
-    relative = all(line.get("aggregate_rms") for run in known for line in run.rounds if line["error"] is None)
+    lines = [line for run in known for line in run.rounds]
+    relative = all(
+        line.get("aggregate_rms") for line in lines if line["error"] is None or line["aggregate_error"] is not None
+    )
     caption = (
         "Distance of the aggregate from the mean of the honest survivors' updates: quantization, clipping, and what "
         "malicious users add. Root mean square over the parameters"

@@ -19,6 +19,11 @@ __all__ = ["make_page", "write_page"]
 
 _WIDEST_DESIGN = 40
 _MOST_FAILURES = 10
+_PLAN = (
+    "agree_quorum", "byzantine_tolerance", "design", "dropout", "failure_probability", "inference_robustness",
+    "inference_robustness_exact", "leak_probability", "min_survivors", "notes", "share_threshold", "users",
+)  # fmt: skip
+_ROUNDS = ("aggregate_error", "inference_robustness", "participants", "survivors", "privacy.statement")
 
 
 def write_page(runs: Sequence[RunRecord], path: Path) -> None:
@@ -41,12 +46,17 @@ def make_page(runs: Sequence[RunRecord]) -> str:
         A page that needs no other file.
 
     Raises:
-        UsageError: There is no run, or some have no round; the message names those.
+        UsageError: There is no run, some have no round, or a record does not say what a page needs; the message names
+            those.
     """
     empty = [str(run.folder) for run in runs if not run.rounds]
     if not runs or empty:
         without = f"; without any: {', '.join(empty)}" if empty else ""
         raise UsageError(f"a report needs runs with at least one round{without}")
+    summaries = [summarise_run(run) for run in runs]
+    for run in runs:
+        several = "subgroups" in run.plan
+        run.require(plan=[*_PLAN, *(["segments"] if several else [])], rounds=_ROUNDS)
     return render(
         Path(__file__).with_name("page.html"),
         title=", ".join(run.name for run in runs),
@@ -68,7 +78,7 @@ def make_page(runs: Sequence[RunRecord]) -> str:
             for run in runs
         ],
         figures=draw_runs(runs),
-        rows=summary_rows([summarise_run(run) for run in runs]),
+        rows=summary_rows(summaries),
         ran=describe_runs(runs),
         differences=find_differences(runs),
         settings=list_settings(runs),

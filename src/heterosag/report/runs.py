@@ -19,6 +19,16 @@ __all__ = ["compare_runs", "count_failed_cohorts", "state_results", "summarise_r
 
 Watcher = Callable[[dict[str, Any]], None]
 
+_CONFIG = ("data", "design", "rule", "attack", "attackers", "secure", "classes")
+_ROUNDS = (
+    "accuracy", "missed_deadline", "round_seconds", "privacy.delta", "privacy.epsilon_model", "privacy.epsilon_server",
+    "privacy.simulated", "privacy.honest", "privacy.clipping_norm", "privacy.error_in_clipping_norms",
+)  # fmt: skip
+_GOOD_ROUNDS = (
+    "aggregate_error", "faulty_blocks", "inference_robustness", "refusals", "sent_bytes", "server_seconds", "survivors",
+    "user_seconds",
+)  # fmt: skip
+
 
 @contextmanager
 def watch(rounds: int, done: int = 0, *, silent: bool = False) -> Iterator[Watcher]:
@@ -90,7 +100,11 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
 
     Returns:
         What `heterosag report --json` prints.
+
+    Raises:
+        UsageError: The record does not say what a summary needs.
     """
+    run.require(config=_CONFIG, plan=["dimension"], rounds=_ROUNDS, good_rounds=_GOOD_ROUNDS)
     good = [line for line in run.rounds if line["error"] is None]
     classes = len(run.config["classes"])
     sent = []
@@ -98,8 +112,10 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         known = [size for line in good if (size := _sent_by(line, index)) is not None]
         sent.append(sum(known) / max(len(known), 1))
     judged = [line["accuracy"] for line in run.rounds if line["accuracy"] is not None]
-    errors = [line["aggregate_error"] for line in good if line["aggregate_error"] is not None]
-    relative = [line["aggregate_error"] / line["aggregate_rms"] for line in good if line.get("aggregate_rms")]
+    measured = [line for line in good if line["aggregate_error"] is not None]
+    errors = [line["aggregate_error"] for line in measured]
+    relative = [line["aggregate_error"] / line["aggregate_rms"] for line in measured if line.get("aggregate_rms")]
+    robustness = [line["inference_robustness"] for line in good if line["inference_robustness"] is not None]
     spent = {who: sum(sum(line[f"{who}_seconds"].values()) for line in good) for who in ("user", "server")}
     return {
         "name": run.name,
@@ -124,7 +140,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
         "trips": [line["trips"] for line in run.rounds if "trips" in line] or None,
         "aggregate_error": sum(errors) / len(errors) if errors else None,
         "relative_error": sum(relative) / len(relative) if relative else None,
-        "inference_robustness": min((line["inference_robustness"] for line in good), default=None),
+        "inference_robustness": min(robustness, default=None),
         "rates": run.config.get("rates"),
         "sent_bytes": sent,
         "communication_seconds": sum(line["round_seconds"] for line in run.rounds),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from heterosag.aggregation.combine import Combined
 from heterosag.errors import FailedCohortsError, HeteroSagError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.storage.locks import hold, is_held
+from heterosag.storage.run_lines import check_line
 from heterosag.version import __version__
 
 __all__ = [
@@ -108,6 +109,37 @@ class RunRecord:
     def name(self) -> str:
         """The folder's name."""
         return self.folder.name
+
+    def require(
+        self,
+        *,
+        config: Iterable[str] = (),
+        plan: Iterable[str] = (),
+        rounds: Iterable[str] = (),
+        good_rounds: Iterable[str] = (),
+    ) -> None:
+        """Refuse a record that does not say what somebody needs of it.
+
+        Args:
+            config: Names of settings.
+            plan: Names in the summary of the plan.
+            rounds: What every round must say; a name in another ("privacy.delta") only where that one is.
+            good_rounds: What every round must say that ended well; sizes and times must be those of every class.
+
+        Raises:
+            UsageError: Something is missing; the message says what.
+        """
+        rounds, good_rounds = (*rounds, "error"), tuple(good_rounds)
+        _require(self.name, "its run", self.config, config)
+        _require(self.name, "its plan", self.plan, plan)
+        for number, line in enumerate(self.rounds, start=1):
+            where = f"round {line.get('round', number)}"
+            _require(self.name, where, line, rounds)
+            if line["error"] is None:
+                _require(self.name, where, line, good_rounds)
+                by_class = [*line.get("sent_bytes", {}).values(), *filter(None, [line.get("upload_seconds")])]
+                if any(len(one) < len(self.config.get("classes", ())) for one in by_class):
+                    raise UsageError(f"the record of {self.name} is damaged: {where} does not say all of every class")
 
 
 class RunWriter:
@@ -341,8 +373,6 @@ def read_run(folder: Path) -> RunRecord:
     """
     lines = _lines(folder / RECORD)
     head = [line for line in lines if line["kind"] == "run"]
-    if not head or head[0].get("format") not in (1, FORMAT):
-        raise UsageError(f"{folder / RECORD} does not begin with a run of format 1 or {FORMAT}")
     ends = [line for line in lines if line["kind"] == "end"]
     judged: dict[Any, dict[str, Any]] = {}
     for line in lines:
@@ -377,28 +407,53 @@ def is_written(folder: Path) -> bool:
         return time.time() - path.stat().st_mtime < _FRESH if path.exists() else False
 
 
+def _require(name: str, where: str, found: Mapping[str, Any], wanted: Iterable[str]) -> None:
+    for one in wanted:
+        inner = found
+        *outer, last = one.split(".")
+        for step in outer:
+            inner = inner.get(step, {last: None})
+        if last not in inner:
+            raise UsageError(f"the record of {name} is damaged, or of another program: {where} does not say {one}")
+
+
 def _rename(found: dict[str, Any]) -> dict[str, Any]:
     return {_RENAMED.get(key, key): value for key, value in found.items()}
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        below = sorted(found.parent.name for found in path.parent.glob(f"*/{path.name}"))
-        hint = f": its runs are {', '.join(below)}" if below else ""
-        raise UsageError(f"{path.parent} holds no run{hint}") from None
-    except OSError as error:
-        raise UsageError(f"cannot read the record {path}: {error}") from None
+    """All whole lines of a record, checked."""
     found = []
+    text = _text(path)
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             value = json.loads(line, object_hook=_rename)
             if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
                 raise ValueError
-        except ValueError:
+        except (ValueError, RecursionError):
             if number == text.count("\n") + 1:  # the last line, cut off in the middle
                 break
             raise UsageError(f"line {number} of {path} is damaged") from None
         found.append(value)
+    formats = [line.get("format") for line in found if line["kind"] == "run"]
+    if formats[:1] not in ([1], [FORMAT]):
+        raise UsageError(f"{path} does not begin with a run of format 1 or {FORMAT}")
+    for number, value in enumerate(found, start=1):
+        try:
+            check_line(value)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"line {number} of {path} is not one that a run writes: {error}") from None
     return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        below = sorted(found.parent.name for found in path.parent.glob(f"*/{path.name}"))
+        hint = f": its runs are {', '.join(below)}" if below else ""
+        raise UsageError(f"{path.parent} holds no run{hint}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is damaged: it is not text in UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"cannot read the record {path}: {error}") from None

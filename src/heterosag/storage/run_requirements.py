@@ -11,12 +11,26 @@ from heterosag.storage.run_log import RunRecord
 
 __all__ = ["learn_requirements"]
 
+_PLAN = ("dimension", "failure_probability", "max_weight", "min_survivors", "value_range")
+
 
 def learn_requirements(run: RunRecord, **changes: Any) -> Requirements:
     """What a run has shown of its users: rates and dropout, and the deadline that it kept.
 
     A class's rate is that of its slowest survivor: what it sent over the seconds that took, the median over the rounds.
+
+    Args:
+        run: A record.
+        changes: Requirements that take the place of the run's.
+
+    Returns:
+        The requirements.
+
+    Raises:
+        UsageError: The record does not say enough.
     """
+    run.require(config=["classes"], plan=_PLAN, rounds=["dropped", "participants", "upload_seconds"])
+    run.require(good_rounds=["sent_bytes"])
     good = [line for line in run.rounds if line["error"] is None and any(line["upload_seconds"])]
     if not good:
         raise UsageError(f"the record of {run.name} has no uploads to learn rates from")
