@@ -62,6 +62,16 @@ def test_what_a_record_says_is_text_and_never_markup(tmp_path: Path) -> None:
     assert "<script" not in page
 
 
+def test_a_page_has_no_character_that_a_page_cannot_have(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", 1)
+    named = replace(run, folder=Path("\udcff \x1b[31m"), command="heterosag\x07")
+    write_page([named], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<title>HeteroSAg: \ufffd \ufffd[31m</title>" in page
+    assert "<pre>heterosag\ufffd</pre>" in page
+    assert not [char for char in page if ord(char) < 32 and char not in "\n\t"]
+
+
 @pytest.mark.long
 def test_a_page_lists_cohorts_and_says_which_failed(tmp_path: Path) -> None:
     page = make_page([write_cohorts(tmp_path / "one")])

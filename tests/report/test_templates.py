@@ -18,6 +18,13 @@ def test_values_are_escaped_and_none_may_be_missing(tmp_path: Path) -> None:
         render(template)
 
 
+def test_what_no_page_can_hold_is_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    template = tmp_path / "page.html"
+    template.write_text("<p>\t{{ words }}</p>\n")
+    assert render(template, words="\x1b\udcff") == "<p>\t\ufffd\ufffd</p>"
+
+
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UsageError, match=r"heterosag\[report\]"):

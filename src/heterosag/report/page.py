@@ -9,6 +9,7 @@ from heterosag.errors import UsageError
 from heterosag.plan.design import make
 from heterosag.report.figures import apply_theme, draw_design, draw_runs, to_svg
 from heterosag.report.guarantees import describe_guarantees
+from heterosag.report.names import printable
 from heterosag.report.runs import state_results, summarise_run, summary_rows
 from heterosag.report.settings import describe_classes, describe_runs, find_differences, list_settings
 from heterosag.report.templates import render, write
@@ -57,14 +58,15 @@ def make_page(runs: Sequence[RunRecord]) -> str:
     for run in runs:
         several = "subgroups" in run.plan
         run.require(plan=[*_PLAN, *(["segments"] if several else [])], rounds=_ROUNDS)
+    names = [printable(run.name) for run in runs]
     return render(
         Path(__file__).with_name("page.html"),
-        title=", ".join(run.name for run in runs),
+        title=", ".join(names),
         lead=_lead(runs),
-        names=[run.name for run in runs],
+        names=names,
         runs=[
             {
-                "name": run.name,
+                "name": name,
                 "secure": run.config["secure"],
                 "classes": _classes(run),
                 "deadline": f"{run.config['deadline']:g} s" if run.config.get("deadline") else "",
@@ -75,7 +77,7 @@ def make_page(runs: Sequence[RunRecord]) -> str:
                 "errors": _errors(run),
                 "cohorts": _cohorts(run),
             }
-            for run in runs
+            for name, run in zip(names, runs, strict=True)
         ],
         figures=draw_runs(runs),
         rows=summary_rows(summaries),
