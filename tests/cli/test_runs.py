@@ -55,6 +55,16 @@ def test_a_report_leaves_out_runs_without_a_round_and_names_them(tmp_path: Path)
     assert "crashed" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_report_prints_names_and_paths_as_they_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write_run(tmp_path / "[red]one", 1)
+    for page in ("[b].html", "page[red].html"):
+        shown = run("report", "[red]one", "--out", page, cwd=tmp_path).stdout
+        assert "[red]one" in shown
+        assert shown.endswith(f"\nreport: {page}\n")
+        assert (tmp_path / page).exists()
+
+
 def test_a_report_of_runs_without_a_round_is_refused_and_names_them(tmp_path: Path) -> None:
     for name in ("crashed", "stopped"):
         write_run(tmp_path / "runs" / name, 0)

@@ -212,6 +212,8 @@ def test_train_and_report_from_the_command_line(tmp_path: Path) -> None:
     assert summary["rounds"] == 2
     assert summary["finished"] is True
     assert run("train", *FLAGS.split(), "--out", "c", "--quiet", cwd=tmp_path).stdout == ""
+    marked = run("train", *FLAGS.split(), "--rounds", "1", "--out", "[b]d", "--brief", cwd=tmp_path).stdout
+    assert marked.endswith("\nrun: [b]d\n")
     shown = run("report", "a", "b", "-o", "page.html", cwd=tmp_path).stdout
     assert "report: page.html" in shown
     assert (tmp_path / "page.html").stat().st_size > 10_000

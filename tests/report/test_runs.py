@@ -97,6 +97,24 @@ def test_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert [str(column.header) for column in table.columns] == ["", "one", "two"]
 
 
+def test_a_name_is_shown_as_it_is_written_and_never_as_markup(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", 2)
+    names = ("[red]x", "[bold]", ":smile:", "one\x1b[31m")
+    lines = show([replace(run, folder=Path(name)) for name in names], 200)
+    assert [cell.strip() for cell in lines[1].split("┃")[2:-1]] == ["[red]x", "[bold]", ":smile:", "one\ufffd[31m"]
+
+
+def test_progress_on_a_terminal_is_text_and_never_markup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (line,) = write_run(tmp_path / "one", 1).rounds
+    out = StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("COLUMNS", "200")
+    with watch(1) as tell:
+        tell(line | {"clipping_warning": "[/a] is clipped"})
+    assert "[/a] is clipped" in out.getvalue()
+
+
 def test_whoever_watches_without_a_terminal_gets_a_line_a_round(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

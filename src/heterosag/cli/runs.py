@@ -113,13 +113,16 @@ def train(
         print(json.dumps({"run": str(folder), **summarise_run(record)}, indent=2))
     elif not quiet:
         from rich.console import Console
+        from rich.text import Text
+
+        from heterosag.report.names import printable
 
         console = Console(highlight=False)
         if not brief:
             console.print(compare_runs([record], width=console.width))
         for words in filter(None, [_privacy_of(record.rounds), (record.end or {}).get("budget")]):
-            console.print(words)
-        console.print(f"run: {folder}")
+            console.print(Text(words))
+        print(f"run: {printable(folder)}")
 
 
 def _training_settings(config: Path | None, given: dict[str, Any], planned: Plan | None) -> TrainConfig:
@@ -152,6 +155,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Compare runs: a table here, and one self-contained page with figures."""
+    from heterosag.report.names import printable
     from heterosag.report.page import write_page
     from heterosag.report.runs import compare_runs, state_results, summarise_run
     from heterosag.storage.run_log import find_runs, read_run
@@ -160,18 +164,19 @@ def report(
     begun = [run for run in found if run.rounds]
     write_page(begun or found, out)  # which refuses runs without a round, by name
     if len(begun) < len(found):
-        empty = ", ".join(str(run.folder) for run in found if not run.rounds)
+        empty = ", ".join(printable(run.folder) for run in found if not run.rounds)
         print(f"heterosag: left out, because no round is recorded: {empty}", file=sys.stderr)
     if as_json:
         print(json.dumps({"report": str(out), "runs": [summarise_run(run) for run in begun]}, indent=2))
         return
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(highlight=False)
     console.print(compare_runs(begun, width=console.width))
     if stated := state_results(begun):
-        console.print(stated, markup=False)
-    console.print(f"report: {out}")
+        console.print(Text(stated))
+    print(f"report: {printable(out)}")
 
 
 @app.command(cls=Command, short_help="Serve a page to choose plans and watch runs.")

@@ -11,8 +11,10 @@ from typing import Any
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column, Table
+from rich.table import Table
+from rich.text import Text
 
+from heterosag.report.names import printable
 from heterosag.storage.run_log import RunRecord
 
 __all__ = ["compare_runs", "count_failed_cohorts", "state_results", "summarise_run", "summary_rows", "watch"]
@@ -51,7 +53,7 @@ def watch(rounds: int, done: int = 0, *, silent: bool = False) -> Iterator[Watch
     columns = (
         TextColumn("round {task.completed}/{task.total}"),
         BarColumn(),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[words]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
@@ -118,7 +120,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
     robustness = [line["inference_robustness"] for line in good if line["inference_robustness"] is not None]
     spent = {who: sum(sum(line[f"{who}_seconds"].values()) for line in good) for who in ("user", "server")}
     return {
-        "name": run.name,
+        "name": printable(run.name),
         "data": run.config["data"],
         "design": run.config["design"],
         "rule": run.config["rule"],
@@ -215,9 +217,11 @@ def compare_runs(runs: Sequence[RunRecord], *, width: int | None = None) -> Tabl
     rows = [("", *(summary["name"] for summary in found)), *((name, *cells) for name, cells in summary_rows(found))]
     columns = list(zip(*rows, strict=True))
     widths = [None] * len(columns) if width is None else _fit(columns, width - 3 * len(columns) - 1)
-    table = Table(*(Column(cells[0], overflow="fold", width=fit) for cells, fit in zip(columns, widths, strict=True)))
+    table = Table()
+    for cells, fit in zip(columns, widths, strict=True):
+        table.add_column(Text(cells[0]), overflow="fold", width=fit)  # as text: a name may look like markup
     for row in rows[1:]:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 
