@@ -151,6 +151,17 @@ def test_a_run_has_one_colour_in_all_figures(tmp_path: Path) -> None:
         assert COLOURS[1] in figure["svg"], title
 
 
+def test_names_of_runs_are_written_as_they_are_and_never_as_formulas(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run = timed(write_run(tmp_path / "one", 1))
+    names = ("$x^$", r"\frac{$a$", "_hidden", "one\x1b[31m", "\udcff")
+    shown = {"$x^$", r"\frac{$a$", "_hidden", "one\ufffd[31m", "\ufffd"}
+    for title in ("Accuracy over rounds", "Survivors", "Time of the protocol", "Error of the aggregate", "Bytes"):
+        figure = figure_of([replace(run, folder=Path(name)) for name in names], title)
+        assert figure is not None
+        assert shown <= {text.strip() for text in text_of(figure)}, title
+
+
 def test_survivors_are_drawn_below_the_number_of_users_with_room_above(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

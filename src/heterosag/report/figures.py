@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from heterosag.errors import UsageError
 from heterosag.plan.design import Design
+from heterosag.report.names import printable
 from heterosag.report.upload import PARTS, reference_bytes, split_upload
 from heterosag.storage.run_log import RunRecord
 
@@ -211,6 +212,12 @@ def _legend(axes: Axes, *, columns: int = 3) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0)
 
 
+def _label(run: RunRecord) -> str:
+    """A run's name as matplotlib shows it: a dollar begins no formula, and an underscore hides no legend."""
+    name = printable(run.name).replace("$", r"\$")
+    return f" {name}" if name.startswith("_") else name
+
+
 def _lines(
     runs: Sequence[RunRecord], has: Callable[[RunRecord], bool] | None = None
 ) -> Iterator[tuple[RunRecord, str]]:
@@ -234,7 +241,7 @@ def _follows_norm(run: RunRecord) -> bool:
 def _accuracy_rounds(runs: Sequence[RunRecord]) -> Figure:
     figure, axes = _axes()
     for run, colour in _lines(runs):
-        axes.plot([r["round"] for r in run.rounds], _accuracies(run), color=colour, label=run.name)
+        axes.plot([r["round"] for r in run.rounds], _accuracies(run), color=colour, label=_label(run))
     _name_rounds(axes, "test accuracy, %")
     axes.set_ylim(0, 100)
     _legend(axes)
@@ -256,7 +263,7 @@ def _accuracy_time(runs: Sequence[RunRecord]) -> Figure:
         reached = _accuracies(run)
         known = [value for value in reached if not math.isnan(value)]
         ends = f": {known[-1]:.1f}% in {spent:.3g} s" if known else ""
-        axes.plot(times, reached, color=colour, label=f"{run.name}{ends}", marker=".", ms=4)
+        axes.plot(times, reached, color=colour, label=f"{_label(run)}{ends}", marker=".", ms=4)
     axes.set_xlabel("communication time, s")
     axes.set_ylabel("test accuracy, %")
     axes.set_ylim(0, 100)
@@ -313,7 +320,7 @@ def _upload_rows(run: RunRecord, *, several: bool) -> list[tuple[str, dict[str, 
     for first, last, parts in groups:
         which = f"class {first}" if first == last else f"classes {first} to {last}"
         level = f", {levels[first]:,} levels" if first < len(levels) else ""
-        rows.append((f"{run.name}\n{which}{level}" if several else f"{which}{level}", parts))
+        rows.append((f"{_label(run)}\n{which}{level}" if several else f"{which}{level}", parts))
     return rows
 
 
@@ -324,7 +331,7 @@ def _time_figures(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
         return []
     caption = "Cryptography on this machine: one user's part (all users' divided by their number), and the server's."
     if len(timed) < len(runs):
-        caption += f" Only of {', '.join(run.name for run, _, _ in timed)}: the other runs recorded none."
+        caption += f" Only of {', '.join(printable(run.name) for run, _, _ in timed)}: the other runs recorded none."
     return [_figure("Time of the protocol in a round, by phase", caption, _times(timed))]
 
 
@@ -335,7 +342,7 @@ def _times(timed: Sequence[tuple[RunRecord, str, list[float]]]) -> Figure:
     thick = 0.8 / len(timed)
     for at, (run, colour, times) in enumerate(timed):
         places = [index + (at - (len(timed) - 1) / 2) * thick for index in range(len(names))]
-        axes.barh(places, times, thick, color=colour, label=run.name)
+        axes.barh(places, times, thick, color=colour, label=_label(run))
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
@@ -380,7 +387,7 @@ def _errors(runs: Sequence[RunRecord], *, relative: bool) -> Figure:
         lines = [line for line in run.rounds if line["aggregate_error"] is not None]
         errors = [100 * line["aggregate_error"] / line["aggregate_rms"] if relative else line["aggregate_error"]
                   for line in lines]  # fmt: skip
-        axes.plot([line["round"] for line in lines], errors, color=colour, label=run.name)
+        axes.plot([line["round"] for line in lines], errors, color=colour, label=_label(run))
     _name_rounds(axes, "error, % of update" if relative else "error, RMS per parameter")
     axes.set_ylim(bottom=0)
     _legend(axes)
@@ -391,7 +398,7 @@ def _survivors(runs: Sequence[RunRecord]) -> Figure:
     figure, axes = _axes()
     for run, colour in _lines(runs):
         numbers, survivors = [r["round"] for r in run.rounds], [r["survivors"] for r in run.rounds]
-        axes.step(numbers, survivors, where="mid", color=colour, label=run.name, ls="-" if run is runs[0] else "--")
+        axes.step(numbers, survivors, where="mid", color=colour, label=_label(run), ls="-" if run is runs[0] else "--")
     _name_rounds(axes, "survivors, users")
     users = sorted({max(line["participants"] for line in run.rounds) for run in runs})
     for count in users:
@@ -410,7 +417,7 @@ def _epsilons(runs: Sequence[RunRecord]) -> Figure:
         lines = [line for line in run.rounds if "privacy" in line]
         for name, style in (("epsilon_server", "-"), ("epsilon_model", "--")):
             known = [(line["round"], line["privacy"][name]) for line in lines if line["privacy"][name] is not None]
-            label = run.name if name == "epsilon_server" else f"{run.name}, models only"
+            label = _label(run) if name == "epsilon_server" else f"{_label(run)}, models only"
             if known:  # there is none of the models where the rule is not the mean
                 axes.plot([at for at, _ in known], [value for _, value in known], style, color=colour, label=label)
     _name_rounds(axes, "epsilon of all rounds so far")
@@ -424,7 +431,7 @@ def _norms(runs: Sequence[RunRecord]) -> Figure:
     for run, colour in _lines(runs, _follows_norm):
         lines = [line for line in run.rounds if "privacy" in line]
         norms = [line["privacy"]["clipping_norm"] for line in lines]
-        axes.plot([line["round"] for line in lines], norms, color=colour, label=run.name)
+        axes.plot([line["round"] for line in lines], norms, color=colour, label=_label(run))
     _name_rounds(axes, "clipping norm, L2")
     axes.set_ylim(bottom=0)
     _legend(axes)
