@@ -68,7 +68,7 @@ def test_a_page_has_no_character_that_a_page_cannot_have(tmp_path: Path) -> None
     write_page([named], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<title>HeteroSAg: \ufffd \ufffd[31m</title>" in page
-    assert "<pre>heterosag\ufffd</pre>" in page
+    assert "<pre><span>heterosag\ufffd</span></pre>" in page
     assert not [char for char in page if ord(char) < 32 and char not in "\n\t"]
 
 
