@@ -82,7 +82,7 @@ def test_the_json_on_the_page_is_what_commands_print(pages: types.ModuleType) ->
     plan = Plan.build([6, 6], [2, 4], 20, value_range=1.0, subgroup_size=3, min_survivors=2)
     done = rounds.run(plan, drop={"mask": 1}, secure=False)
     assert list(pages.JSON["round"]) == list(done)
-    run = RunRecord(folder=Path("a"), config=TrainConfig().to_dict(), plan={}, rounds=(), end=None)
+    run = RunRecord(folder=Path("a"), config=TrainConfig().to_dict(), plan=summarise(plan), rounds=(), end=None)
     assert list(pages.JSON["train"]) == ["run", *summarise_run(run)]
     found = best(Requirements(rates=(1.0,) * 12, dimension=100, deadline=1.0, min_survivors=2))
     assert list(pages.JSON["optimize"]) == list(proposals.describe(found, 1.0))
