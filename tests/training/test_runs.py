@@ -12,8 +12,10 @@ pytest.importorskip("sklearn")
 
 from command import run_command
 
+from heterosag.aggregation.clipping import AdaptiveRange
 from heterosag.errors import UsageError
 from heterosag.storage.run_log import read_run
+from heterosag.training.checkpoints import read_checkpoint, write_checkpoint
 from heterosag.training.config import TrainConfig
 from heterosag.training.links import Links
 from heterosag.training.runs import CHECKPOINT, Run
@@ -396,3 +398,31 @@ def test_nobody_elses_files_are_written_over(name: str, tmp_path: Path) -> None:
     own.rename(tmp_path / "before.toml")
     Run(config, tmp_path).train()
     assert read_run(tmp_path).end is not None
+
+
+def test_a_checkpoint_of_another_run_and_settings_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    settings = TrainConfig(classes=(8,), levels=(16,), subgroup_size=4, train_samples=80, rounds=1, secure=False)
+    Run(settings, tmp_path).train()
+    checkpoint, config = tmp_path / CHECKPOINT, tmp_path / "config.toml"
+    state, ledgers = read_checkpoint(checkpoint)
+    (size,) = state.vector.shape
+    rests = {name: ledgers[name] for name in ("ledger",)}
+    other = AdaptiveRange.start(state.vector, (size - 10, 10))
+    for changed, problem in (
+        (dataclasses.replace(state, faulty=(3, 8)), r"the run has no users \[8\]"),
+        (dataclasses.replace(state, range=other), "a model of other arrays"),
+    ):
+        write_checkpoint(checkpoint, changed, rests)
+        with pytest.raises(UsageError, match=problem):
+            Run.resume(tmp_path)
+    write_checkpoint(checkpoint, state, rests)
+    for data, problem in ((b"\xff", "cannot read"), (b"a = " + b"[" * 100_000, "nests deeper")):
+        config.write_bytes(data)
+        with pytest.raises(UsageError, match=problem):
+            Run.resume(tmp_path)
+    config.unlink()
+    config.mkdir()
+    with pytest.raises(UsageError, match="cannot read"):
+        Run.resume(tmp_path)
+    config.rmdir()
+    Run.resume(tmp_path).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.numpy import load_file, save
 
 from heterosag.aggregation.clipping import AdaptiveRange
 from heterosag.crypto.hashing import digest
+from heterosag.errors import UsageError
 from heterosag.storage.durable_file import replace_file
 
 __all__ = ["CHECKPOINT", "State", "read_checkpoint", "write_checkpoint"]
@@ -76,16 +78,36 @@ def read_checkpoint(path: Path) -> tuple[State, dict[str, npt.NDArray[Any]]]:
     Raises:
         OSError: The file cannot be read.
         SafetensorError: It is no such file.
-        KeyError: It lacks something.
-        ValueError: Something in it makes no sense.
-        UsageError: Its range makes no sense.
+        UsageError: It lacks something, or something in it makes no sense.
     """
     found = load_file(path)
     state = State(
-        round=int(found["round"]),
-        vector=found["vector"],
-        half_width=float(found["half_width"]),
-        range=AdaptiveRange.from_state_dict(json.loads(found["range"].tobytes())),
-        faulty=tuple(found["faulty"].tolist()),
+        round=int(_array(found, "round", 0, "iu")),
+        vector=_array(found, "vector", 1, "f"),
+        half_width=float(_array(found, "half_width", 0, "f")),
+        range=AdaptiveRange.from_state_dict(_read_json(_array(found, "range", 1, "u"))),
+        faulty=tuple(_array(found, "faulty", 1, "iu").tolist()),
     )
+    if state.round < 0 or not 0 < state.half_width < math.inf:
+        raise UsageError(f"after {state.round} rounds with the half width {state.half_width} no run goes on")
     return state, found
+
+
+def _array(found: Mapping[str, npt.NDArray[Any]], name: str, dimensions: int, kinds: str) -> npt.NDArray[Any]:
+    """An array of a checkpoint that has so many dimensions, and numbers of one of some kinds."""
+    if name not in found:
+        raise UsageError(f"it has no {name}")
+    array = found[name]
+    if array.ndim != dimensions or array.dtype.kind not in kinds:
+        raise UsageError(f"its {name} has the shape {array.shape} of {array.dtype}, which no run writes")
+    return array
+
+
+def _read_json(data: npt.NDArray[Any]) -> Mapping[str, Any]:
+    try:
+        found = json.loads(data.tobytes())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"its range is not readable: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError("its range is not that of a run")
+    return found

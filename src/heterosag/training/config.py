@@ -407,6 +407,8 @@ class TrainConfig:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"the configuration is not valid TOML: {error}") from None
+        except RecursionError:
+            raise UsageError("the configuration nests deeper than settings do") from None
 
 
 def fields_of(cls: type[TrainConfig] = TrainConfig) -> dict[str, Any]:

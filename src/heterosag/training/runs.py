@@ -144,7 +144,11 @@ class Run:
                 "begin another run"
             ) from None
         written = folder / _CONFIG
-        if written.exists() and TrainConfig.from_toml(written.read_text(encoding="utf-8")) != config:
+        try:
+            known = TrainConfig.from_toml(written.read_text(encoding="utf-8")) if written.exists() else config
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read {written}: {error}") from None
+        if known != config:
             raise UsageError(
                 f"{written} is not what this run began with, and a run goes on as it began: put it back, or begin "
                 "another run"
@@ -407,14 +411,18 @@ class Run:
         path = self.folder / CHECKPOINT
         try:
             state, ledgers = read_checkpoint(path)
+            if not {*state.faulty} <= set(range(self.config.users)):
+                raise UsageError(f"the run has no users {sorted({*state.faulty} - set(range(self.config.users)))}")
             self._go_on(replace(self._state, faulty=state.faulty))
             self._epoch.load(ledgers)
-        except (OSError, KeyError, ValueError, UsageError, SafetensorError) as error:
+        except (OSError, KeyError, ValueError, SafetensorError) as error:
             raise UsageError(f"cannot go on from {path}: {error}") from None
         if state.vector.shape != self._state.vector.shape:
             raise UsageError(
                 f"{path} belongs to a model of {state.vector.size} parameters, this one has {self._state.vector.size}"
             )
+        if state.range.arrays != self._state.range.arrays:
+            raise UsageError(f"{path} belongs to a model of other arrays")
         users.load_vector(self.model, state.vector)
         return state
 
