@@ -61,12 +61,19 @@ class Studio:
         return complaints
 
 
+_HEAD = b'{"kind": "run", "format": 2, "config": {}, "plan": {}}\n'
+
 DAMAGED = {
     "damaged-bytes": b"\xff\xfe\n\n",
     "damaged-head": b'{"kind": "run", "format": 1}\n',
     "damaged-config": b'{"kind": "run", "format": 1, "config": null, "plan": {}}\n',
     "damaged-round": b'{"kind": "run", "format": 1, "config": {}, "plan": {}}\n{"kind": "round"}\n',
     "damaged-empty": b"",
+    "damaged-time": _HEAD.replace(b"}\n", b', "started": "yesterday"}\n'),
+    "damaged-number": _HEAD.replace(b"}\n", b', "started": 5}\n'),
+    "damaged-rounds": _HEAD.replace(b'"config": {}', b'"config": {"rounds": NaN}'),
+    "damaged-depth": b"[" * 100_000 + b"\n" + _HEAD,
+    "damaged-digits": _HEAD + b'{"kind": "round", "round": 1, "accuracy": 1' + b"0" * 400 + b"}\n",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -309,6 +310,22 @@ def test_a_run_is_watched_while_it_runs(studio: Studio, browser: Browser) -> Non
     browser.run("document.querySelector('#listing input[value=steady]').click()")
     browser.wait(f"{dots} === 10")
     browser.wait("document.querySelectorAll('#compared thead th').length === 2")
+    assert browser.complaints() == []
+
+
+def test_a_run_whose_one_round_took_for_ever_is_drawn(studio: Studio, browser: Browser) -> None:
+    writer = begin_run(studio.folder / "eternal")
+    write_round(writer, 1, 0.1, round_seconds=1e20)
+    browser.open(f"{studio.base}/#runs")
+    box = "document.querySelector('#listing input[value=eternal]')"
+    browser.wait(box)
+    others = "[...document.querySelectorAll('#listing input:checked')].filter((box) => box.value !== 'eternal')"
+    browser.run(f"{others}.forEach((box) => box.click())")
+    browser.run(f"{box}.checked || {box}.click()")
+    browser.wait("document.querySelectorAll('#accuracy-time circle').length === 1")
+    browser.wait("document.querySelector('#accuracy-time .tick')")
+    writer.close()
+    shutil.rmtree(studio.folder / "eternal")
     assert browser.complaints() == []
 
 

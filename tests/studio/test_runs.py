@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import urllib.parse
 from typing import Any
 
@@ -56,6 +57,17 @@ def test_a_damaged_record_is_listed_with_its_problem(studio: Studio, name: str) 
         status, answer = studio.get(path)
         assert status == 422
         assert str(studio.folder) not in answer["error"]
+
+
+def test_a_run_whose_numbers_are_extreme_is_shown(studio: Studio) -> None:
+    writer = begin_run(studio.folder / "extreme")
+    write_round(writer, 1, 1e300, aggregate_error=1e300, aggregate_rms=1e-300, round_seconds=1e300)
+    writer.close()
+    status, run = studio.get("/api/runs/extreme")
+    assert status == 200
+    assert run["points"][0]["relative_error"] is None
+    assert studio.get("/api/compare?run=extreme")[0] == 200
+    shutil.rmtree(studio.folder / "extreme")
 
 
 def test_rounds_arrive_as_they_are_written(studio: Studio) -> None:

@@ -92,13 +92,16 @@ def _glance(folder: Path, stamp: _Stamp) -> dict[str, Any]:
 
 
 @contextmanager
-def _reading(folder: Path) -> Iterator[None]:
+def _reading(*folders: Path) -> Iterator[None]:
     """What is wrong with a record, in words that do not name its place; JSON that no run writes is wrong too."""
     try:
         yield
     except UsageError as error:
-        raise UsageError(str(error).replace(f"{folder}{os.sep}", "")) from None
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        problem = str(error)
+        for folder in folders:
+            problem = problem.replace(f"{folder}{os.sep}", "")
+        raise UsageError(problem) from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise UsageError(f"its record is not one that a run writes ({type(error).__name__}: {error})") from None
 
 
@@ -161,7 +164,7 @@ def _finite(value: Any) -> float | None:
 def _relative_error(line: dict[str, Any]) -> float | None:
     """The error of the aggregate over the size of what it stands for, both root mean squares; None if unknown."""
     error, size = _finite(line.get("aggregate_error")), _finite(line.get("aggregate_rms"))
-    return error / size if error is not None and size else None
+    return _finite(error / size) if error is not None and size else None
 
 
 def _sent(line: dict[str, Any]) -> list[float]:
@@ -174,13 +177,11 @@ def compare(root: Path, names: Sequence[str]) -> dict[str, Any]:
     """Runs side by side, in the words of the report."""
     if not 1 <= len(names) <= MOST_COMPARED:
         raise UsageError(f"compare one to {MOST_COMPARED} runs")
-    found, summaries = [], []
-    for name in names:
-        folder = find_run(root, name)
-        with _reading(folder):
-            found.append(_read(folder))
-            summaries.append(summarise_run(found[-1]))
-    tables = {"rows": summary_rows(summaries), "ran": describe_runs(found), "differences": find_differences(found)}
+    folders = [find_run(root, name) for name in names]
+    with _reading(*folders):
+        found = [_read(folder) for folder in folders]
+        rows = summary_rows([summarise_run(run) for run in found])
+        tables = {"rows": rows, "ran": describe_runs(found), "differences": find_differences(found)}
     return {"names": list(names), "commands": [run.command for run in found]} | {
         table: [{"name": name, "cells": cells} for name, cells in rows] for table, rows in tables.items()
     }

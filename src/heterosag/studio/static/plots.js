@@ -20,7 +20,7 @@ export function shorten(value) {
 }
 
 function niceTicks(low, high, wanted, whole) {
-  const span = high - low || 1;
+  const span = Math.max(high - low, 1e-9 * Math.max(Math.abs(low), Math.abs(high))) || 1;  // a step that moves, also at 1e20
   let step = 10 ** Math.floor(Math.log10(span / wanted));
   for (const factor of [1, 2, 5, 10]) {
     if (span / (step * factor) <= wanted) { step *= factor; break; }
