@@ -26,3 +26,23 @@ def test_a_round_that_fails_says_why(studio: Studio) -> None:
     assert status == 200
     assert told["error"]["kind"] == "TooFewSurvivorsError"
     assert told["result"] is None
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("phase", "silent"), [("advertise", 1), ("share", 1), ("mask", 1), ("unmask", 0)])
+def test_a_watched_user_who_is_left_out_with_its_subgroup_sends_nothing_more(
+    studio: Studio, phase: str, silent: int, signed: bool
+) -> None:
+    status, told = studio.post("/api/round", {"watched": 0, "identities": signed, f"gone_{phase}": [1, 2]})
+    assert status == 200
+    assert told["error"] is None
+    steps = told["steps"]
+    left_out = [step["phase"] for step in steps if "left out" in step["user_knows"][0]]
+    phases = [step["phase"] for step in steps]
+    assert left_out == (phases[phases.index(phase) :] if silent else [])
+    for step in steps:
+        assert sum(part["bytes"] for part in step["message"]) == step["up"][0]
+        nothing = step["phase"] in left_out and step["phase"] != phase
+        assert (step["message"][0]["name"] == "nothing") is nothing
+        assert (step["vector"] is not None) is (step["phase"] == "mask" and not nothing)
+    assert (0 in told["result"]["survivors"]) is not bool(silent)

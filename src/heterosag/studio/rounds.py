@@ -54,6 +54,10 @@ _WHAT = {
     Phase.UNMASK: "Every survivor releases one share for each user: of the self mask of those who survived, of the "
     "pair masks of those who dropped out. Never both.",
 }
+_LEFT_OUT = (
+    "It is left out with its subgroup, of which too few users are left, and is asked for nothing more: what it has "
+    "sent is in no sum."
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,11 +136,15 @@ def _take(told: _Told, phase: Phase) -> None:
         "down": [len(asked.get(user, b"")) for user in told.plan.users],
         "gone": sorted(told.gone),
         "message": _dissect(told, phase, sent),
-        "vector": _vectors(told, sent, roundings[told.watched]) if phase is Phase.MASK else None,
+        "vector": _vectors(told, sent, roundings[told.watched])
+        if phase is Phase.MASK and told.watched in sent
+        else None,
     }
     told.steps.append(step)
     told.waiting = told.server.close()
-    step |= {"server_knows": _server_knows(told, phase, sent), "user_knows": _user_knows(told, phase)}
+    asked_again = told.waiting if phase is not Phase.UNMASK else sent
+    knows = _user_knows(told, phase) if told.watched in asked_again else [_LEFT_OUT]
+    step |= {"server_knows": _server_knows(told, phase, sent), "user_knows": knows}
 
 
 def _answer(told: _Told, phase: Phase, user: Any, rounding: Rounding) -> bytes:
@@ -149,6 +157,8 @@ def _answer(told: _Told, phase: Phase, user: Any, rounding: Rounding) -> bytes:
 
 def _dissect(told: _Told, phase: Phase, sent: Mapping[Any, bytes]) -> list[dict[str, Any]]:
     """The watched user's message, part by part."""
+    if told.watched not in sent:
+        return [{"name": "nothing", "bytes": 0, "shown": "left out with its subgroup"}]
     data = sent[told.watched]
     rows = _DISSECT[phase](told, data)
     known = sum(size for _, size, _ in rows)
@@ -218,8 +228,10 @@ _DISSECT = {
 }
 
 
-def _vectors(told: _Told, sent: Mapping[Any, bytes], rounding: Rounding) -> list[dict[str, Any]]:
+def _vectors(told: _Told, sent: Mapping[Any, bytes], rounding: Rounding) -> list[dict[str, Any]] | None:
     """The watched user's first elements of every segment: true, as levels, and as the server sees them."""
+    if told.watched not in sent:
+        return None
     plan, subgroup = told.plan, told.plan.assignment[told.watched]
     cells = plan.cells(subgroup)
     update = told.updates[told.watched]
