@@ -46,6 +46,14 @@ def test_both_ways_equal_the_plain_loop(way: Callable[..., users.Vectors], model
     assert np.array_equal(users.flatten(built), before)
 
 
+def test_a_batch_beyond_all_data_takes_no_more_memory_than_the_data() -> None:
+    training = LocalTraining(epochs=1, batch_size=1e12, learning_rate=0.2)
+    rngs = [np.random.default_rng(user) for user in range(2)]
+    ((indices, weights),) = users.batches([np.arange(3), np.arange(5)], training, rngs)
+    assert indices.shape == weights.shape == (2, 5)
+    assert weights.sum(axis=1).tolist() == [3, 5]
+
+
 @pytest.mark.parametrize("way", [users.train_together, users.train_each])
 def test_labels_can_be_replaced_for_some_users(way: Callable[..., users.Vectors]) -> None:
     found = data.load("digits")

@@ -168,7 +168,8 @@ def batches(
 
 
 def _batch(samples: int, batch_size: float) -> int:
-    return max(1, int(batch_size * samples)) if batch_size < 1 else int(batch_size)
+    """Samples of a step: no more than the user has, so that a size beyond all data takes no memory."""
+    return max(1, int(batch_size * samples) if batch_size < 1 else min(int(batch_size), samples))
 
 
 def train(model: nn.Module, work: Work) -> Vectors:
