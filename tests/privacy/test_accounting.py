@@ -265,6 +265,18 @@ def test_the_search_for_epsilon_begins_next_to_the_cheapest_order(
     assert len(orders) <= 6
 
 
+@each("target", [1e-320, 1e-20, 1e-16])
+def test_a_budget_that_no_noise_keeps_is_refused_however_small(target: float) -> None:
+    with pytest.raises(UsageError, match="no noise keeps 20 rounds within epsilon"):
+        noise_multiplier_for(noisy(), target_epsilon=target, target_delta=DELTA, rounds=20)
+
+
+@each("target", [1e33, 1e300])
+def test_a_budget_beyond_all_numbers_needs_the_least_noise(target: float) -> None:
+    large = noise_multiplier_for(noisy(), target_epsilon=1e9, target_delta=DELTA, rounds=20)
+    assert noise_multiplier_for(noisy(), target_epsilon=target, target_delta=DELTA, rounds=20) == large
+
+
 def test_failures_are_part_of_delta() -> None:
     half = noisy(failure_probability=DELTA / 2)
     assert epsilon(half, rounds=20, delta=DELTA) == epsilon(noisy(), rounds=20, delta=DELTA / 2)

@@ -55,6 +55,7 @@ ORDERS: tuple[float, ...] = (
 
 _STEPS = 1024  # of theta to one: the grid that it is rounded up to
 _LEAST_STEPS = 16  # below, a smaller theta gains a thousandth at most
+_NO_NOISE = "no noise keeps {rounds} rounds within epsilon {epsilon:g} at delta {delta:g}"
 _ROUNDING = 1e-12  # relative, for the arithmetic behind the bounds
 
 
@@ -272,6 +273,7 @@ def cheapest_order(price: Callable[[float], float], guess: float) -> tuple[float
         The price and its order.
     """
     prices: dict[int, float] = {}
+    guess = min(max(guess, ORDERS[0]), ORDERS[-1])
 
     def at(place: int) -> float:
         if place not in prices:
@@ -393,6 +395,8 @@ def noise_multiplier_for(
 
     loss = -math.log(left)
     ideal = (math.sqrt(loss + target_epsilon) - math.sqrt(loss)) ** 2  # divergence an order, were the noise Gaussian
+    if not ideal:
+        raise UsageError(_NO_NOISE.format(rounds=rounds, epsilon=target_epsilon, delta=target_delta))
 
     def enough(noise_multiplier: float) -> float:
         """The noise that meets the target with theta as it is at the given noise: too much if that noise is less."""
@@ -413,7 +417,7 @@ def noise_multiplier_for(
         else:
             found, low = high, enough(high)
     if not math.isfinite(found):
-        raise UsageError(f"no noise keeps {rounds} rounds within epsilon {target_epsilon:g} at delta {target_delta:g}")
+        raise UsageError(_NO_NOISE.format(rounds=rounds, epsilon=target_epsilon, delta=target_delta))
     return max(found, least)
 
 
@@ -440,7 +444,7 @@ def gaussian_noise_multiplier_for(*, target_epsilon: float, target_delta: float,
     budgets = [(target_epsilon - overhead(order, target_delta), order) for order in ORDERS]
     found = [math.sqrt(rounds * order / (2.0 * budget)) for budget, order in budgets if budget > 0.0]
     if not found:
-        raise UsageError(f"no noise keeps {rounds} rounds within epsilon {target_epsilon:g} at delta {target_delta:g}")
+        raise UsageError(_NO_NOISE.format(rounds=rounds, epsilon=target_epsilon, delta=target_delta))
     return min(found)
 
 
