@@ -6,14 +6,16 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 from aggregated import UPDATES, plan_of
+from cases import each
 
 from heterosag import aggregate
-from heterosag.errors import ExposedUsersError
+from heterosag.errors import ExposedUsersError, UsageError
 from heterosag.plan import User
 from heterosag.protocol.transitions import Phase
-from heterosag.simulation.workers import Answers, ForkedWorkers
+from heterosag.simulation.workers import Answers, ForkedWorkers, WorkerSettings
 
 
 class Refusing:
@@ -42,6 +44,27 @@ def test_a_clients_error_stays_what_it_was_in_another_process(monkeypatch: pytes
     with pytest.raises(ExposedUsersError, match="would reveal") as caught:
         aggregate(plan_of(), UPDATES, workers=2)
     assert caught.value.users == (3, "ada")
+
+
+@each("workers", [0, -1, 1.5, "a", None])
+def test_workers_are_a_number_of_processes(workers: Any) -> None:
+    with pytest.raises(UsageError, match="workers is a number of processes, at least 1, not"):
+        aggregate(plan_of(), UPDATES, workers=workers)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_no_process_is_started_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    begin = ForkedWorkers.__init__
+
+    def few(self: ForkedWorkers, settings: WorkerSettings, workers: int) -> None:
+        started.append(workers)
+        begin(self, settings, 2)
+
+    monkeypatch.setattr(ForkedWorkers, "__init__", few)
+    for workers in (10**9, np.int64(1000)):
+        aggregate(plan_of(), UPDATES, workers=workers)
+    assert started == [16, 16]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")

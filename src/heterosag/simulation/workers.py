@@ -211,8 +211,9 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 def assemble(settings: WorkerSettings, workers: int) -> Workers:
     """Workers in this process, or in so many."""
-    if workers < 1:
-        raise UsageError(f"a round needs at least one worker, not {workers}")
+    if not hasattr(workers, "__index__") or workers < 1:
+        raise UsageError(f"workers is a number of processes, at least 1, not {workers!r}")
+    workers = min(workers, len(settings.plan.users))  # more would have nobody to run
     if workers == 1:
         return LocalWorkers(settings, settings.plan.users)
     if sys.platform == "win32":
