@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 
+from cases import each
+
 from heterosag.errors import PlanError, UsageError
 from heterosag.training.config import TrainConfig, fields_of
 
@@ -63,6 +65,50 @@ def test_configuration_comes_back_from_toml_and_dict() -> None:
 def test_settings_that_make_no_sense(values: dict[str, Any], match: str) -> None:
     with pytest.raises((UsageError, PlanError), match=match):
         TrainConfig.from_dict(values)
+
+
+NUMBERS = {name: str(kind) for name, kind in fields_of().items() if "int" in str(kind) or "float" in str(kind)}
+REAL, WHOLE = (math.inf, -math.inf, math.nan, 1e300, -1e300), (10**20, -(10**20))
+
+
+@each(
+    "name, value", [(name, value) for name, kind in NUMBERS.items() for value in (REAL if "float" in kind else WHOLE)]
+)
+def test_every_number_is_finite_and_within_a_limit(name: str, value: float) -> None:
+    """As early as the settings are read: in the middle of a run most of these ended in a traceback."""
+    if name in ("levels", "min_robustness") and value < 0:
+        return  # refused with the plan, which says what they may be
+    several = "tuple" in NUMBERS[name] and name != "value_range"
+    with pytest.raises((UsageError, PlanError), match=name.replace("_", ".")):
+        TrainConfig.from_dict({name: [value] * 4 if several else value})
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"classes": []}, "at least one user each"),
+        ({"classes": [0, 8, 8, 8]}, r"at least one user each, not \[0, 8, 8, 8\]"),
+        ({"classes": [10**6] * 4}, "at most 1,000,000 users together, not 4,000,000"),
+        ({"learning_rate": math.inf}, "learning_rate must be at most 1,000, not inf"),
+        ({"epsilon": 1e300}, "epsilon must be at most 1,000, not 1e"),
+        ({"rates": [1e-9]}, "rates are at least 1e-06 Mb/s, not 1e-09"),
+        ({"value_range": [-1e10, 1.0]}, "within -1,000,000,000 and 1,000,000,000"),
+    ],
+)
+def test_a_limit_is_named_with_the_value(values: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        TrainConfig.from_dict(values)
+
+
+@each("text, match", [("a = " + "[" * 100_000, "not valid TOML"), ("seed = " + "9" * 5000, "not valid TOML")])
+def test_a_text_that_no_parser_takes_is_refused(text: str, match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        TrainConfig.from_toml(text)
+
+
+def test_settings_are_values_by_name() -> None:
+    with pytest.raises(UsageError, match="settings are values by name, not a list"):
+        TrainConfig.from_dict([])  # type: ignore[arg-type]
 
 
 def test_learning_rate_falls_when_it_should() -> None:

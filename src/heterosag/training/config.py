@@ -22,7 +22,7 @@ import numpy as np
 
 from heterosag.choices import DesignName, PhaseName, RangesName, RuleName, SharingName, View
 from heterosag.errors import PlanError, UsageError
-from heterosag.vector.quantize import ValueRange, check_range
+from heterosag.vector.quantize import MAX_LEVEL, ValueRange, check_range
 
 __all__ = ["TrainConfig", "fields_of"]
 
@@ -32,6 +32,24 @@ Placement = Literal["spread", "random"]
 RangeRule = Literal["fixed", "minmax", "quantile", "adaptive"]
 
 _LEARNING_RATE, _LEARNING_RATES = 0.1, {"digits": 0.6}  # unless told: in general, and as measured for a data set
+
+_MILLION = 10**6
+_LARGEST = 10**9
+_MOST = {
+    **dict.fromkeys(("classes", "subgroup_size", "min_survivors", "min_block_survivors", "cohort"), _MILLION),
+    **dict.fromkeys(("colluders", "attackers", "hide_sets_below"), _MILLION),
+    **dict.fromkeys(("rounds", "local_epochs", "decay_start", "checkpoint_every"), _MILLION),
+    **dict.fromkeys(("alpha", "rates", "download_rates", "batch_size", "decay"), _MILLION),
+    **dict.fromkeys(("train_samples", "deadline", "attack_strength", "clip"), _LARGEST),
+    **dict.fromkeys(("learning_rate", "epsilon", "workers"), 1000),
+    "levels": MAX_LEVEL,
+    "min_robustness": 1,
+    "rate_spread": 10,
+    "seed": 2**63 - 1,
+}
+"""What no sensible run exceeds, and nothing overflows at; `value_range` is checked apart, fractions are fractions."""
+
+_SLOWEST = 1e-6  # Mb/s
 
 FIRST_RANGE = 0.2
 """Half width of the single range that a run starts with unless it is told."""
@@ -183,8 +201,23 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name} is above 0, or left out for none, not {value!r}")
+        self._check_limits()
         self._check_finite()
         self._check_relations()
+
+    def _check_limits(self) -> None:
+        """Refuse what is infinite or no number, or too large for any run."""
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if value is None or isinstance(value, str):
+                continue
+            for one in value if isinstance(value, tuple) else (value,):
+                if not one <= most:
+                    raise UsageError(f"{name} must be at most {most:,}, not {one!r}")
+        if not self.classes or min(self.classes) < 1:
+            raise UsageError(f"classes are of at least one user each, not {list(self.classes)!r}")
+        if self.users > _MILLION:
+            raise UsageError(f"classes have at most {_MILLION:,} users together, not {self.users:,}")
 
     def _check_finite(self) -> None:
         """Infinity is no setting: no record can hold it, and what is unlimited is left out."""
@@ -211,11 +244,14 @@ class TrainConfig:
             rates = getattr(self, name)
             if (rates and len(rates) not in (1, len(self.classes))) or any(r <= 0 for r in rates):
                 raise UsageError(f"{name} takes one positive rate, or one for each of the {len(self.classes)} classes")
+            if any(rate < _SLOWEST for rate in rates):
+                raise UsageError(f"{name} are at least {_SLOWEST:g} Mb/s, not {min(rates)!r}")
         if not self.dropout_phases:
             raise UsageError("dropout_phases needs at least one phase")
         if self.value_range is None and self.range_rule == "fixed":
             raise UsageError("range_rule fixed needs a value_range, such as 0.2")
-        check_range(self.first_range)
+        if not all(abs(end) <= _LARGEST for end in self.first_range):
+            raise UsageError(f"value_range is within {-_LARGEST:,} and {_LARGEST:,}, not {self.value_range!r}")
         if self.attackers > self.users:
             raise UsageError(f"{self.attackers} attackers are more than the {self.users} users")
         if self.attack != "none" and not self.attackers:
@@ -362,6 +398,8 @@ class TrainConfig:
         Raises:
             UsageError: There is no such setting, or a value makes no sense.
         """
+        if not isinstance(values, dict):
+            raise UsageError(f"settings are values by name, not a {type(values).__name__}")
         kinds = fields_of(cls)
         unknown = sorted(values.keys() - kinds.keys())
         if unknown:
@@ -405,7 +443,7 @@ class TrainConfig:
         """
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # a number of thousands of digits is a plain ValueError
             raise UsageError(f"the configuration is not valid TOML: {error}") from None
         except RecursionError:
             raise UsageError("the configuration nests deeper than settings do") from None
