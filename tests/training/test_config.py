@@ -56,9 +56,9 @@ def test_configuration_comes_back_from_toml_and_dict() -> None:
         ({"value_range": [1.0, 0.5]}, "two finite numbers in rising order"),
         ({"range_rule": "fixed"}, "needs a value_range"),
         ({"deadline": 0}, "above 0, or left out for none"),
-        ({"learning_rate": math.inf}, "learning_rate must be finite"),
-        ({"batch_size": math.inf}, "batch_size must be finite"),
-        ({"rates": [math.inf]}, "rates must be finite"),
+        ({"learning_rate": math.inf}, "learning_rate must be at most 1,000, not inf"),
+        ({"batch_size": math.inf}, "batch_size must be at most 1,000,000, not inf"),
+        ({"rates": [math.inf]}, "rates must be at most 1,000,000, not inf"),
         ({"attack_strength": math.nan, "attack": "gaussian", "attackers": 2}, "above 0, or left out for none"),
     ],
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable
@@ -202,7 +201,6 @@ class TrainConfig:
             if value is not None and not value > 0:
                 raise UsageError(f"{name} is above 0, or left out for none, not {value!r}")
         self._check_limits()
-        self._check_finite()
         self._check_relations()
 
     def _check_limits(self) -> None:
@@ -218,14 +216,6 @@ class TrainConfig:
             raise UsageError(f"classes are of at least one user each, not {list(self.classes)!r}")
         if self.users > _MILLION:
             raise UsageError(f"classes have at most {_MILLION:,} users together, not {self.users:,}")
-
-    def _check_finite(self) -> None:
-        """Infinity is no setting: no record can hold it, and what is unlimited is left out."""
-        for setting in dataclasses.fields(self):
-            value = getattr(self, setting.name)
-            numbers = value if isinstance(value, tuple) else (value,)
-            if not all(math.isfinite(one) for one in numbers if isinstance(one, float)):
-                raise UsageError(f"{setting.name} must be finite, not {value!r}")
 
     def _check_relations(self) -> None:
         if not 0 < self.participation <= 1:
