@@ -40,7 +40,8 @@ _MOST = {
     **dict.fromkeys(("rounds", "local_epochs", "decay_start", "checkpoint_every"), _MILLION),
     **dict.fromkeys(("alpha", "rates", "download_rates", "batch_size", "decay"), _MILLION),
     **dict.fromkeys(("train_samples", "deadline", "attack_strength", "clip"), _LARGEST),
-    **dict.fromkeys(("learning_rate", "epsilon", "workers"), 1000),
+    **dict.fromkeys(("epsilon", "workers"), 1000),
+    "learning_rate": 1e38,  # what float32 holds
     "levels": MAX_LEVEL,
     "min_robustness": 1,
     "rate_spread": 10,
@@ -436,7 +437,7 @@ class TrainConfig:
         except ValueError as error:  # a number of thousands of digits is a plain ValueError
             raise UsageError(f"the configuration is not valid TOML: {error}") from None
         except RecursionError:
-            raise UsageError("the configuration nests deeper than settings do") from None
+            raise UsageError("the configuration is not valid TOML: it nests deeper than settings do") from None
 
 
 def fields_of(cls: type[TrainConfig] = TrainConfig) -> dict[str, Any]:
