@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cases import each
 from command import run_command as run
 
 
@@ -12,6 +13,12 @@ def test_a_range_has_one_name_for_every_command(flag: str) -> None:
     assert json.loads(run("plan", flag, "0.1", "--json").stdout)["value_range"] == [-0.1, 0.1]
     for command in ("optimize", "round", "train"):
         assert flag in run(command, "--help").stdout.replace(",", "").split()
+
+
+@each("words", ["plan", "optimize --rates 1x20 --deadline 2", "round --cohort 24"])
+def test_a_range_whose_squares_overflow_is_refused(words: str) -> None:
+    done = run(*words.split(), "--range=-1,1e154", "--json", expect=2)
+    assert "range: must be within -1000000000 and 1000000000, not '-1,1e154'" in done.stderr
 
 
 def test_every_flag_arrives() -> None:

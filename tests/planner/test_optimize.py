@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import examples
+from cases import each, examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heterosag.errors import InfeasibleError
 from heterosag.plan import Plan
-from heterosag.planner import Proposal, Requirements, best, trade_off
-from heterosag.planner.search import THRIFT
+from heterosag.planner import Proposal, Requirements, best, optimize, trade_off
+from heterosag.planner.search import THRIFT, sizes_for
 
 FIVE = tuple(rate for rate in (0.5, 1.0, 2.0, 4.0, 8.0) for _ in range(5))
 
@@ -150,6 +150,39 @@ def test_clashes_are_named_with_the_nearest_plan(changes: dict[str, Any], words:
         assert word in found
     assert caught.value.nearest is not None
     assert caught.value.nearest.error > 0
+
+
+def test_attackers_beyond_all_designs_are_refused_without_trying_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each number takes a search through all subgroup sizes; the median of 128 subgroups tolerates 31."""
+    asked = requirements(rates=(1.0,) * 2000, attackers=1999, deadline=100.0)
+    tried: list[int] = []
+
+    def sizes(less: Requirements) -> list[int]:
+        tried.append(less.attackers)
+        return sizes_for(less)
+
+    monkeypatch.setattr(optimize, "sizes_for", sizes)
+    with pytest.raises(InfeasibleError, match="1999 attackers"):
+        best(asked)
+    assert len(tried) < 40
+
+
+@each(
+    "changes, words",
+    [
+        ({"rates": (1e-9,) * 25, "dimension": 10**12}, "the slowest upload of 1e-09 Mb/s"),
+        ({"deadline": None, "bits": 1000, "dimension": 2**63 - 1}, "two levels for everybody"),
+    ],
+)
+def test_where_no_limit_is_long_enough_there_is_no_nearest_plan(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InfeasibleError, match=f"{words} .* an update of fewer elements") as caught:
+        best(requirements(**changes))
+    assert caught.value.nearest is None
+
+
+@each("limits", [{"deadline": 1e9}, {"deadline": None, "bits": 2**63 - 1}])
+def test_no_more_time_is_proposed_than_there_may_be(limits: dict[str, Any]) -> None:
+    assert not [one for one in best(requirements(**limits)).relaxing if "quarter" in one.what]
 
 
 def test_the_trade_off_says_where_nothing_is_possible() -> None:

@@ -101,6 +101,14 @@ def best_private_error(requirements: PrivacyRequirements) -> float:
         ({"attackers": -1}, "attackers is at least 0, not -1"),
         ({"min_survivors": 1}, "min_survivors is at least 2, not 1"),
         ({"failure": 0}, "failure is a probability above 0 and below 1, not 0"),
+        ({"users": 10**20}, "users is at most 100000, not 100000000000000000000"),
+        ({"dimension": 10**20}, "dimension is at most 9223372036854775807, not 100000000000000000000"),
+        ({"rounds": 10**20}, "rounds is at most 9223372036854775807, not 100000000000000000000"),
+        ({"attackers": 97}, "attackers is at most 96, not 97"),
+        ({"min_survivors": 97}, "min_survivors is at most 96, not 97"),
+        ({"epsilon": 1e300}, r"epsilon is above 0 and at most 1000, not 1e\+300"),
+        ({"epsilon": math.nan}, "epsilon is above 0 and at most 1000, not nan"),
+        ({"delta": 0.0}, r"delta is a probability above 0 and below 1, not 0\.0"),
     ],
 )
 def test_requirements_that_make_no_sense_are_named(change: dict[str, Any], says: str) -> None:

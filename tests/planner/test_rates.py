@@ -13,7 +13,7 @@ from heterosag.planner.requirements import MOST_USERS
 def test_a_text_names_rates_and_how_many_users_have_them() -> None:
     assert read_rates("0.5x2,4") == (0.5, 0.5, 4.0)
     assert len(read_rates("1x1000000000")) == MOST_USERS + 1, "refused as requirements, and no more memory than that"
-    for text in ("", "1xx9", "fast", "1x2x3"):
+    for text in ("", "1xx9", "fast", "1x2x3", "a" * 5000, "a\x00"):
         with pytest.raises(UsageError, match="rates are numbers"):
             read_rates(text)
 

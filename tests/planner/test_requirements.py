@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+from cases import each
 
 from heterosag.errors import UsageError
 from heterosag.plan import Plan
@@ -37,6 +38,23 @@ BASE: dict[str, Any] = {"rates": (1.0,) * 20, "dimension": 1000, "deadline": 2.0
     ],
 )
 def test_nonsense_is_refused_by_its_name(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=f"{says}$"):
+        Requirements(**{**BASE, **changes})
+
+
+@each(
+    "changes, says",
+    [
+        ({"rates": (1.0, 1e10, 1.0, 1.0)}, r"rates\[1\] is at most 1000000000 Mb/s, not 10000000000\.0"),
+        ({"deadline": 1e300}, r"deadline is at most 1000000000, not 1e\+300"),
+        ({"deadline": None, "bits": 10**400}, r"bits is at most 9223372036854775807, not 10+"),
+        ({"value_range": 1e154}, r"value_range is within -1000000000 and 1000000000, not 1e\+154"),
+        ({"dimension": 10**400}, r"dimension is at most 9223372036854775807, not 10+"),
+        ({"max_weight": 2**63}, "max_weight is at most 9223372036854775807, not 9223372036854775808"),
+        ({"attackers": 21}, "attackers is at most 20, not 21"),
+    ],
+)
+def test_more_than_any_computation_takes_is_refused_by_its_name(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=f"{says}$"):
         Requirements(**{**BASE, **changes})
 

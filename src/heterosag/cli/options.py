@@ -137,6 +137,7 @@ PlanFile = Annotated[
 Save = Annotated[Path | None, typer.Option(help="Write the plan to this TOML file.", rich_help_panel=FILES)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.", rich_help_panel=FILES)]
 
+_LARGEST_RANGE = 10**9
 _BESIDE_A_PLAN_FILE = {
     "plan_file",
     "save",
@@ -172,6 +173,8 @@ def plan_settings(flags: dict[str, Any]) -> dict[str, Any]:
 def read_range(text: str) -> ValueRange | float:
     """Two numbers, or the half width of a range around zero."""
     ends = _numbers("range", text)
+    if not all(abs(end) <= _LARGEST_RANGE for end in ends):
+        raise PlanError("range", f"must be within {-_LARGEST_RANGE} and {_LARGEST_RANGE}, not {text!r}")
     return ends[0] if len(ends) == 1 else tuple(ends)  # type: ignore[return-value]
 
 

@@ -11,7 +11,7 @@ from heterosag.errors import InfeasibleError, PlanError
 from heterosag.plan import Plan
 from heterosag.plan.costs import largest_vectors
 from heterosag.plan.layout import lane_names
-from heterosag.planner.requirements import Requirements
+from heterosag.planner.requirements import LARGEST, MOST, Requirements
 from heterosag.planner.search import Model, Solved, sizes_for, solve
 
 __all__ = ["Proposal", "Relaxation", "best", "trade_off"]
@@ -159,9 +159,9 @@ def _build(requirements: Requirements, order: tuple[int, ...], solved: Solved) -
 def _relax(requirements: Requirements, rates: Sequence[float], modelled: float, error: float) -> Iterable[Relaxation]:
     """What each requirement costs: the error if it were a little less, where that is less by more than a hundredth."""
     changes: dict[str, dict[str, Any]] = {}
-    if requirements.deadline is not None:
+    if requirements.deadline is not None and 1.25 * requirements.deadline <= LARGEST:
         changes["a deadline a quarter longer"] = {"deadline": 1.25 * requirements.deadline}
-    if requirements.bits is not None:
+    if requirements.bits is not None and 1.25 * requirements.bits <= MOST:
         changes["a quarter more bits"] = {"bits": math.ceil(1.25 * requirements.bits)}
     if requirements.dropout > 0:
         changes["half the dropout"] = {"dropout": requirements.dropout / 2}
@@ -186,10 +186,14 @@ def _infeasible(requirements: Requirements, rates: Sequence[float]) -> Infeasibl
     slowest = f"the slowest upload of {rates[0]:g} Mb/s" if requirements.bits is None else "two levels for everybody"
     needed = min(_fewest_bits(requirements, size, rates) for size in sizes_for(requirements))
     if requirements.bits is not None:
-        wider = replace(requirements, bits=math.ceil(needed))
-        return InfeasibleError((f"an upload of {requirements.bits} bits", slowest), _answer(wider), _words(wider))
-    longer = replace(requirements, deadline=needed / (rates[0] * 1e6) * 1.0001)
-    return InfeasibleError((f"a deadline of {requirements.deadline:g} s", slowest), _answer(longer), _words(longer))
+        limit, bits = f"an upload of {requirements.bits} bits", math.ceil(needed)
+        easier = None if bits > MOST else replace(requirements, bits=bits)
+    else:
+        limit, seconds = f"a deadline of {requirements.deadline:g} s", needed / (rates[0] * 1e6) * 1.0001
+        easier = None if seconds > LARGEST else replace(requirements, deadline=seconds)
+    if easier is None:
+        return InfeasibleError((limit, slowest), None, "an update of fewer elements")
+    return InfeasibleError((limit, slowest), _answer(easier), _words(easier))
 
 
 def _fewest_bits(requirements: Requirements, size: int, rates: Sequence[float]) -> float:
@@ -231,7 +235,8 @@ def _clash(requirements: Requirements) -> InfeasibleError:
 
 def _tighten(requirements: Requirements, easier: Requirements) -> Requirements:
     """As many attackers as are possible, if they were what was given up."""
-    for attackers in range(requirements.attackers - 1, easier.attackers, -1):
+    most = -(-requirements.most_subgroups // 4) - 1  # the median of so many subgroups tolerates no more
+    for attackers in range(min(requirements.attackers - 1, most), easier.attackers, -1):
         if sizes_for(replace(easier, attackers=attackers)):
             return replace(easier, attackers=attackers)
     return easier

@@ -25,7 +25,7 @@ from heterosag.plan.design import Design, has_perfect, make, tolerated_subgroups
 from heterosag.plan.noise import MAX_TRIALS, coordinate_limit, least_level
 from heterosag.plan.sharing import majority
 from heterosag.planner.noise import fit_noise, fit_plan, least_block_survivors
-from heterosag.planner.requirements import A_FRACTION, A_PROBABILITY, check_numbers
+from heterosag.planner.requirements import A_FRACTION, A_PROBABILITY, MOST_USERS, check_numbers, within
 from heterosag.privacy import NoisyRound, NoisySegment, epsilon, noise_within_budget
 from heterosag.privacy.accounting import gaussian_noise_multiplier_for
 
@@ -45,6 +45,7 @@ USELESS = 3.0
 """Error of the mean, in units of the clipping norm, beyond which much of the accuracy is lost."""
 
 _MOST_SUBGROUPS = 16
+_MOST_EPSILON = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +84,16 @@ class PrivacyRequirements:
     def __post_init__(self) -> None:
         check_numbers(
             self,
-            users=(self.users >= 4, "at least 4"),
-            dimension=(self.dimension >= 1, "at least 1"),
-            rounds=(self.rounds >= 1, "at least 1"),
+            users=within(self.users, 4, MOST_USERS),
+            dimension=within(self.dimension, 1),
+            epsilon=(0 < self.epsilon <= _MOST_EPSILON, f"above 0 and at most {_MOST_EPSILON}"),
+            delta=(0 < self.delta < 1, A_PROBABILITY),
+            rounds=within(self.rounds, 1),
             clip=(math.isfinite(self.clip) and self.clip > 0.0, "a positive number"),
             dropout=(0 <= self.dropout < 0.5, A_FRACTION),
             corrupt=(0 <= self.corrupt < 0.5, A_FRACTION),
-            attackers=(self.attackers >= 0, "at least 0"),
-            min_survivors=(self.min_survivors >= 2, "at least 2"),
+            attackers=within(self.attackers, 0, self.users),
+            min_survivors=within(self.min_survivors, 2, self.users),
             failure=(0 < self.failure < 1, A_PROBABILITY),
         )
 

@@ -37,7 +37,7 @@ def read_rates(text: str) -> tuple[float, ...]:
         except ValueError:
             raise UsageError(f"a distribution is lognormal:MEDIAN:SPREAD:USERS, not {text!r}") from None
         return spread_rates(*numbers)
-    if Path(text).is_file():
+    if _is_file(text):
         return _read_file(Path(text))
     found: list[float] = []
     try:
@@ -48,6 +48,13 @@ def read_rates(text: str) -> tuple[float, ...]:
         wanted = "rates are numbers, or numbers x users, with commas between them, or a file of them"
         raise UsageError(f"{wanted}, not {text!r}, which is no file either") from None
     return tuple(found)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a character that no name has
+        return False
 
 
 def _read_file(path: Path) -> tuple[float, ...]:

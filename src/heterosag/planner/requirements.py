@@ -10,10 +10,30 @@ from heterosag.errors import UsageError
 from heterosag.plan.checks import check_ranges, default_colluders
 from heterosag.vector.quantize import ValueRange, check_range
 
-__all__ = ["A_FRACTION", "A_PROBABILITY", "MOST_USERS", "Requirements", "check_numbers"]
+__all__ = ["A_FRACTION", "A_PROBABILITY", "LARGEST", "MOST", "MOST_USERS", "Requirements", "check_numbers", "within"]
 
 MOST_USERS = 100_000
+LARGEST = 10**9
+"""Mb/s, seconds, and the ends of a value range: beyond every link and every model, and squares do not overflow."""
+
+MOST = 2**63 - 1
+"""Of elements, bits, weights, rounds: what a plan's integers are at most."""
+
 A_FRACTION, A_PROBABILITY = "a fraction of users, at least 0 and below one half", "a probability above 0 and below 1"
+
+
+def within(value: float, least: int, most: int = MOST) -> tuple[bool, str]:
+    """A number's limits for `check_numbers`.
+
+    Args:
+        value: The number.
+        least: What it is at least.
+        most: What it is at most.
+
+    Returns:
+        Whether it is within them, and the limit that it exceeds.
+    """
+    return least <= value <= most, f"at least {least}" if value < least else f"at most {most}"
 
 
 def check_numbers(given: object, **checks: tuple[bool, str]) -> None:
@@ -82,20 +102,25 @@ class Requirements:
         for user, rate in enumerate(self.rates):
             if not (math.isfinite(rate) and rate > 0):
                 raise UsageError(f"rates[{user}] is a finite number of Mb/s above 0, not {rate!r}")
+            if rate > LARGEST:
+                raise UsageError(f"rates[{user}] is at most {LARGEST} Mb/s, not {rate!r}")
         if (self.deadline is None) == (self.bits is None):
             raise UsageError("give a deadline in seconds or the bits that an upload may have, one of the two")
         for name, limit in (("deadline", self.deadline), ("bits", self.bits)):
-            if limit is not None and not (math.isfinite(limit) and limit > 0):
+            if limit is not None and not 0 < limit < math.inf:
                 raise UsageError(f"{name} is a finite number above 0, not {limit!r}")
-        check_ranges(self.ranges, check_range(self.value_range))
+        check_ranges(self.ranges, value_range := check_range(self.value_range))
         check_numbers(
             self,
-            dimension=(self.dimension >= 1, "at least 1"),
+            dimension=within(self.dimension, 1),
+            deadline=within(self.deadline or 0, 0, LARGEST),
+            bits=within(self.bits or 1, 1),
+            value_range=(max(map(abs, value_range)) <= LARGEST, f"within {-LARGEST} and {LARGEST}"),
             dropout=(0 <= self.dropout < 0.5, A_FRACTION),
             corrupt=(0 <= self.corrupt < 0.5, A_FRACTION),
-            attackers=(self.attackers >= 0, "at least 0"),
-            min_survivors=(self.min_survivors >= 2, "at least 2"),
-            max_weight=(self.max_weight >= 1, "at least 1"),
+            attackers=within(self.attackers, 0, len(self.rates)),
+            min_survivors=within(self.min_survivors, 2),
+            max_weight=within(self.max_weight, 1),
             most_classes=(self.most_classes >= 1, "at least 1"),
             most_subgroups=(2 <= self.most_subgroups <= 1000, "from 2 to 1000"),
             failure=(0 < self.failure < 1, A_PROBABILITY),
