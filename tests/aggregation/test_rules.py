@@ -1,5 +1,7 @@
 """Rules over block means, and what makes a block faulty."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,9 @@ def test_rules_are_found_by_name_or_given() -> None:
     assert find_rule(mine) is mine
     with pytest.raises(UsageError, match="choose one of mean, unchecked_mean, median, trimmed_mean"):
         find_rule("krum")
-    for share in (-0.1, 0.5):
+    for unhashable in ([], {}):
+        with pytest.raises(UsageError, match="no rule is called"):
+            find_rule(unhashable)  # type: ignore[arg-type]
+    for share in (-0.1, 0.5, math.nan, "a", None):
         with pytest.raises(UsageError, match="below one half"):
-            trimmed_mean(share)
+            trimmed_mean(share)  # type: ignore[arg-type]

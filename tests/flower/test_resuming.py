@@ -98,6 +98,9 @@ def test_what_is_no_state_is_refused(change: dict[str, Any]) -> None:
         grid.load_state_dict({**grid.state_dict(), **change})
     with pytest.raises(UsageError, match="no state"):
         GridState.of({})
+    for nothing in ({}, None, "state", [1]):
+        with pytest.raises(UsageError, match="no state of a SecureGrid"):
+            grid.load_state_dict(nothing)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("state", [None, "x", 1, [], [("version", 1)]])

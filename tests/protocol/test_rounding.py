@@ -36,6 +36,6 @@ def test_seed_user_and_round_have_64_bits(place: int) -> None:
 
     keys = [rounding(part) for part in (0, 128, 2**64 - 1)]
     assert len({key.words(0, 8).tobytes() for key in keys}) == len(keys)
-    for bad in (-1, 2**64):
+    for bad in (-1, 2**64, 1.5, "a", None):
         with pytest.raises(UsageError, match="2\\^64"):
-            rounding(bad)
+            rounding(bad)  # type: ignore[arg-type]

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from aggregated import UPDATES, plan_of
+from cases import each
 
 from heterosag import Simulation, aggregate
 from heterosag.errors import UsageError
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
 from heterosag.protocol import Identity
 
 
@@ -50,6 +51,45 @@ def test_bad_input_gets_a_clear_error(change: dict[str, Any], match: str) -> Non
     arguments = {"updates": UPDATES, "simulate": Simulation, **change}
     with pytest.raises(UsageError, match=match):
         aggregate(plan_of(), arguments.pop("updates"), simulate=arguments.pop("simulate")(), **arguments)
+
+
+NO_NAMES = "metrics map users to their values by name"
+
+
+@each(
+    "change, match",
+    [
+        ({"metrics": [{"loss": 1.0}] * 16}, f"{NO_NAMES}, like .*, not a list"),
+        ({"metrics": []}, f"{NO_NAMES}, like .*, not a list"),
+        ({"metrics": "loss"}, f"{NO_NAMES}, like .*, not a str"),
+        ({"metrics": {3: 1.0}}, r"the metrics of user 3 are values by name, like .*, not 1\.0"),
+        ({"weights": 5}, "weights are a mapping of user to integer, or a list .*, not a int"),
+        ({"weights": "abc"}, "16 weights, not 3"),
+        ({"rule": []}, r"no rule is called \[\]"),
+        ({"rule": None}, "no rule is called None"),
+    ],
+)
+def test_an_argument_of_another_type_is_named_with_what_it_takes(change: dict[str, Any], match: str) -> None:
+    cohorts = CohortPlan.build([16], [4], 30, cohort_size=8, value_range=1.0, subgroup_size=4)
+    for plan in (plan_of(metrics=("loss",)), cohorts):
+        with pytest.raises(UsageError, match=match):
+            aggregate(plan, UPDATES, **change)
+
+
+@each(
+    "change, match",
+    [
+        ({"malicious": None}, r"malicious is a list of users, like \[3, 5\], or an empty one, not None"),
+        ({"malicious": 5}, "malicious is a list of users, like .*, not 5"),
+        ({"malicious": "ada"}, "malicious is a list of users, like .*, not 'ada'"),
+        ({"rounding_seed": 1.5}, r"a rounding seed is an integer from 0 to 2\^64-1, or None, not 1\.5"),
+        ({"rounding_seed": "a"}, "a rounding seed is an integer .*, not 'a'"),
+        ({"rounding_seed": 2**64}, "a rounding seed is an integer .*, not 18446744073709551616"),
+    ],
+)
+def test_a_simulation_of_another_type_is_named_with_what_it_takes(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        Simulation(**change)
 
 
 def test_nobody_is_left_with_an_update() -> None:

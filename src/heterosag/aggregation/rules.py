@@ -74,7 +74,7 @@ def trimmed_mean(fraction: float = 0.25) -> Rule:
         >>> trimmed_mean(0.2).combine([[0.0], [1.0], [2.0], [3.0], [100.0]], [1, 1, 1, 1, 1])
         array([2.])
     """
-    if not 0 <= fraction < 0.5:
+    if not (isinstance(fraction, (int, float)) and 0 <= fraction < 0.5):
         raise UsageError(f"a trimmed mean cuts off a fraction from 0 to below one half at either end, not {fraction!r}")
 
     def cut_off(blocks: int) -> int:
@@ -122,7 +122,7 @@ def find_rule(rule: str | Rule) -> Rule:
     """
     if isinstance(rule, Rule):
         return rule
-    if rule not in RULES:
+    if not isinstance(rule, str) or rule not in RULES:
         raise UsageError(
             f"no rule is called {rule!r}: choose one of {', '.join(RULES)}, or make a heterosag.aggregation.rules.Rule"
         )

@@ -39,8 +39,8 @@ class Rounding(Secret):
     @classmethod
     def from_seed(cls, seed: int, user: int, round_number: int = 0) -> Rounding:
         """A reproducible key for a simulation: one for each seed, user (roster index) and round."""
-        if not all(0 <= part < 2**64 for part in (seed, user, round_number)):
-            raise UsageError("a rounding seed, a user's index and a round are numbers from 0 to 2^64-1")
+        if not all(isinstance(part, int) and 0 <= part < 2**64 for part in (seed, user, round_number)):
+            raise UsageError("a rounding seed, a user's index and a round are integers from 0 to 2^64-1")
         parts = (part.to_bytes(8, "little") for part in (seed, user, round_number))
         return cls(digest("simulated-rounding", *parts))
 

@@ -135,7 +135,8 @@ class Simulation:
             plaintext, which no server can.
 
     Raises:
-        UsageError: `dropped` is no mapping, there is no such phase, or no such way to take the range.
+        UsageError: `dropped` is no mapping, there is no such phase, `malicious` is no list of users, `rounding_seed` no
+            seed, or there is no such way to take the range.
     """
 
     dropped: Mapping[User, PhaseName] = field(default_factory=dict)
@@ -149,6 +150,11 @@ class Simulation:
             raise UsageError(
                 f"dropped maps users to the phase before which they drop out, like {{3: 'mask'}}, not {self.dropped!r}"
             )
+        if isinstance(self.malicious, (str, bytes)) or not isinstance(self.malicious, Collection):
+            raise UsageError(f"malicious is a list of users, like [3, 5], or an empty one, not {self.malicious!r}")
+        seed = self.rounding_seed
+        if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**64):
+            raise UsageError(f"a rounding seed is an integer from 0 to 2^64-1, or None, not {seed!r}")
         if self.value_range not in ("plan", "auto"):
             raise UsageError(f"a simulation takes the range of the plan, or 'auto', not {self.value_range!r}")
         names = [phase.value for phase in Phase]

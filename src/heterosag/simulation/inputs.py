@@ -103,15 +103,22 @@ def weights_by_user(plan: Plan | CohortPlan, weights: Mapping[User, int] | Seque
         A mapping that came as such, or one in roster order; an empty one without weights.
 
     Raises:
-        UsageError: A list has more or fewer than one for each user.
+        UsageError: It is no such thing, or a list has more or fewer than one for each user.
     """
     if weights is None:
         return {}
     if isinstance(weights, Mapping):
         return weights
-    if len(weights) != len(plan.users):
-        raise UsageError(f"{len(plan.users)} users need {len(plan.users)} weights, not {len(weights)}")
-    return dict(zip(plan.users, weights, strict=True))
+    try:
+        listed = list(weights)
+    except TypeError:
+        raise UsageError(
+            f"weights are a mapping of user to integer, or a list with one a user in roster order, not a "
+            f"{_kind(weights)}"
+        ) from None
+    if len(listed) != len(plan.users):
+        raise UsageError(f"{len(plan.users)} users need {len(plan.users)} weights, not {len(listed)}")
+    return dict(zip(plan.users, listed, strict=True))
 
 
 def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> dict[User, int]:
@@ -120,6 +127,20 @@ def _weights(plan: Plan, weights: Mapping[User, int] | Sequence[int] | None) -> 
         return {plan.users[plan.index(user)]: operator.index(weight) for user, weight in given.items()}
     except TypeError as error:
         raise UsageError(f"weights are integers: {error}") from None
+
+
+def _metrics(metrics: Mapping[User, Mapping[str, float]] | None) -> Mapping[User, Mapping[str, float] | None]:
+    """Metrics by user, checked as far as their shape goes."""
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, Mapping):
+        raise UsageError(
+            f"metrics map users to their values by name, like {{0: {{'loss': 0.5}}}}, not a {_kind(metrics)}"
+        )
+    for user, values in metrics.items():
+        if values is not None and not isinstance(values, Mapping):
+            raise UsageError(f"the metrics of user {user!r} are values by name, like {{'loss': 0.5}}, not {values!r}")
+    return metrics
 
 
 def collect(
@@ -161,12 +182,12 @@ def collect(
             f"the plan is for {plan.dimension} elements, the updates have {layout.dimension}: build it with "
             f"dimension={layout.dimension}"
         )
-    weight_of = _weights(plan, weights)
+    weight_of, values = _weights(plan, weights), _metrics(metrics)
     inputs: dict[User, Update] = {}
     for user, arrays in given.items():
         try:
             vector, weight = layout.flatten(arrays), weight_of.get(user, 1)
-            inputs[user] = Update.of(plan, vector, weight=weight, metrics=(metrics or {}).get(user))
+            inputs[user] = Update.of(plan, vector, weight=weight, metrics=values.get(user))
         except UsageError as error:
             raise UsageError(f"the update of user {user!r}: {error}") from None
     return layout, inputs
