@@ -8,7 +8,7 @@ from cases import each
 from paper_plan import PAPER
 
 from heterosag.errors import PlanError
-from heterosag.plan import Plan
+from heterosag.plan import Plan, codec
 
 PLANS: list[dict[str, Any]] = [
     PAPER,
@@ -114,6 +114,42 @@ def test_bad_toml(text: str, field: str) -> None:
     with pytest.raises(PlanError) as refusal:
         Plan.from_toml(text)
     assert refusal.value.field == field
+
+
+LONG_KEY = "a." * 100 + "b"
+
+
+@each(
+    "text",
+    [
+        f"{LONG_KEY} = 1",
+        f"[{LONG_KEY}]",
+        f"[[{LONG_KEY}]]",
+        f"x = {{{LONG_KEY} = 1}}",
+        f"# a comment\n {LONG_KEY.replace('.', ' . ')} = 1",
+        LONG_KEY.replace("a", '"a\\""') + " = 1",
+        LONG_KEY.replace("a", "'\"'") + " = 1",
+        f'x = {{y = """a"" \\""""", {LONG_KEY} = 1}}',
+        f"x = {{y = '''a'' \"''''', {LONG_KEY} = 1}}",
+    ],
+)
+def test_keys_of_many_parts_are_refused_before_they_are_followed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that takes quadratic time for them took 16 seconds for 40 kB."""
+    with monkeypatch.context() as patch:
+        patch.setattr(codec.tomllib, "loads", lambda _: pytest.fail("it was read"))
+        with pytest.raises(PlanError, match="toml: a plan has plain names of values"):
+            Plan.from_toml(text)
+
+
+def test_names_with_dots_and_comments_are_no_keys() -> None:
+    users = [f"{place}.a.b.c.d.e.example.org" for place in range(9)]
+    plan = Plan.build([9], [4], 12, value_range=1.0, subgroup_size=3, users=users, metrics=("a.b.c.d.e",))
+    assert Plan.from_toml(f"# as in a.b.c.d.e.f\n{plan.to_toml()}") == plan
+
+
+def test_a_text_longer_than_any_plan_is_refused() -> None:
+    with pytest.raises(PlanError, match="toml: a plan has at most 16,777,216 characters, not 16,777,217"):
+        Plan.from_toml("#" * (2**24 + 1))
 
 
 def test_keys_that_a_plan_may_have_are_listed_with_those_of_noise() -> None:

@@ -7,6 +7,7 @@ the whole structure beside them. TOML holds the arguments and, to be sure, the d
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,20 @@ _Structure = tuple[
     int,
 ]
 """What stands beside the arguments: users, subgroups, segments with their blocks, lanes, sharing graph, quorum."""
+
+
+_LONGEST_TOML = 2**24  # characters: half a million users by their names
+_QUOTED = re.compile(
+    r"""
+      \"{3}(?:\\.|[^\\"]|"(?!""))*+(?:"{3,5}+|\Z)  # strings of several lines
+    | '{3}(?:[^']|'(?!''))*+(?:'{3,5}+|\Z)
+    | "(?:\\.|[^\\"\n])*+"?                       # strings of one line
+    | '[^'\n]*+'?
+    | \#[^\n]*+                                   # comments
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LONG_KEY = re.compile(r"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){3}", re.ASCII)
 
 
 def arguments_of(plan: Plan) -> dict[str, Any]:
@@ -160,6 +175,7 @@ def to_toml(plan: Plan) -> str:
 
 def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
     """The arguments in a TOML text, and the digest that the plan must have, if it says one."""
+    _check_text(text)
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
@@ -186,6 +202,14 @@ def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
             f"value_range, {', '.join(_NOISE)}",
         )
     return table, expected
+
+
+def _check_text(text: str) -> None:
+    """Refuse what is too long for a plan, and keys of many parts, for which tomllib takes quadratic time."""
+    if len(text) > _LONGEST_TOML:
+        raise PlanError("toml", f"a plan has at most {_LONGEST_TOML:,} characters, not {len(text):,}")
+    if _LONG_KEY.search(_QUOTED.sub(lambda found: "" if found[0].startswith("#") else "s", text)):
+        raise PlanError("toml", "a plan has plain names of values, not keys of many parts with dots between them")
 
 
 def _of_another_version(version: Any) -> str:
