@@ -80,6 +80,11 @@ def test_a_round_from_a_plan_file(tmp_path: Path) -> None:
         ("--cohort 1", "cohort_size: must be an integer of at least 2"),
         ("--cohort 2", "min_survivors: in cohort 0 of 12"),
         ("--cohort 12 --rounds 2", "--cohort goes with one round"),
+        ("--drop share=²", "takes phase=number"),
+        (f"--drop share={'9' * 5000}", "takes phase=number"),
+        ("--seed -1", "--seed is an integer from 0 to 2^64-1, not -1"),
+        ("--seed 18446744073709551616", "--seed is an integer from 0 to 2^64-1, not 18446744073709551616"),
+        ("--rounds 1001", "--rounds is at most 1000, not 1001"),
         ("--rule krum", "'krum' is not one of 'mean'"),
     ],
 )

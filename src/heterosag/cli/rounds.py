@@ -42,6 +42,9 @@ from heterosag.errors import UsageError
 __all__ = ["run_round"]
 
 _ROUND = "What happens in the round"
+_MOST_ROUNDS = 1000
+_MOST_SEED = 2**64 - 1  # of rounding
+_MOST_DIGITS = 7  # of a number of users
 
 
 @app.command("round", cls=Command, short_help="Run a round with real keys and bytes, and check it.")
@@ -89,6 +92,10 @@ def run_round(
     """Run one round in memory with real keys, masks and bytes, and check its result against the plain sum."""
     from heterosag.report.rounds import run, show
 
+    if not 0 <= seed <= _MOST_SEED:
+        raise UsageError(f"--seed is an integer from 0 to 2^64-1, not {seed}")
+    if rounds > _MOST_ROUNDS:
+        raise UsageError(f"--rounds is at most {_MOST_ROUNDS}, not {rounds}")
     played: dict[str, Any] = {
         "rule": rule,
         "drop": _counts(drop),
@@ -126,7 +133,7 @@ def _counts(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         phase, _, count = part.partition("=")
-        if not count.isdigit():
+        if not (count.isdecimal() and len(count) <= _MOST_DIGITS):
             raise UsageError(
                 f"--drop takes phase=number with commas between them, such as share=2,mask=5; not {text!r}"
             )
