@@ -21,8 +21,9 @@ __all__ = ["make_page", "write_page"]
 _WIDEST_DESIGN = 40
 _MOST_FAILURES = 10
 _PLAN = (
-    "agree_quorum", "byzantine_tolerance", "design", "dropout", "failure_probability", "inference_robustness",
-    "inference_robustness_exact", "leak_probability", "min_survivors", "notes", "share_threshold", "users",
+    "agree_quorum", "byzantine_tolerance", "design", "dimension", "dropout", "failure_probability",
+    "inference_robustness", "inference_robustness_exact", "leak_probability", "min_survivors", "notes",
+    "share_threshold", "users",
 )  # fmt: skip
 _ROUNDS = ("aggregate_error", "inference_robustness", "participants", "survivors", "privacy.statement")
 

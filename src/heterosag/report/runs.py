@@ -106,7 +106,7 @@ def summarise_run(run: RunRecord) -> dict[str, Any]:
     Raises:
         UsageError: The record does not say what a summary needs.
     """
-    run.require(config=_CONFIG, plan=["dimension"], rounds=_ROUNDS, good_rounds=_GOOD_ROUNDS)
+    run.require(config=_CONFIG, rounds=_ROUNDS, good_rounds=_GOOD_ROUNDS)
     good = [line for line in run.rounds if line["error"] is None]
     classes = len(run.config["classes"])
     sent = []
