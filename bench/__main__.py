@@ -37,11 +37,15 @@ from bench import (
     training,
 )
 from bench.rows import Row
+from reproduction.records import find_commit
 
 HERE = Path(__file__).parent
 LATEST, BASELINE = HERE / "latest.json", HERE / "baseline.json"
 TOLERATED = 1.2
 """How much worse than the baseline a ratio may be before it is named."""
+
+RUN = ("command", "commit", "duration_seconds", "date", "machine")
+"""What a summary says of each run that it has ratios of."""
 
 Suite = Callable[[], Iterable[Row]]
 SHORT: dict[str, Suite] = {
@@ -86,27 +90,32 @@ def main() -> None:
         )
     suites = FULL if given.full else SHORT
     console, start = Console(), time.perf_counter()
+    before = _read(given.summary) if given.summary and (given.second or given.only) else {}
+    commit = find_commit().removeprefix("+")
     found: dict[str, list[Row]] = {}
     for name in given.only or suites:
         console.print(f"{name} …", style="dim")
         measured = list((FULL | suites | PARTS)[name]())
         found.setdefault(name.partition("-")[0], []).extend(measured)
         console.print(_table(name, measured))
+        if given.summary:  # after each suite, so that a run that is interrupted leaves what it has measured
+            _write(given.summary, _summary(given, found, start, before, commit))
     rows = [row for part in found.values() for row in part]
-    LATEST.write_text(json.dumps([row.as_json() for row in rows], indent=2) + "\n", encoding="utf-8")
-    if given.summary:
-        summary = _summary(given, found, start)
-        if given.second:
-            summary = _beside(json.loads(given.summary.read_text(encoding="utf-8")), summary)
-        elif given.only and given.summary.exists():
-            partly = {name.partition("-")[0] for name in given.only if name in PARTS}
-            summary = _merge(json.loads(given.summary.read_text(encoding="utf-8")), summary, partly)
-        given.summary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    _write(LATEST, [row.as_json() for row in rows])
     _compare(console, rows)
     if given.baseline:
-        before = json.loads(BASELINE.read_text(encoding="utf-8")) if given.only and BASELINE.exists() else {}
-        kept = before | {row.name: row.ratio for row in rows}
-        BASELINE.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        kept = (_read(BASELINE) if given.only else {}) | {row.name: row.ratio for row in rows}
+        _write(BASELINE, kept)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file of JSON; empty where there is none."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def _write(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def _table(title: str, rows: list[Row]) -> Table:
@@ -123,7 +132,7 @@ def _table(title: str, rows: list[Row]) -> Table:
 
 def _compare(console: Console, rows: list[Row]) -> None:
     """Name what got worse than the baseline."""
-    before: dict[str, float] = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {}
+    before: dict[str, float] = _read(BASELINE)
     known = [row for row in rows if row.name in before]
     worse = [row for row in known if row.worse_than(before[row.name]) > TOLERATED]
     for row in worse:
@@ -139,14 +148,14 @@ def _beside(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         suite: [row | ({"second": ratios[row["name"]]} if row["name"] in ratios else {}) for row in rows]
         for suite, rows in first["rows"].items()
     }
-    run = {key: second[key] for key in ("command", "duration_seconds", "date", "machine")}
+    run = {key: second[key] for key in RUN}
     before = first.get("second", []) if "--only" in second["command"] else []
     return first | {"rows": rows, "second": [*before, run]}
 
 
 def _merge(before: dict[str, Any], again: dict[str, Any], partly: Collection[str] = ()) -> dict[str, Any]:
     """A summary in which some suites were measured again, some of them `partly`; it says so."""
-    run = {key: again[key] for key in ("command", "duration_seconds", "date", "machine")}
+    run = {key: again[key] for key in RUN}
     parts = {key: again[key] for key in ("peer", "series", "large", "profile", "cohorts") if again.get(key)}
     rows = dict(again["rows"])
     for suite in partly:
@@ -162,12 +171,16 @@ def _replace(before: list[dict[str, Any]], again: list[dict[str, Any]], keys: tu
     return list((found | {tuple(one[key] for key in keys): one for one in again}).values())
 
 
-def _summary(given: argparse.Namespace, found: dict[str, list[Row]], start: float) -> dict[str, Any]:
+def _summary(
+    given: argparse.Namespace, found: dict[str, list[Row]], start: float, before: dict[str, Any], commit: str
+) -> dict[str, Any]:
+    """What has been measured so far: alone, beside a first run, or in the place of what an earlier one measured."""
     only = "".join(f" --only {name}" for name in given.only or ())
     whole = "make bench-second" if given.second else "make bench-full"
     part = f"python -m bench{' --full' * given.full}{' --second' * given.second}{only}"
-    return {
+    summary = {
         "command": whole if given.full and not only else part,
+        "commit": commit,
         "seed": 0,
         "duration_seconds": round(time.perf_counter() - start, 1),
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
@@ -179,6 +192,11 @@ def _summary(given: argparse.Namespace, found: dict[str, list[Row]], start: floa
         "profile": profile.MEASURED,
         "cohorts": cohorts.MEASURED,
     }
+    if given.second:
+        return _beside(before, summary)
+    if before:
+        return _merge(before, summary, {name.partition("-")[0] for name in given.only if name in PARTS})
+    return summary
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_a_suite_measured_again_replaces_its_rows_and_says_so() -> None:
     sys.modules.pop("bench.__main__", None)
     from bench.__main__ import _merge
 
-    run = {"command": "all", "duration_seconds": 9.0, "date": "d", "machine": {}}
+    run = {"command": "all", "commit": "c", "duration_seconds": 9.0, "date": "d", "machine": {}}
     old = run | {"rows": {"a": [1], "b": [2]}, "peer": [1], "series": [1], "large": {"x": 1}, "profile": [1]}
     new = run | {"command": "b", "rows": {"b": [3]}, "peer": [], "series": [], "large": {}, "profile": [2]}
     merged = _merge(old, new)
@@ -74,7 +74,7 @@ def test_a_part_of_a_suite_measured_again_leaves_its_other_rows() -> None:
     def case(users: int, seconds: int) -> dict[str, object]:
         return {"users": users, "dimension": 1, "graph": "sparse", "seconds": seconds}
 
-    run = {"command": "all", "duration_seconds": 9.0, "date": "d", "machine": {}}
+    run = {"command": "all", "commit": "c", "duration_seconds": 9.0, "date": "d", "machine": {}}
     old = run | {"rows": {"peer": [{"name": "x", "ratio": 1}, {"name": "y", "ratio": 2}]}}
     new = run | {"rows": {"peer": [{"name": "y", "ratio": 3}]}, "peer": [case(2, 7)]}
     merged = _merge(old | {"peer": [case(1, 5), case(2, 6)]}, new, {"peer"})
@@ -88,13 +88,33 @@ def test_a_second_run_stands_beside_the_first() -> None:
     sys.modules.pop("bench.__main__", None)
     from bench.__main__ import _beside
 
-    run = {"command": "one", "duration_seconds": 9.0, "date": "d", "machine": {}}
+    run = {"command": "one", "commit": "c", "duration_seconds": 9.0, "date": "d", "machine": {}}
     first = run | {"rows": {"a": [{"name": "x", "ratio": 1.0}, {"name": "y", "ratio": 2.0}]}, "profile": [1]}
     second = run | {"command": "two", "rows": {"a": [{"name": "y", "ratio": 3.0}]}, "profile": [2]}
     both = _beside(first, second)
     assert both["rows"] == {"a": [{"name": "x", "ratio": 1.0}, {"name": "y", "ratio": 2.0, "second": 3.0}]}
     assert (both["command"], both["profile"]) == ("one", [1])
     assert [again["command"] for again in both["second"]] == ["two"]
+
+
+def test_a_run_that_is_interrupted_leaves_what_it_has_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("flwr")
+    pytest.importorskip("torch")
+    sys.modules.pop("bench.__main__", None)
+    from bench import __main__ as bench
+    from bench.rows import Row
+
+    def interrupted() -> list[Row]:
+        raise KeyboardInterrupt
+
+    row = Row.of("x", [2.0], 1.0)
+    monkeypatch.setattr(bench, "FULL", {"startup": lambda: [row], "ledger": interrupted})
+    monkeypatch.setattr(sys, "argv", ["bench", "--full", "--summary", str(tmp_path / "summary.json")])
+    with pytest.raises(KeyboardInterrupt):
+        bench.main()
+    left = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert [part["name"] for part in left["rows"]["startup"]] == ["x"]
+    assert left["command"] == "make bench-full"
 
 
 def test_the_peers_steps_are_profiled_by_its_own_functions() -> None:
