@@ -24,6 +24,16 @@ def test_elements_of_positive_arrays_keep_a_quarter() -> None:
     assert found.hold(MODEL, after) == 0
 
 
+def test_a_bias_that_happens_to_be_positive_may_become_negative() -> None:
+    model, after = np.full(6, 0.5), np.full(6, -0.5)
+    names = ["norm.weight", "norm.bias", "head.running_var", "intercept_", "1"]
+    found = PositiveArrays.of(model, [2, 1, 1, 1, 1], names)
+    assert found.positive == (True, False, True, False, False)
+    assert found.hold(model, after) == 3
+    assert after.tolist() == [0.125, 0.125, -0.5, 0.125, -0.5, -0.5]
+    assert PositiveArrays.of(model, [5, 1]).positive == (True, False)
+
+
 def test_a_state_comes_back_as_it_was() -> None:
     found = PositiveArrays.of(MODEL, SIZES)
     assert PositiveArrays.from_state_dict(json.loads(json.dumps(found.state_dict()))) == found

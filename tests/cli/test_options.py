@@ -101,3 +101,9 @@ def test_flags_beside_a_plan_file_are_refused(tmp_path: Path) -> None:
     assert "--min-survivors cannot be given with --plan: change the value in the file" in done.stderr
     done = run("plan", "--plan", str(file), "--compare", "secagg,perfect", expect=2)
     assert done.stderr == "heterosag: --compare goes with the plan of the flags: leave --plan out\n"
+
+
+def test_one_plan_of_several_is_not_saved(tmp_path: Path) -> None:
+    done = run("plan", "--compare", "secagg,perfect", "--save", str(tmp_path / "plan.toml"), expect=2)
+    assert "--save writes one plan: leave --compare out, and name its design with --design" in done.stderr
+    assert not (tmp_path / "plan.toml").exists()

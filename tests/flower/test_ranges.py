@@ -117,7 +117,7 @@ def test_arrays_that_were_positive_in_the_first_model_stay_so_also_under_a_plan_
     assert after[:2].tolist() == [0.125, 0.025]
     assert np.all(after[2:] < 0)
     assert second.state_dict() == first.state_dict()
-    second.settle(plan, now, (), [1, 4])  # another model
+    second.settle(plan, now, (), [3, 2])  # another model
     assert np.all(second.follow(plan, combined, now) > 0)
     with pytest.raises(UsageError, match="no state of a grid's ranges"):
         RangeState.of({"clipping_norm": 1.0})

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 from rounds import small_plan
 
+from heterosag import Plan
 from heterosag.errors import UsageError
 from heterosag.report.rounds import run, show
 
@@ -66,3 +67,10 @@ def test_a_round_that_fails_says_why() -> None:
 def test_nonsense_is_refused(arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         run(small_plan(), **arguments)
+
+
+@pytest.mark.parametrize("dimension", [2**60, 2**63 - 1])
+def test_updates_beyond_all_memory_are_refused(dimension: int) -> None:
+    plan = Plan.build([8], [16], dimension, value_range=0.5, subgroup_size=4)
+    with pytest.raises(UsageError, match="more than this machine's memory holds: choose a smaller --dimension"):
+        run(plan)

@@ -15,6 +15,7 @@ from heterosag.errors import UsageError
 __all__ = ["PositiveArrays"]
 
 _KEPT = 0.25  # of an element of a positive array that a round leaves at least
+_OF_EITHER_SIGN = ("bias", "intercept")  # whatever they begin with, training may take them below zero
 
 Vector = npt.NDArray[np.floating[Any]]
 
@@ -49,15 +50,24 @@ class PositiveArrays:
             )
 
     @classmethod
-    def of(cls, model: Vector, arrays: Sequence[int]) -> PositiveArrays:
-        """The arrays of a model all of whose elements are above 0.
+    def of(cls, model: Vector, arrays: Sequence[int], names: Sequence[str] = ()) -> PositiveArrays:
+        """The arrays of a model all of whose elements are above 0, but for biases, which happen to be so.
 
         Args:
             model: The model that a run begins with, as one vector.
             arrays: Elements of each of its arrays.
+            names: The name of each, if it has one. Biases and intercepts, by the last part of their names, are left
+                out, and so is an array of a single element unless its name says that it is a variance.
         """
         ends = pairwise(accumulate(arrays, initial=0))
-        return cls(arrays=tuple(arrays), positive=tuple(bool(np.all(model[begin:end] > 0)) for begin, end in ends))
+        known = names or [""] * len(arrays)
+        return cls(
+            arrays=tuple(arrays),
+            positive=tuple(
+                bool(np.all(model[begin:end] > 0)) and not _may_be_negative(name, end - begin)
+                for name, (begin, end) in zip(known, ends, strict=True)
+            ),
+        )
 
     def hold(self, before: Vector, after: Vector) -> int:
         """Keep the arrays positive that were so.
@@ -96,3 +106,8 @@ class PositiveArrays:
             return cls(arrays=tuple(map(int, state["arrays"])), positive=tuple(map(bool, state["positive"])))
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise UsageError(f"this does not say which arrays are positive: {error}") from None
+
+
+def _may_be_negative(name: str, size: int) -> bool:
+    last = name.rpartition(".")[2].lower()
+    return any(word in last for word in _OF_EITHER_SIGN) or (size == 1 and "var" not in last)

@@ -103,6 +103,8 @@ def plan(
         raise UsageError("--compare names the designs: leave --design out")
     if compare and plan_file is not None:
         raise UsageError("--compare goes with the plan of the flags: leave --plan out")
+    if compare and save is not None:
+        raise UsageError("--save writes one plan: leave --compare out, and name its design with --design")
     if plan_file is not None:
         plans = [load_only(plan_file, given=given_flags(context))]
     else:

@@ -119,14 +119,15 @@ class Ranges:
         model: npt.NDArray[np.float64],
         nodes: Collection[str] = (),
         arrays: Sequence[int] = (),
+        names: Sequence[str] = (),
     ) -> Plan | CohortPlan:
         """The plan with the range and the scales of this round, which starts from a model and asks these nodes.
 
-        The model's arrays have so many elements each, also where those of the plan are not told apart.
+        The model's arrays have so many elements each and these names, also where those of the plan are not told apart.
         """
         sizes = tuple(arrays) or (model.size,)
         if self._positive is None or self._positive.arrays != sizes:
-            self._positive = PositiveArrays.of(model, sizes)
+            self._positive = PositiveArrays.of(model, sizes, names)
         if not self._adapts or plan.noise_multiplier:  # noise is that of the plan's own clipping norm
             settled = self._norm or self._first
             return plan if settled is None else plan.with_value_range(settled)

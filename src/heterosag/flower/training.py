@@ -95,7 +95,7 @@ class Training:
         self._epochs.ask_classes(work, carry)
         plan = self._epochs.plan_for(work, selection.layout.sizes, carry)
         nodes = [str(node) for node in work.messages]
-        plan = self._ranges.settle(plan, before, nodes, selection.layout.sizes)
+        plan = self._ranges.settle(plan, before, nodes, selection.layout.sizes, selection.layout.names)
         if not plans_of(plan)[0].metrics and self._budget is None and not self._no_metrics_logged:
             log(
                 WARNING,

@@ -39,7 +39,7 @@ MAX_THETA = 0.125
 """Largest distance of a trial's probability from one half that a plan may have."""
 
 MOST_LEVELS = 8
-"""Different levels that the blocks of a plan with noise have at most: each takes up to seconds to account for."""
+"""Different levels that the blocks of a plan with noise have at most: each takes a second or so to account for."""
 
 MAX_TRIALS = (1 << 16) - 1
 """Most trials of an element: each takes a word of randomness."""

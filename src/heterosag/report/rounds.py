@@ -93,8 +93,14 @@ def _play(
 def _updates(plan: Plan, rng: np.random.Generator) -> Any:
     """Every user's update: around a common vector, filling the range."""
     low, high = plan.value_range
-    common = rng.normal(0.0, COMMON, plan.dimension)
-    own = rng.normal(0.0, OWN, (len(plan.users), plan.dimension))
+    try:
+        common = rng.normal(0.0, COMMON, plan.dimension)
+        own = rng.normal(0.0, OWN, (len(plan.users), plan.dimension))
+    except (MemoryError, OverflowError, ValueError):
+        raise UsageError(
+            f"{len(plan.users)} updates of {plan.dimension:,} elements each are more than this machine's memory holds: "
+            "choose a smaller --dimension, or fewer users"
+        ) from None
     return ((low + high) / 2 + (common + own) * (high - low) / 2).astype(np.float32)
 
 

@@ -143,7 +143,10 @@ def positive_arrays(model: nn.Module) -> PositiveArrays:
     Args:
         model: The model that a run begins with.
     """
-    found = PositiveArrays.of(flatten(model), [array.numel() for array in arrays_of(model)])
+    names = [name for name, _ in model.named_parameters()]
+    arrays = arrays_of(model)
+    names += [""] * (len(arrays) - len(names))
+    found = PositiveArrays.of(flatten(model), [array.numel() for array in arrays], names)
     variances = len(running_variances(model))
     others = found.positive[: len(found.positive) - variances]
     return replace(found, positive=(*others, *[True] * variances))

@@ -88,7 +88,16 @@ class Layout:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Elements of each array as they follow each other in the vector; tied and empty ones are left out."""
-        return tuple(slot.size for slot in self.slots if slot.size and not slot.tied)
+        return tuple(slot.size for slot in self._carried)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each array that `sizes` has."""
+        return tuple(slot.name for slot in self._carried)
+
+    @property
+    def _carried(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.size and not slot.tied]
 
     @classmethod
     def of(cls, arrays: Any) -> Layout:
