@@ -38,9 +38,10 @@ def about() -> str:
         f"{name} {machine[name]}" for name in ("numpy", "cryptography", "msgspec", "torch", "flwr", "numba")
     )
     return (
-        f"Everything on this page is from one run of `{found['command']}` (seed {found['seed']}, "
-        f"{found['duration_seconds'] / 60:.0f} minutes, {found['date']}) on {machine['processor']}, {machine['cores']} "
-        f"cores, {machine['system']}: Python {machine['python']}, OpenSSL {machine['openssl']}, {versions}.\n"
+        f"Everything on this page is from one run of `{found['command']}` (commit {found['commit']}, seed "
+        f"{found['seed']}, {found['duration_seconds'] / 60:.0f} minutes, {found['date']}) on {machine['processor']}, "
+        f"{machine['cores']} cores, {machine['system']}: Python {machine['python']}, OpenSSL {machine['openssl']}, "
+        f"{versions}.\n"
         + "".join(
             f"Measured again there by `{run['command']}` ({run['duration_seconds'] / 60:.0f} minutes).\n"
             for run in found.get("again", ())
