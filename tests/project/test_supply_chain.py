@@ -288,6 +288,8 @@ ONLY_LOCKED = {
     "setuptools": "torch needs it; pip freeze does not show it",
 }
 
+IMPORTED_AS = {"sklearn": "scikit-learn"}
+
 
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -342,6 +344,21 @@ def test_lock_and_constraints_agree() -> None:
     constrained = {name: version for name, version in pinned().items() if name not in PINNED_OUTSIDE}
     assert {name: versions.get(name) for name in constrained} == constrained
     assert versions.keys() - constrained.keys() <= ONLY_LOCKED.keys()
+
+
+def test_every_package_that_the_source_imports_is_a_direct_dependency() -> None:
+    modules = {name.partition(".")[0] for file in FILES for name in imported(tree_of(file))}
+    others = modules - sys.stdlib_module_names - {"heterosag"}
+    assert {"anyio", "numpy", "sklearn"} <= others
+    assert {IMPORTED_AS.get(name, name) for name in others} <= direct()
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (item.name for item in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module
 
 
 def test_every_direct_dependency_is_locked() -> None:
