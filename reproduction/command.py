@@ -17,6 +17,7 @@ from heterosag.errors import UsageError
 from reproduction.estimates import HOW
 from reproduction.items import ITEMS, Item, choose, known_summaries, run_item, title_of
 from reproduction.outcome import Scale, Summary
+from reproduction.records import find_commit
 from reproduction.running import Job, train
 from reproduction.settings import EXPERIMENTS
 
@@ -83,6 +84,7 @@ def run(
         as_it_is=as_it_is,
         rounds=rounds,
         records=records,
+        commit=find_commit().removeprefix("+"),
         say=lambda line: console.print(line),
     )
     if only:

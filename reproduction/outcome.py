@@ -157,7 +157,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """An outcome, and how it came about."""
+    """An outcome, and how it came about; `commit`, where nothing was trained and it is known, is that of the code."""
 
     item: str
     title: str
@@ -167,6 +167,7 @@ class Summary:
     scale: Scale
     duration_seconds: float
     outcome: Outcome
+    commit: str = ""
 
 
 def save(summary: Summary, folder: Path) -> Path:

@@ -104,9 +104,10 @@ def _commits(outcome: Outcome) -> str:
 
 
 def took(summary: Summary) -> str:
-    """How long an item took; of one that was judged from records, its training."""
+    """How long an item took, or of one that was judged from records its training, and the commit if that is known."""
     of_training = " of training" if "--records" in summary.command else ""
-    return f"{summary.duration_seconds:,.0f} s{of_training}"
+    commit = f", commit {summary.commit}" if summary.commit else ""
+    return f"{summary.duration_seconds:,.0f} s{of_training}{commit}"
 
 
 def caption(item: str, plot: Plot) -> str:

@@ -50,6 +50,7 @@ class Job:
     `only` are beginnings of the names of runs (SETTING/seed-N) that are trained, instead of all. `rounds` are wanted of
     a run in the place of its setting's budget. `as_it_is` trains nothing and takes the runs that have as many. Runs
     that the folder `records` has with as many rounds are taken from there; those that are trained are added to it.
+    `commit` is that of the code.
     """
 
     scale: Scale
@@ -61,6 +62,7 @@ class Job:
     as_it_is: bool = False
     rounds: int | None = None
     records: Path | None = None
+    commit: str = ""
     say: Callable[[str], None] = print
 
 

@@ -73,7 +73,7 @@ def quiet(line: str) -> None:
 
 
 def run(name: str, folder: Path) -> Summary:
-    job = Job(scale=Scale.TINY, seed=0, folder=folder, say=quiet)
+    job = Job(scale=Scale.TINY, seed=0, folder=folder, commit="g0123456789", say=quiet)
     return items.run_item(items.ITEMS[name], job)
 
 
@@ -107,6 +107,7 @@ def test_every_item_runs_and_judges(name: str, tmp_path: Path) -> None:
         assert holds == VERDICTS[name]
     assert summary.outcome.text
     assert summary.duration_seconds >= 0
+    assert page.took(summary).endswith(" s" if summary.outcome.runs else " s, commit g0123456789")
     assert load(tmp_path / "summaries" / f"{name}.json") == summary
     for verdict in summary.outcome.verdicts:
         if verdict.claim == SAME_BITS:

@@ -21,10 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a folder: find the package beside it
+sys.path[:1] = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]  # run as a folder: find what is beside
 
 from fault_simulation.pipelined import PipelinedWorld  # noqa: E402
 from fault_simulation.world import Report, World, simulate, simulate_all  # noqa: E402
+from reproduction.records import find_commit  # noqa: E402
 
 _KINDS: dict[str, type[World]] = {"alone": World, "pipeline": PipelinedWorld}
 _CHUNK = 50
@@ -103,6 +104,7 @@ def summarise(tally: Tally, asked: argparse.Namespace, seconds: float) -> dict[s
     command = f"python tools/fault_simulation {kind}{numbers}"
     return {
         "command": command,
+        "commit": find_commit().removeprefix("+"),
         "seed": asked.seed,
         "duration_seconds": round(seconds, 1),
         "schedules": tally.schedules,

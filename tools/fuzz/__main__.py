@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 CORPUS = HERE / "corpus"
 CRASHES = HERE / "crashes"
 
-for folder in (HERE.parent, HERE.parents[1] / "tests"):  # run as a folder: find this package, and what tests share
+for folder in (HERE.parents[1], HERE.parent, HERE.parents[1] / "tests"):  # run as a folder: what it imports
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
@@ -428,8 +428,11 @@ def _run_all(names: list[str], chosen: argparse.Namespace) -> list[Outcome]:
 
 
 def _summary(outcomes: list[Outcome], chosen: argparse.Namespace, arguments: list[str]) -> dict[str, Any]:
+    from reproduction.records import find_commit
+
     return {
         "command": shlex.join(["python", "tools/fuzz", *arguments]),
+        "commit": find_commit().removeprefix("+"),
         "seed": chosen.seed,
         "atheris": None if chosen.without_atheris else atheris_version(),
         "duration_seconds": round(sum(outcome.seconds for outcome in outcomes), 1),
