@@ -351,6 +351,8 @@ def arguments_of(encoding: bytes) -> Arguments:
     for name, value in arguments._asdict().items():
         if name not in ("users", "assignment_seed"):
             require_plan(of_type(value, TYPES.get(name, int)), f"{name} is of another type")
+    for value in (*arguments.value_range, arguments.min_robustness, arguments.dropout):
+        require_plan(math.copysign(1.0, value) > 0 or value != 0, "a negative zero")
     return arguments
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from naive_plan import build_arguments, encode_plan
 from naive_round import Plan, Server, Terms, User, recorded, same, sent
-from naive_wire import PRIME, FaultyServerError, RefusedError, digest, identity_key, require, u64
+from naive_wire import PRIME, FaultyServerError, RefusedError, WireError, digest, identity_key, require, u64
 
 Part = tuple[int, str, bytes]  # the number of a round, a phase, and a message
 
@@ -25,33 +25,43 @@ class RoundsOfUser:
     def __init__(self, open_round: Callable[[int], User]) -> None:
         self.open_round = open_round
         self.kept: dict[int, User] = {}
+        self.forgotten = -1  # the highest round that it has kept and let go
 
     def answer(self, parts: list[Part]) -> list[Part]:
         """Answer the parts of a trip in the order of their rounds, each alone: a refused one leaves the others."""
         numbers = [number for number, _, _ in parts]
         require(0 < len(parts) <= 3, "a trip of no part, or of too many", FaultyServerError)
         require(len(set(numbers)) == len(numbers), "two parts for one round", FaultyServerError)
+        require(all(0 <= number < 2**64 for number in numbers), "no number of a round", FaultyServerError)
         lowest = min(numbers)
-        self.kept = {number: user for number, user in self.kept.items() if number >= lowest}
+        for number in [kept for kept in self.kept if kept < lowest]:
+            self.forget(number)
         answers = []
         for number, phase, message in sorted(parts):
             try:
                 answers.append((number, phase, self.answer_part(number, phase, message, lowest)))
-            except RefusedError:
-                self.kept.pop(number, None)
+            except RefusedError as error:
+                if not (phase == "mask" and isinstance(error, WireError)):  # a replayed trip ends nobody's round
+                    self.forget(number)
         return answers
+
+    def forget(self, number: int) -> None:
+        """Let a round go, if it is kept, and never open it again."""
+        if self.kept.pop(number, None):
+            self.forgotten = max(self.forgotten, number)
 
     def answer_part(self, number: int, phase: str, message: bytes, lowest: int) -> bytes:
         """Answer one part; above the lowest round of a trip only with keys and shares."""
         require(number == lowest or phase in ("advertise", "share"), "more than keys and shares", FaultyServerError)
         if phase == "advertise" and number not in self.kept:
             require(all(number > one for one in self.kept), "a round below one that is kept", FaultyServerError)
+            require(number > self.forgotten, "a round at or below one that is over", FaultyServerError)
             require(len(self.kept) < 2, "a third round", FaultyServerError)
             self.kept[number] = self.open_round(number)
         require(number in self.kept, "a round that is not kept", FaultyServerError)
         answer = self.kept[number].answer(phase, message)
         if phase == "unmask":
-            del self.kept[number]
+            self.forget(number)
         return answer
 
 

@@ -174,6 +174,17 @@ def test_nodes_with_the_default_policy_draw_three_cohorts(tmp_path: Path) -> Non
     assert all(known["cohorts"] == known["enrolled"] for known in memories)
 
 
+@pytest.mark.parametrize(("nodes", "size", "said"), [(8, 4, False), (13, 5, True)])
+def test_cohorts_of_fewer_nodes_than_the_default_policy_asks_for_are_named(
+    nodes: int, size: int, said: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    signed, directory = signed_nodes(nodes, tmp_path)
+    grid, _ = grid_of(signed, directory=directory, cohort_size=size, options={**OPTIONS, "subgroup_size": 4})
+    with caplog.at_level("WARNING", logger="flwr"):
+        rounds(grid, signed, 1)
+    assert ("cohorts of 4 nodes: by default a node enrols in none of fewer than 12" in caplog.text) is said
+
+
 def test_a_cohort_that_the_server_chose_has_the_fraction_of_the_directory_that_a_plan_has(tmp_path: Path) -> None:
     nodes, directory = signed_nodes(36, tmp_path, policy=Policy(), assignment="server")
     options = OPTIONS | {"subgroup_size": 6, "min_survivors": 3}

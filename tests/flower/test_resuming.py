@@ -57,6 +57,20 @@ def test_range_plans_ledger_and_exclusions_are_resumed(tmp_path: Path) -> None:
     result_of(next(iter(fresh.send_and_receive(messages(nodes, arrays(1))))))
 
 
+def test_a_ledger_of_rounds_that_cannot_be_is_not_forgotten(tmp_path: Path) -> None:
+    nodes = loose_nodes(tmp_path)
+    options: dict[str, Any] = {"adapt_range": True, "hide_sets_below": 2}
+    first, _ = grid_of(nodes, **options)
+    result_of(next(iter(first.send_and_receive(messages(nodes, arrays())))))
+    state = json.loads(json.dumps(first.state_dict()))
+    ((epoch, rounds),) = state["ledgers"].items()
+    second, _ = grid_of(nodes, **options)
+    second.load_state_dict(state | {"ledgers": {epoch: [*rounds, [0, 99]]}})
+    for attempt in (1, 2):
+        (reply,) = second.send_and_receive(messages(nodes, arrays(attempt)))
+        assert "UsageError" in reply.error.reason
+
+
 def test_assignments_that_nodes_drew_are_drawn_anew(tmp_path: Path) -> None:
     nodes, directory = signed_nodes(12, tmp_path)
     first, _ = grid_of(nodes, directory=directory)

@@ -141,6 +141,14 @@ def test_keys_of_many_parts_are_refused_before_they_are_followed(text: str, monk
             Plan.from_toml(text)
 
 
+@each("quotes", ['"""', "'''", '"', "'"])
+@each("before, end", [("\\", "\\"), ("\\", ""), ("", "\\"), ("", "")])
+def test_strings_that_do_not_end_are_looked_through_once(quotes: str, before: str, end: str) -> None:
+    """Or else 1 MB would take hours."""
+    with pytest.raises(PlanError, match="not valid TOML"):
+        Plan.from_toml(f"{before}{quotes}\n" * 200_000 + end)
+
+
 def test_names_with_dots_and_comments_are_no_keys() -> None:
     users = [f"{place}.a.b.c.d.e.example.org" for place in range(9)]
     plan = Plan.build([9], [4], 12, value_range=1.0, subgroup_size=3, users=users, metrics=("a.b.c.d.e",))

@@ -291,6 +291,19 @@ def test_other_bytes_are_refused() -> None:
             CohortPlan.decode(wrong)
 
 
+def test_cohorts_of_strangers_are_refused_before_their_plans_are_read() -> None:
+    users = [f"user {place}" for place in range(sum(build().classes))]
+    whole = build(users=users)
+    assert CohortPlan.decode(whole.encode(), among=[*users, "another"]) == whole
+    version, size, seed, names, plans = msgspec.msgpack.decode(whole.encode())
+    nothing = msgspec.msgpack.encode([version, size, seed, names, [b"no plan"] * len(plans)])
+    with pytest.raises(PlanError, match="users: there is no user 'user 7'"):
+        CohortPlan.decode(nothing, among=[one for one in users if one != "user 7"])
+    many = msgspec.msgpack.encode([version, size, seed, None, [b"no plan"] * 46])
+    with pytest.raises(PlanError, match="46 cohorts are more than there are users"):
+        CohortPlan.decode(many, among=users)
+
+
 @examples(150)
 @given(data=st.data())
 def test_edited_bytes_are_refused_or_encode_to_themselves(data: st.DataObject) -> None:

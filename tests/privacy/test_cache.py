@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -150,6 +152,25 @@ def test_without_a_place_to_write_memory_is_used(tmp_path: Path, monkeypatch: py
     assert ask(2.0, restart=False) == []
     assert ask(2.0) == [[2.0]]
     assert [path.name for path in tmp_path.iterdir()] == ["heterosag"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of this kind are POSIX's")
+@pytest.mark.parametrize("mode", [0o720, 0o702])
+def test_a_folder_that_others_can_write_to_is_left_alone(mode: int, place: Path) -> None:
+    assert ask(2.0) == [[2.0]]
+    assert place.stat().st_mode & 0o777 == 0o700
+    place.chmod(mode)
+    assert ask(2.0, 4.0) == [[2.0, 4.0]]
+    assert ask(4.0, restart=False) == []
+    place.chmod(0o700)
+    assert ask(2.0) == []
+
+
+@each("value", [0.0, -1.0, math.nan, math.inf])
+def test_a_bound_that_is_none_is_not_taken(value: float, place: Path) -> None:
+    ask(2.0)
+    cache._write(place, INPUTS, {2.0: value})
+    assert ask(2.0) == [[2.0]]
 
 
 def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(place: Path) -> None:

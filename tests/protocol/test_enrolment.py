@@ -721,6 +721,15 @@ def test_a_server_cannot_put_a_user_into_a_cohort_of_few() -> None:
         Enrolling(Charter(epoch=b"nine", plan=plan), 0, identity=identities[0], directory=directory)
 
 
+def test_users_whom_nobody_knows_are_refused_before_their_cohorts_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server could name millions of them, and each cohort takes its time."""
+    monkeypatch.setattr(Policy, "check", lambda *_, **__: pytest.fail("a plan of strangers was looked at"))
+    with pytest.raises(FaultyServerError, match="names 3, whom this user's directory does not know"):
+        make_user(0, COHORTS, directory={user: key for user, key in DIRECTORY.items() if user != 3})
+
+
 @pytest.mark.parametrize("charter", [CHARTER, COHORTS])
 def test_the_range_is_left_to_the_client_of_every_round(charter: Charter) -> None:
     party, narrow = Party(charter), replace(Policy.any_plan(), max_half_width=0.5)

@@ -106,6 +106,12 @@ def test_a_text_that_no_parser_takes_is_refused(text: str, match: str) -> None:
         TrainConfig.from_toml(text)
 
 
+def test_keys_of_many_parts_are_refused_before_they_are_followed() -> None:
+    """A library that takes quadratic time for them took 16 seconds for 40 kB."""
+    with pytest.raises(UsageError, match="a configuration has plain names of values"):
+        TrainConfig.from_toml("a." * 1_000_000 + "b = 1")
+
+
 def test_settings_are_values_by_name() -> None:
     with pytest.raises(UsageError, match="settings are values by name, not a list"):
         TrainConfig.from_dict([])  # type: ignore[arg-type]

@@ -276,4 +276,7 @@ def _encoded_otherwise() -> list[Limit]:
         ("a noise multiplier as an integer", "noise", {"noise_multiplier": 3}),
         ("honest users as nil", "noise", {"honest": None}),
         ("a weight that is true", "plain", {"max_weight": True}),
+        ("a range that ends at a negative zero", "plain", {"value_range": [-1.0, -0.0]}),
+        ("dropout of a negative zero", "plain", {"dropout": -0.0}),
+        ("robustness of a negative zero", "plain", {"min_robustness": -0.0}),
     ]

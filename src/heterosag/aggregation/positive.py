@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -57,7 +58,7 @@ class PositiveArrays:
             model: The model that a run begins with, as one vector.
             arrays: Elements of each of its arrays.
             names: The name of each, if it has one. Biases and intercepts, by the last part of their names, are left
-                out, and so is an array of a single element unless its name says that it is a variance.
+                out, and so is an array of a single element, unless the name says that it is a variance.
         """
         ends = pairwise(accumulate(arrays, initial=0))
         known = names or [""] * len(arrays)
@@ -109,5 +110,5 @@ class PositiveArrays:
 
 
 def _may_be_negative(name: str, size: int) -> bool:
-    last = name.rpartition(".")[2].lower()
-    return any(word in last for word in _OF_EITHER_SIGN) or (size == 1 and "var" not in last)
+    last = re.split(r"[./]", name)[-1].lower()
+    return "var" not in last and (size == 1 or any(word in last for word in _OF_EITHER_SIGN))

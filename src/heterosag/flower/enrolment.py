@@ -10,7 +10,7 @@ begin another epoch of all users: among how many seeds it chooses is in the end 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +56,8 @@ class NodeEnrolment:
             The commitment.
         """
         charter = {name: record[name] for name in ("plan", "cohorts", "epoch") if name in record}
-        chartered = _charter(charter)
-        enrolling, plan = self._enrolling(chartered), chartered.plan
+        chartered, options = self._chartered(charter)
+        enrolling, plan = Enrolling(chartered, str(self.context.node_id), **options), chartered.plan
         self.kept.memory(self.context).check_enrolment(self.policy, chartered.context, plan.users)
         check(plan.plan_of(str(self.context.node_id)) if isinstance(plan, CohortPlan) else plan)
         message = enrolling.commit()
@@ -91,22 +91,20 @@ class NodeEnrolment:
         if not kept:
             raise FaultyServerError("asked to go on with an enrolment that this node has not begun")
         saved = value(kept, "saved", bytes, sender="context")
-        chartered = _charter(kept)
-        return kept, chartered, self._enrolling(chartered, saved)
+        chartered, options = self._chartered(kept)
+        return kept, chartered, Enrolling.restore(saved, chartered, str(self.context.node_id), **options)
 
-    def _enrolling(self, chartered: Charter, saved: bytes | None = None) -> Enrolling:
+    def _chartered(self, fields: Mapping[str, Any]) -> tuple[Charter, dict[str, Any]]:
+        """The charter of a record, and what this node enrols with."""
         identity, directory = self.identify(self.context)
         if identity is None or directory is None:
             raise UsageError("nodes draw their assignment together with identities only")
-        options: dict[str, Any] = {
+        return _charter(fields, directory), {
             "identity": identity,
             "directory": directory,
             "policy": self.policy,
             "release_log": self.kept.release_log(self.context),
         }
-        if saved is not None:
-            return Enrolling.restore(saved, chartered, str(self.context.node_id), **options)
-        return Enrolling(chartered, str(self.context.node_id), **options)
 
 
 def erase_enrolment(context: Context) -> None:
@@ -114,11 +112,11 @@ def erase_enrolment(context: Context) -> None:
     context.state.pop(_RECORD, None)
 
 
-def _charter(fields: Mapping[str, Any]) -> Charter:
-    """The charter of a record, for a plan or for cohorts."""
+def _charter(fields: Mapping[str, Any], directory: Collection[User]) -> Charter:
+    """The charter of a record, for a plan or for cohorts of users whom the directory knows."""
     plan: Plan | CohortPlan
     if "cohorts" in fields:
-        plan = CohortPlan.decode(value(fields, "cohorts", bytes, sender="server"))
+        plan = CohortPlan.decode(value(fields, "cohorts", bytes, sender="server"), among=directory)
     else:
         plan = Plan.decode(value(fields, "plan", bytes, sender="server"))
     return Charter(epoch=value(fields, "epoch", bytes, sender="server"), plan=plan)

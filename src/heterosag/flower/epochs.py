@@ -6,6 +6,7 @@ begins, and none where nothing is drawn, in one block of everybody with everybod
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
@@ -33,6 +34,7 @@ from heterosag.planner.cohorts import fit_cohorts
 from heterosag.planner.noise import fit_plan
 from heterosag.protocol import Decoded
 from heterosag.protocol.enrolment import Charter, Enrolment
+from heterosag.protocol.policy import Policy
 from heterosag.protocol.transitions import Phase
 
 __all__ = ["Epochs"]
@@ -261,6 +263,7 @@ class Epochs:
         withheld: set[int] = set()
         charter = Charter(epoch=token_bytes(16), plan=plan)
         for _ in range(_MOST_ENROLMENTS):
+            _warn_of_small_cohorts(charter.plan, len(self._directory or {}))
             enrolment = Enrolment(charter, directory=self._directory or {})
             opening = {
                 "cohorts" if isinstance(charter.plan, CohortPlan) else "plan": charter.plan.encode(),
@@ -328,6 +331,21 @@ class Epochs:
 def _is_drawn(plan: Plan | CohortPlan) -> bool:
     """Whether there is something to draw: cohorts, subgroups or neighbours."""
     return isinstance(plan, CohortPlan) or plan.assignment_matters
+
+
+def _warn_of_small_cohorts(plan: Plan | CohortPlan, known: int) -> None:
+    """Nodes whose policy is the default one do not enrol in them."""
+    if isinstance(plan, CohortPlan):
+        least, wanted = min(len(own.users) for own in plan.plans), Policy().min_cohort_users
+        if least < min(wanted, math.ceil(known * Policy().min_users)):
+            log(
+                WARNING,
+                "\tcohorts of %d nodes: by default a node enrols in none of fewer than %d (Policy(min_cohort_users=)); "
+                "with cohort_size=%d or more there are always as many",
+                least,
+                wanted,
+                2 * wanted,
+            )
 
 
 def _log_notes(notes: Iterable[str]) -> None:

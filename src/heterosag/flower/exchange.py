@@ -196,8 +196,9 @@ class Exchange:
     def _ledger_of(self, plan: Plan) -> Ledger:
         epoch = epoch_of(plan)
         if epoch not in self._ledgers:
-            before = self._resumed.pop(epoch.hex(), [])
+            before = self._resumed.get(epoch.hex(), [])
             self._ledgers[epoch] = Ledger.from_rounds(plan, before, sets_below=self._hide_sets_below)
+            self._resumed.pop(epoch.hex(), None)  # only now: impossible rounds are refused again
         return self._ledgers[epoch]
 
     @property

@@ -66,7 +66,7 @@ _Structure = tuple[
 _LONGEST_TOML = 2**24  # characters: half a million users by their names
 _QUOTED = re.compile(
     r"""
-      \"{3}(?:\\.|[^\\"]|"(?!""))*+(?:"{3,5}+|\Z)  # strings of several lines
+      \"{3}(?:\\.|[^\\"]|"(?!""))*+(?:"{3,5}+|\\?\Z)  # strings of several lines, ended or not: this never fails
     | '{3}(?:[^']|'(?!''))*+(?:'{3,5}+|\Z)
     | "(?:\\.|[^\\"\n])*+"?                       # strings of one line
     | '[^'\n]*+'?
@@ -175,7 +175,7 @@ def to_toml(plan: Plan) -> str:
 
 def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
     """The arguments in a TOML text, and the digest that the plan must have, if it says one."""
-    _check_text(text)
+    check_toml(text, "a plan")
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
@@ -204,12 +204,20 @@ def read_toml(text: str) -> tuple[dict[str, Any], str | None]:
     return table, expected
 
 
-def _check_text(text: str) -> None:
-    """Refuse what is too long for a plan, and keys of many parts, for which tomllib takes quadratic time."""
+def check_toml(text: str, what: str) -> None:
+    """Refuse what is too long for a plan or settings, and keys of many parts, for which tomllib takes quadratic time.
+
+    Args:
+        text: The TOML, of which nothing is known.
+        what: What it is meant to be, for the message.
+
+    Raises:
+        PlanError: It is too long, or has such keys.
+    """
     if len(text) > _LONGEST_TOML:
-        raise PlanError("toml", f"a plan has at most {_LONGEST_TOML:,} characters, not {len(text):,}")
+        raise PlanError("toml", f"{what} has at most {_LONGEST_TOML:,} characters, not {len(text):,}")
     if _LONG_KEY.search(_QUOTED.sub(lambda found: "" if found[0].startswith("#") else "s", text)):
-        raise PlanError("toml", "a plan has plain names of values, not keys of many parts with dots between them")
+        raise PlanError("toml", f"{what} has plain names of values, not keys of many parts with dots between them")
 
 
 def _of_another_version(version: Any) -> str:

@@ -373,17 +373,18 @@ class CohortPlan:
         return msgspec.msgpack.encode([_VERSION, self.cohort_size, self.assignment_seed, names, plans])
 
     @classmethod
-    def decode(cls, data: bytes) -> CohortPlan:
+    def decode(cls, data: bytes, *, among: Collection[User] | None = None) -> CohortPlan:
         """The cohorts of a canonical encoding.
 
         Args:
             data: What `encode` returned.
+            among: Users that there can be: cohorts of any others are refused before their plans are read.
 
         Returns:
             The cohorts.
 
         Raises:
-            PlanError: The bytes are not the canonical encoding of cohorts.
+            PlanError: The bytes are not the canonical encoding of cohorts, or name users that there cannot be.
 
         Guarantees: every plan is decoded as `Plan.decode` does, no longer than its own bytes allow, and the split is
         drawn anew from the seed: nobody can hand over another one.
@@ -394,6 +395,8 @@ class CohortPlan:
             raise PlanError("encoding", f"these bytes are not cohorts: {error}") from None
         if version != _VERSION:
             raise PlanError("version", f"this software reads cohorts of version {_VERSION}, not {version}")
+        if among is not None:
+            _check_among(among, names, len(encoded))
         plans = tuple(Plan.decode(one) for one in encoded)
         users = tuple(range(sum(len(plan.users) for plan in plans))) if names is None else tuple(names)
         found = cls(users=users, cohort_size=size, assignment_seed=seed, plans=plans)
@@ -417,6 +420,14 @@ def plans_of(plan: Plan | CohortPlan) -> tuple[Plan, ...]:
         One plan or more.
     """
     return plan.plans if isinstance(plan, CohortPlan) else (plan,)
+
+
+def _check_among(among: Collection[User], names: list[int | str] | None, cohorts: int) -> None:
+    strangers = [name for name in names or () if name not in among]
+    if strangers:
+        raise PlanError("users", f"there is no user {strangers[0]!r}")
+    if cohorts > len(among):
+        raise PlanError("users", f"{cohorts} cohorts are more than there are users")
 
 
 def _check_alike(plans: tuple[Plan, ...]) -> None:

@@ -2,13 +2,16 @@
 
 A file holds the bounds of one set of inputs, by order; its name has the inputs and the version of the algorithm, and
 its content repeats them behind a checksum. A file that is not exactly as it was written counts as absent and is
-written anew. Where no file can be read or written, memory alone is used.
+written anew. Where no file can be read or written, memory alone is used; likewise where others than this user can write
+to the folder, since a budget rests on what is read there.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -52,6 +55,12 @@ def look_up(
     return [known[order] for order in orders]
 
 
+def _is_own(place: Path) -> bool:
+    """Whether nobody but this user can write to the folder, as far as the system says."""
+    found = place.stat()
+    return os.name != "posix" or (found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
 def _file(place: Path, inputs: Inputs) -> Path:
     honest, trials, theta = inputs
     return place / f"rho-{VERSION}-{honest}-{trials}-{theta}.json"
@@ -67,12 +76,15 @@ def _read(place: Path | None, inputs: Inputs) -> dict[float, float]:
     if place is None:
         return {}
     try:
+        if not _is_own(place):
+            return {}
         with _file(place, inputs).open("rb") as file:
             content = json.loads(file.read(_MOST_BYTES))
         values = content["values"]
         if content["checksum"] != _checksum(inputs, values):
             return {}
-        return {float.fromhex(order): float.fromhex(value) for order, value in values.items()}
+        found = {float.fromhex(order): float.fromhex(value) for order, value in values.items()}
+        return found if all(0 < value < math.inf for value in found.values()) else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
@@ -86,7 +98,10 @@ def _write(place: Path | None, inputs: Inputs, known: dict[float, float]) -> Non
     path = _file(place, inputs)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+        if not _is_own(place):
+            return
         fresh.write_text(content, encoding="utf-8")
         fresh.replace(path)
     except OSError:

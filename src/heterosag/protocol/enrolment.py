@@ -105,14 +105,14 @@ class Enrolling(Secret):
     ) -> None:
         plan, index = charter.plan, charter.plan.index(user)
         self._policy = policy or Policy()
+        strangers = [other for other in plan.users if other not in directory]
+        if strangers:  # first: what follows takes time in proportion to the users
+            raise FaultyServerError(f"the charter names {strangers[0]!r}, whom this user's directory does not know")
         cohorts = plan if isinstance(plan, CohortPlan) else None
         for one in plans_of(plan):  # it may be in any of them; the range: with every round's client
             self._policy.check(one, cohorts=cohorts, directory=directory, settled=False)
         if len(set(plan.levels)) < len(plan.levels):
             raise FaultyServerError("the charter has two classes of one level, which only choose who is with whom")
-        strangers = [other for other in plan.users if other not in directory]
-        if strangers:
-            raise FaultyServerError(f"the charter names {strangers[0]!r}, whom this user's directory does not know")
         if directory[user] != identity.public:
             raise UsageError(f"the directory's key of {user!r} is not the one of the identity given")
         if isinstance(plan, Plan):  # the classes of a cohort are known when it is drawn

@@ -44,8 +44,8 @@ class Policy:
             may the range times `max_weight` change, and the width of blocks that follows from their levels.
         max_rounds_of_a_model: Most rounds of a run in which a node trains from the same model: a round that failed is
             tried again with it.
-        max_epochs: Most epochs, each with users assigned anew, that a node joins in a run; plans of one block do
-            not count.
+        max_epochs: Most epochs, each with users assigned anew, that a node joins in a run, and most enrolments; a plan
+            of one block is no epoch.
         max_surrounded: Greatest probability that a draw puts so many colluders into this user's subgroup that they
             make `min_survivors` with it, if as many collude as the plan tolerates and all of them are in its class.
         max_epsilon: Privacy budget over all rounds, against whoever sees all sums; plans without noise are then
@@ -235,7 +235,7 @@ class Policy:
 
     def _check_users(self, plan: Plan, cohorts: CohortPlan | None, directory: Collection[User] | None) -> None:
         """A server that could name any cohorts would put a client among as few users as it likes: each has a least."""
-        if cohorts is not None and plan not in cohorts.plans:
+        if cohorts is not None and cohorts.plan_of(plan.users[0]) != plan:  # which is quick, for millions of users too
             raise UsageError("the plan is none of the cohorts'")
         wanted = self.min_users
         if wanted < 1:

@@ -21,6 +21,7 @@ import numpy as np
 
 from heterosag.choices import DesignName, PhaseName, RangesName, RuleName, SharingName, View
 from heterosag.errors import PlanError, UsageError
+from heterosag.plan.codec import check_toml
 from heterosag.vector.quantize import MAX_LEVEL, ValueRange, check_range
 
 __all__ = ["TrainConfig", "fields_of"]
@@ -433,7 +434,10 @@ class TrainConfig:
             UsageError: It is no TOML.
         """
         try:
+            check_toml(text, "a configuration")
             return tomllib.loads(text)
+        except PlanError as error:
+            raise UsageError(error.problem) from None
         except ValueError as error:  # a number of thousands of digits is a plain ValueError
             raise UsageError(f"the configuration is not valid TOML: {error}") from None
         except RecursionError:
