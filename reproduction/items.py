@@ -204,7 +204,7 @@ def run_item(item: Item, job: Job) -> Summary:
         scale=job.scale,
         duration_seconds=round(_spent(job, item.name, time.perf_counter() - began), 3),
         outcome=outcome,
-        commit="" if outcome.runs else job.commit,
+        commit="" if job.as_it_is or job.records else job.commit,
     )
     folder = job.folder / "summaries"
     known = folder / f"{item.name}.json"

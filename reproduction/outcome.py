@@ -157,7 +157,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """An outcome, and how it came about; `commit`, where nothing was trained and it is known, is that of the code."""
+    """An outcome, and how it came about; `commit` is that of the code, if it is known and no kept runs were judged."""
 
     item: str
     title: str
