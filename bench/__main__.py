@@ -91,7 +91,7 @@ def main() -> None:
     suites = FULL if given.full else SHORT
     console, start = Console(), time.perf_counter()
     before = _read(given.summary) if given.summary and (given.second or given.only) else {}
-    commit = find_commit().removeprefix("+")
+    commit = find_commit()
     found: dict[str, list[Row]] = {}
     for name in given.only or suites:
         console.print(f"{name} …", style="dim")

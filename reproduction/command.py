@@ -84,7 +84,7 @@ def run(
         as_it_is=as_it_is,
         rounds=rounds,
         records=records,
-        commit=find_commit().removeprefix("+"),
+        commit=find_commit(),
         say=lambda line: console.print(line),
     )
     if only:

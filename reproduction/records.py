@@ -5,7 +5,7 @@ and a list for each value of its rounds. Long experiments are trained in parts, 
 adds its runs to the folder, and whoever has the folder judges all of them without training.
 
 The version of a run names the commit that was checked out when it was trained, as in 0.2.0+g1f6d32bdbe, with `-dirty`
-if files were changed; of a run that was trained in parts, the commit of its last part. Of runs that began before
+if code was changed; of a run that was trained in parts, the commit of its last part. Of runs that began before
 2026-11-18T16:00 it is the last commit before they began, found afterwards.
 """
 
@@ -62,7 +62,10 @@ def keep(folder: Path, item: str, runs: Mapping[str, RunRecord], commit: str = "
     longer = {name: one for name, one in runs.items() if name not in before or _length(one) > _length(before[name])}
     if not longer:
         return
-    named = {name: replace(one, version=f"{one.version}{commit}") for name, one in longer.items()}
+    named = {
+        name: replace(one, version=f"{one.version}+g{commit}" if commit else one.version)
+        for name, one in longer.items()
+    }
     packed = {name: _pack(one) for name, one in sorted((before | named).items())}
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f"{item}.tmp"
@@ -83,22 +86,30 @@ def seconds_of(record: RunRecord) -> float:
 
 
 def find_commit() -> str:
-    """The commit that is checked out, as it follows a version.
+    """The commit of the code.
 
     Returns:
-        As in "+g1f6d32bdbe"; "" outside a repository.
+        As in "1f6d32bdbe", with "-dirty" behind it if anything but pages, summaries and baselines has changed since;
+        "" outside a repository.
     """
+    code = [":/", ":(top,exclude)docs", ":(top,exclude,glob)*.md", ":(top,exclude)bench/baseline.json"]
     try:
-        asked = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],  # noqa: S607 - whichever git there is
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        commit = _ask_git("rev-parse", "--short=10", "HEAD")
+        changed = _ask_git("status", "--porcelain", "--untracked-files=no", "--", *code)
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return f"+g{asked.stdout.strip()}"
+    return f"{commit}-dirty" if changed else commit
+
+
+def _ask_git(*words: str) -> str:
+    asked = subprocess.run(  # noqa: S603 - no word is a stranger's
+        ["git", *words],  # noqa: S607 - whichever git there is
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return asked.stdout.strip()
 
 
 def _length(record: RunRecord) -> int:

@@ -74,7 +74,7 @@ def quiet(line: str) -> None:
 
 
 def run(name: str, folder: Path) -> Summary:
-    job = Job(scale=Scale.TINY, seed=0, folder=folder, commit="g0123456789", say=quiet)
+    job = Job(scale=Scale.TINY, seed=0, folder=folder, commit="0123456789", say=quiet)
     return items.run_item(items.ITEMS[name], job)
 
 
@@ -108,7 +108,7 @@ def test_every_item_runs_and_judges(name: str, tmp_path: Path) -> None:
         assert holds == VERDICTS[name]
     assert summary.outcome.text
     assert summary.duration_seconds >= 0
-    assert page.took(summary).endswith(" s, commit g0123456789")
+    assert page.took(summary).endswith(" s, commit 0123456789")
     assert load(tmp_path / "summaries" / f"{name}.json") == summary
     for verdict in summary.outcome.verdicts:
         if verdict.claim == SAME_BITS:
@@ -128,7 +128,7 @@ def test_every_item_runs_and_judges(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [{"as_it_is": True}, {"records": ROOT}])
 def test_what_is_judged_from_kept_runs_names_no_commit_of_today(kept: dict[str, Any], tmp_path: Path) -> None:
-    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, commit="g0123456789", say=quiet, **kept)
+    job = Job(scale=Scale.TINY, seed=0, folder=tmp_path, commit="0123456789", say=quiet, **kept)
     assert items.run_item(items.ITEMS["matrices"], job).commit == ""
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_runs_of_several_folders_are_judged_from_their_records_as_from_themselve
 def test_runs_name_their_commit_and_what_came_out_when_they_were_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "find_commit", lambda: "+g0123456789")
+    monkeypatch.setattr(running, "find_commit", lambda: "0123456789")
     job = Job(scale=Scale.TINY, seed=0, folder=tmp_path / "one", records=tmp_path / "records", say=quiet)
     setting = settings()[1]
     train(job, "item", [setting])
@@ -81,11 +82,31 @@ def test_a_shorter_repetition_says_nothing(tmp_path: Path) -> None:
     assert repeated(job, "item", found) == ()
 
 
+def test_a_change_of_a_page_leaves_the_commit_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=b", *words], cwd=tmp_path, check=True)
+
+    for name in ("reproduction/records.py", "docs/page.md", "README.md", "bench/baseline.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("before", encoding="utf-8")
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "reproduction" / "records.py"))
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "--message=all")
+    commit = records.find_commit()
+    assert re.fullmatch("[0-9a-f]{10,}", commit)
+    for name in ("docs/page.md", "README.md", "bench/baseline.json", "bench/latest.json"):
+        (tmp_path / name).write_text("after", encoding="utf-8")
+    assert records.find_commit() == commit
+    (tmp_path / "reproduction" / "records.py").write_text("after", encoding="utf-8")
+    assert records.find_commit() == f"{commit}-dirty"
+
+
 def test_a_commit_is_named_in_a_repository_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise FileNotFoundError("git")
 
-    assert re.fullmatch(r"(\+g[0-9a-f]{10,}(-dirty)?)?", records.find_commit())
+    assert re.fullmatch(r"([0-9a-f]{10,}(-dirty)?)?", records.find_commit())
     monkeypatch.setattr(records.subprocess, "run", missing)
     assert records.find_commit() == ""
 

@@ -104,7 +104,7 @@ def summarise(tally: Tally, asked: argparse.Namespace, seconds: float) -> dict[s
     command = f"python tools/fault_simulation {kind}{numbers}"
     return {
         "command": command,
-        "commit": find_commit().removeprefix("+"),
+        "commit": find_commit(),
         "seed": asked.seed,
         "duration_seconds": round(seconds, 1),
         "schedules": tally.schedules,

@@ -432,7 +432,7 @@ def _summary(outcomes: list[Outcome], chosen: argparse.Namespace, arguments: lis
 
     return {
         "command": shlex.join(["python", "tools/fuzz", *arguments]),
-        "commit": find_commit().removeprefix("+"),
+        "commit": find_commit(),
         "seed": chosen.seed,
         "atheris": None if chosen.without_atheris else atheris_version(),
         "duration_seconds": round(sum(outcome.seconds for outcome in outcomes), 1),
