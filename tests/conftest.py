@@ -13,6 +13,8 @@ from pathlib import Path
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # before NumPy or torch are imported, and for the commands that tests run
 
+os.umask(0o022)  # what tests write is its owner's, as directories of public keys have to be
+
 import pytest  # noqa: E402
 from browser import Browser  # noqa: E402
 from hypothesis import settings  # noqa: E402

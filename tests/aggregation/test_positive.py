@@ -33,7 +33,8 @@ def test_a_bias_that_happens_to_be_positive_may_become_negative() -> None:
     assert after.tolist() == [0.125, 0.125, -0.5, 0.125, -0.5, -0.5]
     assert PositiveArrays.of(model, [5, 1]).positive == (True, False)
     held = {"unbiased_var": True, "debias/bn/moving_variance": True, "bn/beta_bias": False, "bias.weight": True}
-    assert PositiveArrays.of(np.ones(8), [2] * 4, list(held)).positive == tuple(held.values())
+    held |= {"invariant_bias": False, "biases.0": False, "weights.0": True}
+    assert PositiveArrays.of(np.ones(14), [2] * 7, list(held)).positive == tuple(held.values())
 
 
 def test_a_state_comes_back_as_it_was() -> None:

@@ -25,6 +25,10 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from heterosag.flower import Privacy, SecureGrid, mod
+from heterosag.flower.masking import Masking
+from heterosag.flower.messages import TERMS
+from heterosag.protocol import Client
+from heterosag.protocol.pipeline import Part
 from heterosag.protocol.policy import Policy
 from heterosag.storage.budget import FileBudget
 
@@ -117,6 +121,24 @@ def test_an_app_that_is_interrupted_stops(tmp_path: Path) -> None:
     grid, _ = grid_of(nodes)
     with pytest.raises(KeyboardInterrupt):
         grid.send_and_receive(messages(nodes, arrays()))
+
+
+def test_what_runs_the_app_holds_no_saved_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback with local variables, from below the app's function, would print the round's secrets."""
+    held, mask = [], Masking.mask
+
+    def look(masking: Masking, client: Client, part: Part) -> bytes:
+        held.append((set(masking.opening), repr(masking)))
+        return mask(masking, client, part)
+
+    monkeypatch.setattr(Masking, "mask", look)
+    nodes = make_nodes(9, tmp_path, train)
+    grid, _ = grid_of(nodes)
+    grid.send_and_receive(messages(nodes, arrays()))
+    assert len(held) == 9
+    for names, shown in held:
+        assert {"plan", "session"} <= names <= {"plan", "session", *TERMS}
+        assert "'clients'" not in shown
 
 
 def test_another_model_in_the_mask_stage_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

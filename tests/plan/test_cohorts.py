@@ -301,6 +301,8 @@ def test_cohorts_of_strangers_are_refused_before_their_plans_are_read() -> None:
         CohortPlan.decode(nothing, among=[one for one in users if one != "user 7"])
     many = msgspec.msgpack.encode([version, size, seed, None, [b"no plan"] * 46])
     with pytest.raises(PlanError, match="46 cohorts are more than there are users"):
+        CohortPlan.decode(many, among=range(45))
+    with pytest.raises(PlanError, match="users: there is no user 0"):
         CohortPlan.decode(many, among=users)
 
 

@@ -89,7 +89,7 @@ def test_a_file_of_version_1_is_still_read(place: Path, monkeypatch: pytest.Monk
     """Orders 1.5 and 2, whose names are in the opposite order."""
     values = '{"0x1.8000000000000p+0": "0x1.0000000000000p-1", "0x1.0000000000000p+1": "0x1.5555555555555p-1"}'
     checksum = "3061fea212b928deb22c2d558d4c543d51e3c58db404f8d00e20abbdfbab059c"
-    place.mkdir()
+    place.mkdir(mode=0o700)
     (place / "rho-1-9-1-128.json").write_text(f'{{"values": {values}, "checksum": "{checksum}"}}')
     monkeypatch.setattr(cache, "VERSION", 1)
     assert ask(1.5, 2.0) == []
@@ -163,6 +163,23 @@ def test_a_folder_that_others_can_write_to_is_left_alone(mode: int, place: Path)
     assert ask(2.0, 4.0) == [[2.0, 4.0]]
     assert ask(4.0, restart=False) == []
     place.chmod(0o700)
+    assert ask(2.0) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of this kind are POSIX's")
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_others_can_write_to_is_written_anew(mode: int, place: Path) -> None:
+    """Whoever can write it puts another bound there, with its checksum: a client would spend beyond its budget."""
+    before = os.umask(0)
+    try:
+        ask(2.0)
+    finally:
+        os.umask(before)
+    (file,) = place.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(mode)
+    assert ask(2.0) == [[2.0]]
+    assert file.stat().st_mode & 0o777 == 0o600
     assert ask(2.0) == []
 
 

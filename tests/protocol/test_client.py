@@ -34,7 +34,7 @@ def test_without_identities_the_server_must_be_trusted_by_name() -> None:
 def test_identity_and_directory_belong_together() -> None:
     plan = small_plan()
     identity = Identity.generate()
-    directory = dict.fromkeys(plan.users, identity.public)
+    directory = {user: Identity.generate().public for user in plan.users} | {0: identity.public}
     with pytest.raises(UsageError, match="directory"):
         Client(plan, 0, ROUND, identity=identity, policy=LOOSE)
     with pytest.raises(UsageError, match="directory"):
@@ -43,6 +43,8 @@ def test_identity_and_directory_belong_together() -> None:
         Client(plan, 0, ROUND, identity=identity, directory=dict.fromkeys(range(11), identity.public), policy=LOOSE)
     with pytest.raises(UsageError, match="not the one of the identity"):
         Client(plan, 0, ROUND, identity=Identity.generate(), directory=directory, policy=LOOSE)
+    with pytest.raises(UsageError, match="users 3 and 4 have one key, so they are one user twice"):
+        Client(plan, 0, ROUND, identity=identity, directory=directory | {4: directory[3]}, policy=LOOSE)
 
 
 @each(
@@ -61,7 +63,7 @@ def test_a_plan_below_the_clients_policy_is_refused(policy: Policy, field: str) 
 
 def test_a_plan_has_at_least_half_of_the_directory() -> None:
     plan, policy, identity = small_plan(), replace(LOOSE, min_users=0.5), Identity.generate()
-    known: dict[User, bytes] = dict.fromkeys(range(24), identity.public)
+    known: dict[User, bytes] = {user: Identity.generate().public for user in range(24)} | {0: identity.public}
     Client(plan, 0, ROUND, identity=identity, directory=known, policy=policy)
     with pytest.raises(PlanError) as refusal:
         Client(plan, 0, ROUND, identity=identity, directory=known | {24: identity.public}, policy=policy)

@@ -742,21 +742,35 @@ def test_the_range_is_left_to_the_client_of_every_round(charter: Charter) -> Non
     assert caught.value.field == "value_range"
 
 
-@pytest.mark.parametrize(
-    ("colluders", "policy", "words"),
-    [
-        ((2, 3), Policy(min_users=2, min_colluders=2), "1 colluders tolerated"),  # left open, as the cohorts differ
-        ((2, 2), Policy(min_users=2, max_surrounded=0.09), "if 2 in its class of 6 users collude"),
-    ],
-)
-def test_the_cohort_that_was_drawn_is_checked_too(colluders: tuple[int, int], policy: Policy, words: str) -> None:
+def two_cohorts(colluders: tuple[int, int]) -> Charter:
     split_up = split(tuple(range(12)), (12,), 6, None)
+    options: dict[str, Any] = {"value_range": 1.0, "design": "multigroup", "subgroup_size": 3}
     plans = [
-        Plan.build(own, [16], 40, users=users, value_range=1.0, design="multigroup", subgroup_size=3, colluders=count)
+        Plan.build(own, [16], 40, users=users, colluders=count, **options)
         for (users, own), count in zip(split_up, colluders, strict=True)
     ]
     plan = CohortPlan(users=tuple(range(12)), cohort_size=6, assignment_seed=None, plans=tuple(plans))
-    party = Party(Charter(epoch=b"cohorts", plan=plan))
+    return Charter(epoch=b"cohorts", plan=plan)
+
+
+def test_colluders_of_all_cohorts_may_be_in_any() -> None:
+    """A server that names many small cohorts gets the same users past no bound that holds for one plan of them."""
+    policy = Policy(min_users=2, max_surrounded=0.1)
+    make_user(0, two_cohorts((1, 1)), policy=policy)
+    with pytest.raises(PlanError, match=r"if 4 in its class of 12 users collude, 2 .* with probability 0\.11"):
+        make_user(0, two_cohorts((2, 2)), policy=policy)
+    make_user(0, two_cohorts((2, 2)), policy=replace(policy, max_surrounded=0.11))
+
+
+@pytest.mark.parametrize(
+    ("colluders", "policy", "words"),
+    [  # left open, as the cohorts differ
+        ((2, 3), Policy(min_users=2, min_colluders=2, max_surrounded=1.0), "1 colluders tolerated"),
+        ((0, 1), Policy(min_users=2, min_colluders=0, max_surrounded=0.01), "if 2 in its class of 12 users collude"),
+    ],
+)
+def test_the_cohort_that_was_drawn_is_checked_too(colluders: tuple[int, int], policy: Policy, words: str) -> None:
+    party = Party(two_cohorts(colluders))
     party.users[0] = make_user(0, party.server.charter, policy=policy)
     party.commit()
     party.reveal()

@@ -1,7 +1,7 @@
 """What a client asks of a plan: strict without arguments, looser by name, each rule with the field that it names."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -302,3 +302,22 @@ def test_the_probability_counts_colluders_of_the_users_own_class(changes: dict[s
 
 def test_one_block_of_everybody_is_not_drawn() -> None:
     Policy(max_surrounded=0.0).check_draw(build(design="secagg", colluders=9), 0)
+
+
+def test_of_cohorts_those_of_all_may_be_in_the_users_own_subgroup() -> None:
+    cohorts = CohortPlan.build(
+        [12, 12], [4, 16], 30, cohort_size=12, value_range=1.0, subgroup_size=3, colluders=2, design="multigroup"
+    )
+    found = (math.comb(4, 2) * math.comb(7, 0)) / math.comb(11, 2)  # both others of its three, of four among eleven
+    Policy(max_surrounded=found).check_draw(cohorts, 0)
+    with pytest.raises(PlanError, match="if 4 in its class of 12 users collude, 2 of them"):
+        Policy(max_surrounded=0.999 * found).check_draw(cohorts, 0)
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, -math.inf])
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(Policy) if field.name not in ("frame", "symmetric_range")]
+)
+def test_what_would_switch_a_check_off_without_its_name_is_refused(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"{name} of a policy is a number from 0 on, not {value!r}"):
+        Policy(**{name: value})

@@ -289,17 +289,6 @@ def test_two_survivor_sets_are_not_signed() -> None:
     refuses(world, 0, "agree", message, "second, different")
 
 
-def test_two_survivor_sets_are_not_signed_across_a_restart() -> None:
-    """The log outlives the client: a second client in the same context signs nothing else."""
-    log = MemoryReleaseLog()
-    log.claim(b"c", "sign", b"set")
-    log.claim(b"c", "sign", b"set")
-    log.claim(b"c", "unmask", b"other")
-    log.claim(b"d", "sign", b"other")
-    with pytest.raises(FaultyServerError, match="second time"):
-        log.claim(b"c", "sign", b"other")
-
-
 @each("phase, claimed", [("mask", "mask"), ("agree", "sign"), ("unmask", "unmask")])
 def test_what_is_released_is_claimed_first(phase: str, claimed: str) -> None:
     class Refusing:

@@ -160,6 +160,21 @@ def test_a_folder_that_others_can_write_to_is_refused(
     make(folder)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="owners of this kind are POSIX's")
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_folder_of_another_user_is_refused(
+    make: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = os.geteuid()
+    if mine == 0:
+        os.chown(tmp_path, 12345, -1)
+    else:
+        monkeypatch.setattr(durable_file.os, "geteuid", lambda: mine + 1)
+    with pytest.raises(LocalFileError, match="is another user's, who could replace what is kept in it: chown it"):
+        make(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_folder_that_is_made_can_be_written_to_by_others(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from heterosag.errors import UsageError
+from heterosag.errors import LocalFileError, UsageError
 from heterosag.storage.identities import load_directory, load_identity, make_identity
 
 
@@ -71,6 +71,11 @@ def test_directories_are_checked(tmp_path: Path) -> None:
         load_directory(path)
     path.write_text(json.dumps({"7": "ab" * 32}))
     assert load_directory(path) == {"7": b"\xab" * 32}
+    for mode in (0o664, 0o646):
+        path.chmod(mode)
+        with pytest.raises(LocalFileError, match="others than its owner, who could put keys of their own into it"):
+            load_directory(path)
+    path.chmod(0o644)
     for text, words in (
         ("[]", "not a JSON object"),
         ("{", "not a JSON object"),

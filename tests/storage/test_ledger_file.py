@@ -34,7 +34,7 @@ def test_a_ledger_of_another_format_is_named(tmp_path: Path) -> None:
     text = (tmp_path / "ledger.json").read_text()
     assert text.startswith('{"format": 1, ')
     (tmp_path / "ledger.json").write_text(text.replace("1", "2", 1))
-    with pytest.raises(LocalFileError, match=r"^the ledger \S+ledger\.json is of another release: .* remove the file"):
+    with pytest.raises(LocalFileError, match=r"^the ledger .+ledger\.json is of another release: .* remove the file"):
         LedgerFile(tmp_path, small_plan(), sets_below=2)
 
 

@@ -17,6 +17,7 @@ __all__ = ["PositiveArrays"]
 
 _KEPT = 0.25  # of an element of a positive array that a round leaves at least
 _OF_EITHER_SIGN = ("bias", "intercept")  # whatever they begin with, training may take them below zero
+_VARIANCE = re.compile(r"(?:^|_)var(?:iance)?(?:$|_)")
 
 Vector = npt.NDArray[np.floating[Any]]
 
@@ -110,5 +111,6 @@ class PositiveArrays:
 
 
 def _may_be_negative(name: str, size: int) -> bool:
-    last = re.split(r"[./]", name)[-1].lower()
-    return "var" not in last and (size == 1 or any(word in last for word in _OF_EITHER_SIGN))
+    parts = [part for part in re.split(r"[./]", name.lower()) if not part.isdigit()]  # arrays in a list have numbers
+    last = parts[-1] if parts else ""
+    return not _VARIANCE.search(last) and (size == 1 or any(word in last for word in _OF_EITHER_SIGN))

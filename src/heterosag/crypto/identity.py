@@ -6,6 +6,7 @@ advertisement is never valid for a survivor set, nor one of this round for the n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
@@ -18,7 +19,7 @@ from heterosag.crypto.hashing import derive, digest
 from heterosag.crypto.secret import Secret
 from heterosag.errors import UsageError, WireError
 
-__all__ = ["SIGNATURE_SIZE", "Identity", "check_identity", "verify"]
+__all__ = ["SIGNATURE_SIZE", "Identity", "check_identity", "check_one_user_each", "verify"]
 
 SIGNATURE_SIZE = 64
 PUBLIC_KEY_SIZE = 32
@@ -127,6 +128,21 @@ def check_identity(public: bytes) -> None:
         raise UsageError(f"an identity's public key has {PUBLIC_KEY_SIZE} bytes, not {len(public)}")
     if (int.from_bytes(public, "little") & (2**255 - 1)) % PRIME in _SMALL_ORDER:
         raise UsageError("an identity's public key is of small order: anybody could sign for it")
+
+
+def check_one_user_each(owners: Iterable[tuple[object, bytes]]) -> None:
+    """Refuse public keys of which two users have the same one: its owner would count twice.
+
+    Args:
+        owners: Users and their keys.
+
+    Raises:
+        UsageError: Two users have one key.
+    """
+    known: dict[bytes, object] = {}
+    for user, key in owners:
+        if known.setdefault(key, user) != user:
+            raise UsageError(f"users {known[key]!r} and {user!r} have one key, so they are one user twice")
 
 
 def verify(public: bytes, signature: bytes, label: str, *parts: bytes) -> None:

@@ -255,11 +255,12 @@ class _Node:
         rounds, clients = kept.get("rounds", []), kept.get("clients", [])
         saved: dict[int, bytes] = dict(zip(rounds, clients, strict=True))
         pipeline = ClientPipeline(plan, str(context.node_id), session, saved=saved, **self._options(context, plan))
+        opened = {name: kept[name] for name in _OPENING if name in kept}
         masking = Masking(
             message=message,
             context=context,
             call_next=call_next,
-            opening=kept,
+            opening=opened,
             plan=plan,
             evaluate=self.evaluate,
             policy=self.policy,
@@ -268,7 +269,6 @@ class _Node:
         context.state.pop(RECORD, None)  # not the app's business
         answers = pipeline.answer(parts, masking.mask)
         saved = pipeline.save()
-        opened = {name: kept[name] for name in _OPENING if name in kept}
         context.state[RECORD] = ConfigRecord(opened | {"rounds": list(saved), "clients": list(saved.values())})
         return {
             **parts_to_fields((one.number, one.phase.value, one.message) for one in answers),

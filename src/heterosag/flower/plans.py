@@ -40,7 +40,13 @@ class Choice:
 
 
 def choose(
-    members: Sequence[Sequence[str]], levels: Sequence[int], dimension: int, *, rule: Rule, options: Mapping[str, Any]
+    members: Sequence[Sequence[str]],
+    levels: Sequence[int],
+    dimension: int,
+    *,
+    rule: Rule,
+    options: Mapping[str, Any],
+    cohorts: int = 1,
 ) -> Choice:
     """The plan for nodes of these classes.
 
@@ -50,6 +56,7 @@ def choose(
         dimension: Elements of the model.
         rule: How block means are combined; a robust one is to outvote malicious nodes.
         options: What else `Plan.build` takes; a design or a subgroup size is taken as told.
+        cohorts: How many of these there are, among which nodes are drawn too.
 
     Returns:
         The plan and what is to say of it.
@@ -64,7 +71,7 @@ def choose(
     merged: list[str] = []
     robust = rule.leaves_out_faulty
     while len(classes) > 1 or robust:
-        candidates = list(_candidates(members, levels, dimension, classes, options))
+        candidates = list(_candidates(members, levels, dimension, classes, options, cohorts))
         best = _outvoting(candidates, rule) if robust else _most_robust(candidates)
         if best is not None:
             who = "a robust rule asks" if robust else f"{len(classes)} classes ask"
@@ -115,7 +122,7 @@ def choose_cohorts(
     grouped = [[user for index in merged for user in members[index]] for merged in classes]
     slowest = [levels[merged[0]] for merged in classes]
     part = [group[: len(group) // count] for group in grouped]
-    choice = choose(part, slowest, dimension, rule=rule, options=options)
+    choice = choose(part, slowest, dimension, rule=rule, options=options, cohorts=count)
     whole = [[user for index in merged for user in grouped[index]] for merged in choice.classes]
     arguments = choice.plan.arguments() | {
         "classes": [len(group) for group in whole],
@@ -181,6 +188,7 @@ def _candidates(
     dimension: int,
     classes: Sequence[tuple[int, ...]],
     options: Mapping[str, Any],
+    cohorts: int,
 ) -> Iterator[Plan]:
     """Plans with more and more subgroups, of both designs that hide single subgroups."""
     users, seen = sum(map(len, members)), set()
@@ -190,7 +198,9 @@ def _candidates(
             try:
                 told = {**options, "design": design, "subgroup_size": size}
                 plan = _build(members, levels, dimension, classes, told)
-                while "min_survivors" not in options and (least := _least_survivors(plan)) > plan.min_survivors:
+                while (
+                    "min_survivors" not in options and (least := _least_survivors(plan, cohorts)) > plan.min_survivors
+                ):
                     plan = _build(members, levels, dimension, classes, {**told, "min_survivors": least})
             except PlanError:
                 continue
@@ -200,16 +210,23 @@ def _candidates(
                 yield plan
 
 
-def _least_survivors(plan: Plan) -> int:
-    """How many survivors of a subgroup hide each from colluders among them, as often as a node asks by default."""
+def _least_survivors(plan: Plan, cohorts: int) -> int:
+    """How many survivors of a subgroup hide each from colluders among them, as often as a node asks by default.
+
+    Other cohorts may have a user more of each class than this one, and with neighbours a colluder more.
+    """
     sizes: dict[int, list[int]] = {}
     for subgroup in plan.subgroups:
         sizes.setdefault(subgroup.user_class, []).append(len(subgroup.members))
+    colluders = plan.colluders
+    if cohorts > 1:
+        sizes = {mine: [max(own) + 1, *(own * cohorts)[1:]] for mine, own in sizes.items()}
+        colluders = cohorts * (colluders + (not plan.sharing.complete))
     most = Policy().max_surrounded
     return next(
         least
         for least in itertools.count(plan.min_survivors)
-        if all(surrounded_probability(own, plan.colluders, least - 1) <= most for own in sizes.values())
+        if all(surrounded_probability(own, colluders, least - 1) <= most for own in sizes.values())
     )
 
 

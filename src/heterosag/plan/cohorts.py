@@ -423,7 +423,7 @@ def plans_of(plan: Plan | CohortPlan) -> tuple[Plan, ...]:
 
 
 def _check_among(among: Collection[User], names: list[int | str] | None, cohorts: int) -> None:
-    strangers = [name for name in names or () if name not in among]
+    strangers = [name for name in names or (0,) if name not in among]  # without names: users 0, 1, ...
     if strangers:
         raise PlanError("users", f"there is no user {strangers[0]!r}")
     if cohorts > len(among):

@@ -2,8 +2,8 @@
 
 A file holds the bounds of one set of inputs, by order; its name has the inputs and the version of the algorithm, and
 its content repeats them behind a checksum. A file that is not exactly as it was written counts as absent and is
-written anew. Where no file can be read or written, memory alone is used; likewise where others than this user can write
-to the folder, since a budget rests on what is read there.
+written anew; so does one that others than this user can write to, since a budget rests on what is read there. Where no
+file can be read or written, or others can write to the folder, memory alone is used.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ def look_up(
     return [known[order] for order in orders]
 
 
-def _is_own(place: Path) -> bool:
-    """Whether nobody but this user can write to the folder, as far as the system says."""
-    found = place.stat()
+def _is_own(found: os.stat_result) -> bool:
+    """Whether nobody but this user can write to a folder or file, as far as the system says."""
     return os.name != "posix" or (found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
@@ -76,9 +75,11 @@ def _read(place: Path | None, inputs: Inputs) -> dict[float, float]:
     if place is None:
         return {}
     try:
-        if not _is_own(place):
+        if not _is_own(place.stat()):
             return {}
         with _file(place, inputs).open("rb") as file:
+            if not _is_own(os.fstat(file.fileno())):
+                return {}
             content = json.loads(file.read(_MOST_BYTES))
         values = content["values"]
         if content["checksum"] != _checksum(inputs, values):
@@ -100,9 +101,10 @@ def _write(place: Path | None, inputs: Inputs, known: dict[float, float]) -> Non
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
-        if not _is_own(place):
+        if not _is_own(place.stat()):
             return
-        fresh.write_text(content, encoding="utf-8")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(content)
         fresh.replace(path)
     except OSError:
         _remove(fresh)

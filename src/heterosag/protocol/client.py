@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterosag.crypto.hashing import digest
-from heterosag.crypto.identity import Identity, check_identity
+from heterosag.crypto.identity import Identity, check_identity, check_one_user_each
 from heterosag.crypto.keys import RoundSecrets
 from heterosag.crypto.secret import Secret
 from heterosag.errors import ExposedUsersError, FaultyServerError, HeteroSagError, UsageError, WireError
@@ -455,4 +455,5 @@ def _directory(plan: Plan, directory: Directory) -> dict[int, bytes]:
         raise UsageError(f"the directory has no key for user {missing[0]!r} of the plan")
     for user in plan.users:
         check_identity(bytes(directory[user]))
+    check_one_user_each((user, bytes(directory[user])) for user in plan.users)
     return {index: bytes(directory[user]) for index, user in enumerate(plan.users)}

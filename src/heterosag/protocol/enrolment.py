@@ -33,7 +33,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from heterosag.crypto import hashing
-from heterosag.crypto.identity import Identity, check_identity, verify
+from heterosag.crypto.identity import Identity, check_identity, check_one_user_each, verify
 from heterosag.crypto.secret import Secret
 from heterosag.errors import FaultyServerError, FaultyUserError, PlanError, UsageError, WireError, WithheldError
 from heterosag.plan import CohortPlan, Plan, User
@@ -115,8 +115,7 @@ class Enrolling(Secret):
             raise FaultyServerError("the charter has two classes of one level, which only choose who is with whom")
         if directory[user] != identity.public:
             raise UsageError(f"the directory's key of {user!r} is not the one of the identity given")
-        if isinstance(plan, Plan):  # the classes of a cohort are known when it is drawn
-            self._policy.check_draw(plan, user)
+        self._policy.check_draw(plan, user)
         if after is not None and not set(plan.users) < set(after.plan.users):
             raise FaultyServerError("after a failed enrolment the next charter has fewer users, all of the one before")
         if level is not None and plan.levels[_class_of(plan, user)] != level:
@@ -129,6 +128,7 @@ class Enrolling(Secret):
         self._directory = [bytes(directory[other]) for other in plan.users]
         for public in self._directory:
             check_identity(public)
+        check_one_user_each(zip(plan.users, self._directory, strict=True))
         self._log = release_log or MemoryReleaseLog()
         self._nonce: _Nonce | None = None
         self._commitments: tuple[bytes, ...] = ()
@@ -296,7 +296,7 @@ class Enrolling(Secret):
             index = plan.index(user)
             self._verify(index, self._commitments[index], signature)
         self._policy.check(own, cohorts=plan, directory=self._known, settled=False)
-        self._policy.check_draw(own, self.user)
+        self._policy.check_draw(plan, self.user)  # again: cohorts that differed have got their defaults
         return own
 
     def _check(self, theirs: bytes, ours: bytes, count: int) -> None:

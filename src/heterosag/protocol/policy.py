@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.assignment import surrounded_probability
+from heterosag.plan.cohorts import plans_of
 from heterosag.privacy import Accountant
 from heterosag.privacy.accounting import check_delta
 
@@ -84,7 +85,11 @@ class Policy:
     frame: bytes | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a budget that makes no sense, before anything is promised on it."""
+        """Refuse what makes no sense, before anything is promised on it: NaN would switch a check off."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not value >= 0:
+                raise UsageError(f"{field.name} of a policy is a number from 0 on, not {value!r}")
         if self.max_epsilon is not None:
             Accountant.filter(max_epsilon=self.max_epsilon, target_delta=self.delta)
         else:
@@ -206,24 +211,27 @@ class Policy:
                 "max_weight", f"{plan.max_weight}, this client's policy accepts weights up to {self.max_weight}"
             )
 
-    def check_draw(self, plan: Plan, user: User) -> None:
+    def check_draw(self, plan: Plan | CohortPlan, user: User) -> None:
         """Refuse to draw an assignment in which enough colluders may be in this user's subgroup.
 
         Users are drawn within their class, and who is in which class is the server's word: a class of few users is as
-        good as an assignment that it chose.
+        good as an assignment that it chose. Of cohorts the split is drawn too, so as many collude as all of them
+        tolerate, and they may be in any.
 
         Args:
-            plan: The plan whose users are assigned, or were.
+            plan: The plan whose users are assigned, or were, or all cohorts.
             user: This user.
 
         Raises:
             PlanError: The probability is above `max_surrounded`.
         """
-        if not plan.has_several_blocks:
+        own = plan.plan_of(user) if isinstance(plan, CohortPlan) else plan
+        if not own.has_several_blocks:
             return
-        mine = plan.subgroups[plan.subgroup_of(user)].user_class
-        sizes = [len(subgroup.members) for subgroup in plan.subgroups if subgroup.user_class == mine]
-        enough, colluders = plan.min_survivors - 1, min(plan.colluders, sum(sizes) - 1)
+        mine = own.subgroups[own.subgroup_of(user)].user_class
+        every = [subgroup for one in plans_of(plan) for subgroup in one.subgroups]
+        sizes = [len(subgroup.members) for subgroup in every if subgroup.user_class == mine]
+        enough, colluders = own.min_survivors - 1, min(sum(one.colluders for one in plans_of(plan)), sum(sizes) - 1)
         found = surrounded_probability(sizes, colluders, enough)
         if found > self.max_surrounded * (1 + 1e-9):
             raise PlanError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -65,22 +66,23 @@ def change_directory(
         True
     """
     add, rotate = dict(add or {}), dict(rotate or {})
-    named = [*add, *rotate, *revoke]
-    for user in named:
-        if named.count(user) > 1:
+    for user, changes in Counter([*add, *rotate, *revoke]).items():
+        if changes > 1:
             raise UsageError(f"user {user!r} is named for two changes: make one after the other")
     for user in (*rotate, *revoke):
         if user not in directory:
             raise UsageError(f"user {user!r} is not in the directory")
-    changed = {user: key for user, key in directory.items() if user not in revoke}
+    revoked, owners = set(revoke), {key: user for user, key in directory.items()}
+    changed = {user: key for user, key in directory.items() if user not in revoked}
     for user, key in (*add.items(), *rotate.items()):
         if user in add and user in directory:
             raise UsageError(f"user {user!r} is in the directory already: rotate gives it another key")
-        owner = next((other for other, known in (*directory.items(), *changed.items()) if known == key), None)
-        if owner is not None:
-            raise UsageError(f"the key for user {user!r} is that of user {owner!r}: every key is for one user, once")
+        if key in owners:
+            raise UsageError(
+                f"the key for user {user!r} is that of user {owners[key]!r}: every key is for one user, once"
+            )
         check_identity(key)
-        changed[user] = key
+        changed[user], owners[key] = key, user
     return changed
 
 

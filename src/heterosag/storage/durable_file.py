@@ -16,6 +16,7 @@ from heterosag.errors import LocalFileError
 
 __all__ = ["make_folder", "replace_file"]
 
+_ROOT = 0
 _HAS_MODES = os.name == "posix"  # elsewhere permissions are no part of what `stat` says
 _FOLDER = getattr(os, "O_DIRECTORY", None)  # None where a folder cannot be opened, as on Windows
 
@@ -23,24 +24,28 @@ _FOLDER = getattr(os, "O_DIRECTORY", None)  # None where a folder cannot be open
 def make_folder(folder: Path) -> None:
     """Make a folder for this user alone, and those above it, with their names on the disk.
 
-    A folder that is there already may be one that others can read, but none that they can write to: whoever does takes
-    files away, puts others in their place, or plants links.
+    A folder that is there already may be one that others can read, but none that they can write to or own: whoever does
+    takes files away, puts others in their place, or plants links.
 
     Args:
         folder: The folder, which may be there already.
 
     Raises:
         OSError: It cannot be made.
-        LocalFileError: Others than its owner can write to it.
+        LocalFileError: Others than its owner can write to it, or it is another user's, root apart.
     """
     missing = list(takewhile(lambda one: not one.is_dir(), (folder, *folder.parents)))
     for made in reversed(missing):
         made.mkdir(mode=0o700 if made == folder else 0o755, exist_ok=True)
         _sync(made.parent)
-    mode = folder.stat().st_mode
-    if _HAS_MODES and mode & (stat.S_IWGRP | stat.S_IWOTH):
+    found = folder.stat()
+    if _HAS_MODES and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise LocalFileError(
             f"{folder} can be written to by others than its owner: chmod go-w it, or choose a folder of one user's own"
+        )
+    if _HAS_MODES and found.st_uid not in (os.geteuid(), _ROOT):
+        raise LocalFileError(
+            f"{folder} is another user's, who could replace what is kept in it: chown it, or choose another folder"
         )
 
 

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from heterosag.crypto.identity import Identity, check_identity
+from heterosag.crypto.identity import Identity, check_identity, check_one_user_each
 from heterosag.errors import LocalFileError, UsageError
 from heterosag.plan import User
 
@@ -76,11 +76,16 @@ def load_directory(path: Path) -> dict[User, bytes]:
         Public keys by user.
 
     Raises:
-        LocalFileError: The file cannot be read or is not one of these, or two users have one key; the message says
-            where.
+        LocalFileError: The file cannot be read or is not one of these, others than its owner can write to it, or two
+            users have one key; the message says where.
     """
     path = path.expanduser()
     data = _read(path, _MOST_DIRECTORY)
+    if os.name == "posix" and path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise LocalFileError(
+            f"{path} can be written to by others than its owner, who could put keys of their own into it: make sure "
+            "that it is as it should be, then chmod go-w it"
+        )
     try:
         keys: dict[User, bytes] = json.loads(data, object_pairs_hook=_once)
         if not isinstance(keys, dict):
@@ -92,10 +97,10 @@ def load_directory(path: Path) -> dict[User, bytes]:
             check_identity(key)
         except UsageError as error:
             raise LocalFileError(f"{path}: user {user!r}: {error}") from None
-    owners: dict[bytes, User] = {}
-    for user, key in keys.items():
-        if owners.setdefault(key, user) != user:
-            raise LocalFileError(f"{path}: users {owners[key]!r} and {user!r} have one key, so they are one user twice")
+    try:
+        check_one_user_each(keys.items())
+    except UsageError as error:
+        raise LocalFileError(f"{path}: {error}") from None
     return keys
 
 
