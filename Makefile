@@ -150,9 +150,11 @@ installed:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and alone, so that nothing asks for a newer one.
+# torch first and alone, so that nothing asks for a newer one. On Linux the usual index has it with several gigabytes of
+# CUDA: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the CPU build.
+TORCH := torch==2.13.0 $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 $(VENV)/torch: constraints.txt | $(VENV)/bin/python
-	$(PIP) torch==2.13.0
+	$(PIP) $(TORCH)
 	@touch $@
 
 $(VENV)/training: pyproject.toml constraints.txt | $(VENV)/torch
@@ -169,7 +171,7 @@ $(VENV)/locked: requirements-lock.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/everything: pyproject.toml constraints.txt $(VENV)/locked
-	$(PIP) --no-compile torch==2.13.0
+	$(PIP) --no-compile $(TORCH)
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # some packages hold files for other versions of Python
 	@touch $(VENV)/torch $@

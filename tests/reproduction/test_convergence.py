@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
+
 from reproduction.convergence import _WAYS, Problem, _descend
 
 PROBLEM = Problem.draw(np.random.default_rng(0))

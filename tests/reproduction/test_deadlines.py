@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
+
 from reproduction.deadlines import _DEADLINES, _bits, _Curves, _equal_upload, missing
 
 FACTORS = np.ones((1, 3, 12))

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 from browser import open_page
 from command import Done, run_command
 from tolerance import differences_of_drawings

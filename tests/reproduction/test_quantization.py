@@ -1,6 +1,10 @@
 """One user's quantized vector: every segment by its block's quantizer, without bias, within Lemma 1's variance."""
 
 import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
 
 from reproduction.plans import paper_plan
 from reproduction.quantization import _error_of_users, _variance_bound, quantize_user

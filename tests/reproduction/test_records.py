@@ -1,12 +1,17 @@
 """Runs that are kept as records: judged without training, and without a difference."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 
 from heterosag.errors import UsageError
 from heterosag.storage.run_log import RunRecord
@@ -82,6 +87,7 @@ def test_a_shorter_repetition_says_nothing(tmp_path: Path) -> None:
     assert repeated(job, "item", found) == ()
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="asks git")
 def test_a_change_of_a_page_leaves_the_commit_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*words: str) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=b", *words], cwd=tmp_path, check=True)
@@ -90,6 +96,7 @@ def test_a_change_of_a_page_leaves_the_commit_as_it_is(tmp_path: Path, monkeypat
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("before", encoding="utf-8")
     monkeypatch.setattr(records, "__file__", str(tmp_path / "reproduction" / "records.py"))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     git("init", "--quiet")
     git("add", "--all")
     git("commit", "--quiet", "--message=all")

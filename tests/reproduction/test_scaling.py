@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")
+
+
 from heterosag.plan import Plan
 from reproduction import scaling
 from reproduction.computation import Measured, measure_round

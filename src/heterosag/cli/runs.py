@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -103,8 +104,9 @@ def train(
         with watch(run.config.rounds, run.rounds_done, silent=quiet or as_json) as progress:
             run.train(progress)
     except KeyboardInterrupt:
+        again = f"heterosag train --resume {shlex.quote(str(folder))}"
         print(
-            f"heterosag: stopped after round {run.rounds_done}; go on with: heterosag train --resume {folder}",
+            f"heterosag: stopped after round {run.rounds_done}; go on with: {again}",
             file=sys.stderr,
         )
         raise SystemExit(130) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -92,7 +93,7 @@ class Recorder:
             return
         self._write("end", {"rounds": rounds, "seconds": time.perf_counter() - self._start})
         self._writer.close()
-        log(INFO, "the run's record: heterosag report %s", self.folder)
+        log(INFO, "the run's record: heterosag report %s", shlex.quote(str(self.folder)))
 
     def stop(self) -> None:
         """Write nothing more; the record stays as it is."""

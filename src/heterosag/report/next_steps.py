@@ -6,6 +6,7 @@ parameters as the plan has elements.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +34,7 @@ _TRAIN, _BESIDE, _MORE = "  train with it here:   ", " " * 24, " " * 28
 
 def next_steps(proposal: Proposal, saved: Path | None) -> str:
     """The commands to try a plan with, and the lines for Flower; `saved` is where the plan is."""
-    plan, file = proposal.plan, str(saved or "plan.toml")
+    plan, file = proposal.plan, shlex.quote(str(saved or "plan.toml"))
     rates = [8 * size / (seconds * 1e6) for size, seconds in zip(proposal.bytes, proposal.seconds, strict=True)]
     between = [f"{(slow * fast) ** 0.5:.3g}" for slow, fast in pairwise(rates)]
     limits = f", rate_limits=[{', '.join(between)}]" if between else ""

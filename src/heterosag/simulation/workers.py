@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import Connection  # noqa: TID251 - pipes to the engine's own forks
+from multiprocessing.reduction import ForkingPickler  # noqa: TID251 - as its pipes do
 from typing import Any, Protocol
 
 from heterosag.crypto.identity import Identity
@@ -146,7 +147,7 @@ class ForkedWorkers:
             shares[self._home[user]][user] = message
         for pipe, share in zip(self._pipes, shares[1:], strict=True):
             with _named_if_ended():
-                pipe.send((phase, share))
+                _send(pipe, (phase, share))
         found = self._here.answer(phase, shares[0])
         for pipe in self._pipes:
             with _named_if_ended():
@@ -161,7 +162,7 @@ class ForkedWorkers:
         self._here.dismiss()
         for pipe in self._pipes:
             try:
-                pipe.send(None)
+                _send(pipe, None)
             except (BrokenPipeError, OSError):
                 continue  # that process has ended already
         for pipe, process in zip(self._pipes, self._processes, strict=True):
@@ -169,6 +170,11 @@ class ForkedWorkers:
             if process.is_alive():
                 process.kill()
             pipe.close()
+
+
+def _send(pipe: Connection, work: object) -> None:
+    """As `pipe.send` does, but no error holds on to what was to be sent: Python 3.12.1 crashes when it lets go."""
+    pipe.send_bytes(bytes(ForkingPickler.dumps(work)))
 
 
 @contextmanager
@@ -190,11 +196,11 @@ def _serve(pipe: Connection, settings: WorkerSettings, users: Sequence[User]) ->
             work = pipe.recv()
             if work is None:
                 return
-            pipe.send(workers.answer(*work))
+            _send(pipe, workers.answer(*work))
         except (EOFError, KeyboardInterrupt):
             return
         except HeteroSagError as error:
-            pipe.send(error)
+            _send(pipe, error)
             return
 
 
