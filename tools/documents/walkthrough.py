@@ -242,9 +242,9 @@ print(f"user 9 is in subgroup {plan.subgroup_of(9)}")
 
 # %%
 secure = aggregate(plan, updates, simulate=Simulation(rounding_seed=0))
-clear = aggregate(plan, updates, simulate=Simulation(rounding_seed=0, secure=False))
+plain = aggregate(plan, updates, simulate=Simulation(rounding_seed=0, secure=False))
 distance = float(((secure.vector - updates.mean(axis=0)) ** 2).sum())
-print(f"equal to the round in plaintext: {np.array_equal(secure.vector, clear.vector)}")
+print(f"equal to the round in plaintext: {np.array_equal(secure.vector, plain.vector)}")
 print(f"squared distance to the true mean {distance:.2f}, bound {plan.error_bound():.2f}")
 
 # %% [markdown]

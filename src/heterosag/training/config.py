@@ -98,7 +98,8 @@ class TrainConfig:
     deadline: float | None = _plan(
         None,
         "seconds for the upload of a masked vector, after which its user counts as dropped; levels auto keep it "
-        "(default: never, and four levels for the slowest class)",
+        "(default: never; auto then takes the time of the slowest class at four levels, or at sixteen if rates are "
+        "alike)",
     )
     design: DesignName = _plan("perfect", "which subgroups code a segment together")
     subgroup_size: int = _plan(8, "users a subgroup should have at least")
@@ -107,7 +108,9 @@ class TrainConfig:
         None, "least inference robustness of an admissible survivor set (default: the plan's own)"
     )
     colluders: int | None = _plan(
-        None, "users who may collude with the server (default: min_survivors - 2; 5% of the users if sharing is sparse)"
+        None,
+        "users who may collude with the server (default: min_survivors - 2, and at least 5% of the users if sharing "
+        "is sparse)",
     )
     hide_sets_below: int | None = _plan(
         None, "refuse rounds that, with those before, reveal the sum of fewer users than this (default: none)"
@@ -133,7 +136,9 @@ class TrainConfig:
 
     attack: Attack = _attacks("none", "what malicious users send")
     attackers: int = _attacks(0, "how many users attack")
-    attack_strength: float | None = _attacks(None, "the attack's factor or standard deviation (default: the paper's)")
+    attack_strength: float | None = _attacks(
+        None, "the attack's factor or standard deviation (default: the paper's; little: 1.5)"
+    )
     placement: Placement = _attacks("spread", "where attackers are: spread one a subgroup, or random")
 
     range_rule: RangeRule = _ranges(
