@@ -50,6 +50,8 @@ demo: $(VENV)/training
 	@echo "- heterosag and 16-bits: about the same accuracy; the sentence below the table says how much longer 16 bits take."
 	@echo "- one-level: on data as easy as these one level for all loses no accuracy either, but the error of the aggregate"
 	@echo "  is larger, which counts for harder models. Fast links carry more levels in the same time."
+	@echo "- faulty blocks left out: sums that honest users cannot have made, because of the two malicious users among them;"
+	@echo "  the median goes on without those. Federated averaging has no such check, and one block of everybody."
 	@echo "- fedavg: its mean follows the two malicious users. That is what the median is for."
 	@echo "- users isolated by comparing rounds: whose updates the server could work out by subtracting sums of different"
 	@echo "  rounds, if updates never changed. They do change; --hide-sets-below 3 refuses such rounds, many where users drop out."

@@ -1,10 +1,13 @@
 """`heterosag plan` and `heterosag optimize` as a user runs them."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 from command import run_command as run
+
+from heterosag.cli.application import EXAMPLES
 
 KEYS = {
     "design", "subgroups", "segments", "levels", "bits", "inference_robustness", "byzantine_tolerance",
@@ -102,7 +105,7 @@ def test_rates_from_a_file_and_a_distribution(tmp_path: Path) -> None:
         ("--from nowhere --dimension 99", "--from takes rates"),
         ("--rates 1x9 --deadline 1 --range=-1", "in rising order"),
         ("--rates lognormal:1:1000:50 --deadline 1", "is too large: it is the standard deviation of the logarithm"),
-        ("--rates 1x1000000000 --deadline 1", "4 to 100000 users"),
+        ("--rates 1x1000000000 --deadline 1", "names no number of users from 1 to 100,000"),
     ],
 )
 def test_requirements_that_cannot_be_met_say_why(words: str, says: str) -> None:
@@ -162,3 +165,14 @@ def test_a_better_plan_from_a_run(tmp_path: Path) -> None:
     assert found["error"] < found["error_before"]
     assert found["plan"]["users"] == 16
     assert "the plan of the run" in run("optimize", "--from", str(tmp_path / "run")).stdout
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES["optimize"], *EXAMPLES["plan"]])
+def test_the_examples_of_the_help_do_what_they_show(example: str, tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("rate\n" + "0.5\n2\n8\n" * 20)
+    _, *words = shlex.split(example)
+    assert run(*words, cwd=tmp_path).stdout
+    saved = tmp_path / "p.toml"
+    assert saved.exists() is ("--save" in words)
+    if words[0] == "optimize" and saved.exists():  # the example of train goes on with it
+        assert "3,610 elements" in run("plan", "--plan", str(saved)).stdout

@@ -72,3 +72,14 @@ def test_a_report_of_runs_without_a_round_is_refused_and_names_them(tmp_path: Pa
     left_out = f"{Path('runs/crashed')}, {Path('runs/stopped')}"
     assert done.stderr == f"heterosag: a report needs runs with at least one round; without any: {left_out}\n"
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_in_which_no_round_succeeds_ends_with_its_error(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    words = ["train", "--classes", "8", "--levels", "16", "--subgroup-size", "4", "--rounds", "2", "--no-secure"]
+    words += ["--learning-rate", "1e38"]
+    done = run(*words, "--out", str(tmp_path / "run"), expect=2)
+    assert "round 1/2: accuracy 0." in done.stdout
+    assert "diverged: lower learning_rate" in done.stdout
+    assert "heterosag: no round of the run in " in done.stderr
+    assert "diverged: lower learning_rate" in done.stderr

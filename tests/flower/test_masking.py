@@ -73,7 +73,7 @@ def failing_app(how: str, folder: Path) -> ClientApp:
     return app
 
 
-def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path) -> None:
+def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def some_fail(node: int, before: dict[str, Any]) -> dict[str, Any]:
         if node == FIRST_NODE:
             raise RuntimeError("out of memory")
@@ -85,6 +85,7 @@ def test_a_train_function_that_fails_is_a_dropout(tmp_path: Path) -> None:
     assert not reply.has_error()
     assert "out of memory" not in grid.rounds[0].lost[FIRST_NODE]
     assert "the app's function failed" in grid.rounds[0].lost[FIRST_NODE]
+    assert "in some_fail\n" in caplog.text, "the node's own log says where"
     assert 1 not in nodes[0].context.state.config_records["heterosag"]["rounds"]  # type: ignore[operator]
 
 

@@ -1,5 +1,7 @@
 """Designs: the paper's matrices, its properties, and robustness against brute force."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -18,6 +20,7 @@ from heterosag.plan.design import (
     secagg,
     tolerated_subgroups,
 )
+from heterosag.plan.robustness import Segment
 
 
 def algorithm_1(groups: int) -> list[list[int | None]]:
@@ -196,3 +199,20 @@ def test_a_design_refuses_what_is_not_a_partition() -> None:
 
 def test_is_prime() -> None:
     assert [n for n in range(-2, 30) if is_prime(n)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
+
+
+def test_bounds_for_all_numbers_of_losses_come_from_one_look_at_the_segments() -> None:
+    """A plan of 4,000 users took two minutes: its segments were looked through once for every number of losses."""
+    looked = 0
+
+    class Counting(tuple[Segment, ...]):
+        def __iter__(self) -> Iterator[Segment]:
+            nonlocal looked
+            looked += 1
+            return super().__iter__()
+
+    design = perfect(60)
+    counted = replace(design, segments=Counting(design.segments))
+    looked = 0
+    assert counted.tolerated_losses(0.5) == design.tolerated_losses(0.5)
+    assert looked < 20

@@ -7,12 +7,13 @@ import pytest
 
 from heterosag.errors import UsageError
 from heterosag.planner.rates import read_rates, spread_rates
-from heterosag.planner.requirements import MOST_USERS
 
 
 def test_a_text_names_rates_and_how_many_users_have_them() -> None:
     assert read_rates("0.5x2,4") == (0.5, 0.5, 4.0)
-    assert len(read_rates("1x1000000000")) == MOST_USERS + 1, "refused as requirements, and no more memory than that"
+    for text in ("1x1000000000", "1x0", "1x-20"):
+        with pytest.raises(UsageError, match=f"{text} in the rates names no number of users from 1 to 100,000"):
+            read_rates(text)
     for text in ("", "1xx9", "fast", "1x2x3", "a" * 5000, "a\x00"):
         with pytest.raises(UsageError, match="rates are numbers"):
             read_rates(text)
@@ -24,6 +25,9 @@ def test_a_file_has_a_user_a_line_and_may_have_a_heading(tmp_path: Path) -> None
     assert read_rates(str(path)) == (0.5, 2.0)
     path.write_text("user,rate\na,0.5\nb,2 Mb\n")
     with pytest.raises(UsageError, match="line 3 of"):
+        read_rates(str(path))
+    path.write_text("rate\n")
+    with pytest.raises(UsageError, match=r"rates.csv holds no rates: it has a line for each user, which ends with"):
         read_rates(str(path))
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot read"):

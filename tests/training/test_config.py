@@ -19,7 +19,7 @@ from heterosag.training.config import TrainConfig, fields_of
 
 def test_configuration_comes_back_from_toml_and_dict() -> None:
     config = TrainConfig(
-        classes=(3, 4), levels=(2, 4), rates=(1.0, 2.5), secure=False, dropout_phases=("share", "mask")
+        classes=(3, 4), levels=(2, 4), rates=(1.0, 2.5), secure=False, dropout=0.1, dropout_phases=("share", "mask")
     )
     assert TrainConfig.from_toml(config.to_toml()) == config
     assert TrainConfig.from_dict(config.to_dict()) == config
@@ -112,6 +112,15 @@ def test_keys_of_many_parts_are_refused_before_they_are_followed() -> None:
         TrainConfig.from_toml("a." * 1_000_000 + "b = 1")
 
 
+def test_neither_command_nor_file_of_a_run_names_what_the_command_would_refuse() -> None:
+    """A file's `workers` beside `--no-secure`: both gave a command that ended with an error."""
+    config = TrainConfig(secure=False, workers=2, alpha=0.3)
+    assert config.to_command() == "heterosag train --no-secure"
+    again = TrainConfig.from_toml(config.to_toml())
+    assert again == TrainConfig(secure=False)
+    assert again.without_effect(TrainConfig.named_in(config.to_toml())) == []
+
+
 def test_settings_are_values_by_name() -> None:
     with pytest.raises(UsageError, match="settings are values by name, not a list"):
         TrainConfig.from_dict([])  # type: ignore[arg-type]
@@ -130,7 +139,7 @@ def test_learning_rate_falls_when_it_should() -> None:
         {},
         {"classes": [12, 12], "levels": [4, 16], "rates": [1.0, 8.0], "secure": False, "fill_levels": True},
         {"value_range": [-0.5, 0.5], "range_rule": "fixed", "data_dir": "a folder/data", "seed": 3},
-        {"epsilon": 8.0, "clip": 0.5, "cohort": 50, "dropout_phases": ["share", "mask"]},
+        {"epsilon": 8.0, "clip": 0.5, "cohort": 50, "dropout": 0.1, "dropout_phases": ["share", "mask"]},
     ],
 )
 def test_the_command_repeats_the_run(values: dict[str, Any]) -> None:

@@ -23,11 +23,11 @@ EXAMPLES = {
     "train": (
         "heterosag train",
         "heterosag train --rule median --attack label-flip --attackers 2 --dropout 0.1",
-        "heterosag train --plan plan.toml --rounds 30 --out runs/mine",
+        "heterosag train --plan p.toml --rounds 30 --out runs/mine",
     ),
     "optimize": (
-        "heterosag optimize --rates 0.5x20,2x40,8x36 --deadline 0.5",
-        "heterosag optimize --rates links.csv --deadline 2 --save plan.toml",
+        "heterosag optimize --rates 0.5x20,2x40,8x36 --deadline 1",
+        "heterosag optimize --rates l.csv --deadline 2 --dimension 3610 --save p.toml",
         "heterosag optimize --epsilon 8 --rounds 20 --users 96 --dimension 3610",
     ),
     "plan": (

@@ -125,6 +125,9 @@ def train(
         for words in filter(None, [_privacy_of(record.rounds), (record.end or {}).get("budget")]):
             console.print(Text(words))
         print(f"run: {printable(folder)}")
+    errors = [line["error"]["message"] for line in record.rounds if line["error"] is not None]
+    if errors and len(errors) == len(record.rounds):
+        raise UsageError(f"no round of the run in {folder} succeeded; the last one ended so: {errors[-1]}")
 
 
 def _training_settings(config: Path | None, given: dict[str, Any], planned: Plan | None) -> TrainConfig:

@@ -47,8 +47,8 @@ __all__ = ["Round", "SecureGrid"]
 _USUAL_WEIGHT = "num-examples"
 _UNWEIGHTED = (
     "nodes count alike, whatever their number of examples, by which plain Flower weights them: for weights give "
-    "SecureGrid(max_weight=100, weight_unit=a hundredth of the most examples of a node, rounded up); max_weight=1 says "
-    "that none are meant"
+    "SecureGrid(max_weight=100, weight_unit=N), where N is a hundredth of the most examples that a node has, rounded "
+    "up; max_weight=1 says that no weights are meant"
 )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import ERROR
-from traceback import format_exception_only
+from traceback import format_exc, format_exception_only
 from typing import Any
 
 import numpy as np
@@ -161,6 +161,7 @@ class Masking:
         except KeyboardInterrupt:  # whoever runs the node ends it
             raise
         except BaseException as error:  # whatever it is depends on the data: the server is not to tell apart
+            log(ERROR, "the app's function failed:\n%s", format_exc())
             what = "".join(format_exception_only(error)).strip()
             raise TrainingError(f"the app's function failed, or returned what cannot be read: {what}") from None
 

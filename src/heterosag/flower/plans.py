@@ -288,5 +288,6 @@ def _notes(plan: Plan, rule: Rule) -> tuple[str, ...]:
         )
     if rule.leaves_out_faulty:
         who = "the rule outvotes" if rule.tolerates else "the median would outvote"
-        notes.append(f"{who} {_outvoted(plan, rule)} malicious nodes")
+        outvoted = _outvoted(plan, rule)
+        notes.append(f"{who} {outvoted} malicious {'node' if outvoted == 1 else 'nodes'}")
     return tuple(notes)

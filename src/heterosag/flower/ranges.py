@@ -177,7 +177,7 @@ class Ranges:
             return
         why = "these levels are few" if expected > MOST_CLIPPED else "the range is too narrow"
         fits = f": value_range={found.fitting[1]:.3g} fits these updates"
-        then = "; it follows the updates from round to round" if self._adapts else fits
+        then = "; the range follows the updates from round to round" if self._adapts else fits
         log(WARNING, "\t%s: %s, and the mean is biased towards zero%s", line, why, then)
 
     def follow(

@@ -64,16 +64,15 @@ _Structure = tuple[
 
 
 _LONGEST_TOML = 2**24  # characters: half a million users by their names
-_QUOTED = re.compile(
-    r"""
-      \"{3}(?:\\.|[^\\"]|"(?!""))*+(?:"{3,5}+|\\?\Z)  # strings of several lines, ended or not: this never fails
-    | '{3}(?:[^']|'(?!''))*+(?:'{3,5}+|\Z)
-    | "(?:\\.|[^\\"\n])*+"?                       # strings of one line
-    | '[^'\n]*+'?
-    | \#[^\n]*+                                   # comments
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+_OPENING = re.compile("\"{3}|'{3}|[\"'#]")
+_ENDING = {
+    '"""': re.compile(r'\\.|"{3,5}', re.DOTALL),
+    "'''": re.compile("'{3,5}"),
+    '"': re.compile(r'\\.|["\n]', re.DOTALL),
+    "'": re.compile(r"['\n]"),
+    "#": re.compile(r"\n"),
+}
+"""How strings and comments of TOML begin, and what ends each, or is a character after a backslash."""
 _LONG_KEY = re.compile(r"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){3}", re.ASCII)
 
 
@@ -216,8 +215,19 @@ def check_toml(text: str, what: str) -> None:
     """
     if len(text) > _LONGEST_TOML:
         raise PlanError("toml", f"{what} has at most {_LONGEST_TOML:,} characters, not {len(text):,}")
-    if _LONG_KEY.search(_QUOTED.sub(lambda found: "" if found[0].startswith("#") else "s", text)):
+    if _LONG_KEY.search(_without_strings(text)):
         raise PlanError("toml", f"{what} has plain names of values, not keys of many parts with dots between them")
+
+
+def _without_strings(text: str) -> str:
+    """TOML with a letter for every string, ended or not, and without comments; each is looked through once."""
+    parts, at = [], 0
+    while found := _OPENING.search(text, at):
+        parts += [text[at : found.start()], "" if found[0] == "#" else "s"]
+        ends = (end for end in _ENDING[found[0]].finditer(text, found.end()) if end[0][0] != "\\")
+        end = next(ends, None)
+        at = len(text) if end is None else end.start() if end[0] == "\n" else end.end()
+    return "".join((*parts, text[at:]))
 
 
 def _of_another_version(version: Any) -> str:

@@ -78,12 +78,13 @@ def of(plan: Plan) -> Costs:
         >>> costs.of(Plan.build([32], [16], 1000, value_range=1.0, subgroup_size=8)).expansion()
         (2.0,)
     """
-    upload, plain, secagg = [], [], []
-    for subgroup in range(len(plan.subgroups)):
-        parts = [(segment.size, block) for segment, block in zip(plan.segments, plan.blocks_of(subgroup), strict=True)]
-        upload.append(sum(size * block.bits for size, block in parts))
-        plain.append(sum(size * (block.level - 1).bit_length() for size, block in parts))
-        secagg.append(sum(size * ring.width(len(plan.users), block.level) for size, block in parts))
+    upload, plain, secagg = ([0] * len(plan.subgroups) for _ in range(3))
+    for segment in plan.segments:
+        for block in segment.blocks:
+            for subgroup in block.subgroups:
+                upload[subgroup] += segment.size * block.bits
+                plain[subgroup] += segment.size * (block.level - 1).bit_length()
+                secagg[subgroup] += segment.size * ring.width(len(plan.users), block.level)
     return Costs(
         upload_bits=tuple(upload),
         plaintext_bits=tuple(plain),

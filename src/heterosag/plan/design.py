@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from heterosag.errors import UsageError
-from heterosag.plan.robustness import WORK, Block, Robustness, Segment, general_bound, most_decodable
+from heterosag.plan.robustness import WORK, Block, Robustness, Segment, general_bounds, most_decodable
 
 __all__ = [
     "DESIGNS",
@@ -56,6 +56,7 @@ class Design:
     _known: dict[frozenset[int], Robustness] = field(default_factory=dict, init=False, repr=False, compare=False)
     _tolerated: dict[float, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _at_least: dict[int, Fraction] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _bounds: list[Fraction] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         everyone = list(range(self.subgroups))
@@ -215,13 +216,16 @@ class Design:
         bounded = (e for e in range(2, self.subgroups) if float(self._bound(self.subgroups - e)) >= minimum)
         return max((tolerated, *bounded))
 
+    def _bound(self, survivors: int) -> Fraction:
+        if not self._bounds:  # by survivors, from none on: the segments are looked through once
+            most = general_bounds(self.segments, range(self.subgroups + 1))
+            self._bounds.extend(1 - Fraction(bound, len(self.segments)) for bound in most)
+        return self._bounds[survivors]
+
     def _first_loss_is_free(self) -> bool:
         """Whether any two pairings join into one cycle: without one subgroup it is a path, which is still connected."""
         several = not self.has_star and self.subgroups > 2 and len(self.segments) > 1
         return several and self.robustness().value == 1 - Fraction(1, len(self.segments))
-
-    def _bound(self, survivors: int) -> Fraction:
-        return 1 - Fraction(general_bound(self.segments, survivors), len(self.segments))
 
     def matrix(self) -> list[list[int | None]]:
         """The segment-selection matrix [B]: a row a segment, a column a subgroup; None is the paper's star."""

@@ -109,8 +109,9 @@ def _paper_notes(plan: Plan) -> Iterator[str]:
         leak = plan.leak_probability()
         if leak.any > 2 * leak.one:
             yield (
-                f"Theorem 3 of the paper counts one subgroup ({leak.one:.2g} at {plan.dropout:.0%} dropout); for any "
-                f"of {subgroups} it is {leak.any:.2g}, which is why every subgroup needs its least survivors"
+                f"at {plan.dropout:.0%} dropout a single survivor is left in one subgroup with probability "
+                f"{leak.one:.2g} (Theorem 3 of the paper), in any of the {subgroups} with {leak.any:.2g}: that is why "
+                "every subgroup needs its least survivors"
             )
         if not plan.byzantine_tolerance():
             yield f"{subgroups} subgroups are too few for the median to tolerate even one faulty user"

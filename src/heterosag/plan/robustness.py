@@ -7,7 +7,7 @@ those unions instead of the sets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from heterosag.errors import UsageError
 
-__all__ = ["WORK", "Block", "Robustness", "Segment", "general_bound", "most_decodable"]
+__all__ = ["WORK", "Block", "Robustness", "Segment", "general_bounds", "most_decodable"]
 
 Block = tuple[int, ...]
 """The subgroups that code a segment together, ascending."""
@@ -64,7 +64,7 @@ def most_decodable(segments: Sequence[Segment], survivors: Sequence[int]) -> tup
         return 0, True
     partners = _partner_table(segments, survivors)
     alone = int((partners == np.arange(len(survivors))).sum(axis=0).max())
-    bound = general_bound(segments, len(survivors))
+    [bound] = general_bounds(segments, [len(survivors)])
     search = _CutSearch(partners, best=max(alone, int(any(len(segment) > 1 for segment in segments))), bound=bound)
     return (search.best, True) if search.run() else (bound, False)
 
@@ -81,19 +81,19 @@ def _partner_table(segments: Sequence[Segment], survivors: Sequence[int]) -> _La
     return table
 
 
-def general_bound(segments: Sequence[Segment], survivors: int) -> int:
-    """In how many segments a proper set can be decodable at most, by counting.
+def general_bounds(segments: Sequence[Segment], survivors: Iterable[int]) -> list[int]:
+    """In how many segments a proper set can be decodable at most, by counting, for each number of survivors.
 
     Where every two subgroups meet in one segment, a set of k among u survivors has k(u-k) pairs to the outside, and
     one segment holds at most min(k, u-k) of them: at least max(k, u-k) >= u/2 segments stay hidden.
     """
     if all(len(segment) <= 1 for segment in segments):
-        return 0
+        return [0 for _ in survivors]
     meetings = {block for segment in segments for block in segment if len(block) == 2}
     everyone = {g for block in meetings for g in block}
     if len(meetings) * 2 != len(everyone) * (len(everyone) - 1) or len(everyone) < 2:
-        return len(segments)
-    return len(segments) - -(-survivors // 2)
+        return [len(segments) for _ in survivors]
+    return [len(segments) - -(-number // 2) for number in survivors]
 
 
 class _CutSearch:

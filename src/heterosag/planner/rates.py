@@ -39,15 +39,18 @@ def read_rates(text: str) -> tuple[float, ...]:
         return spread_rates(*numbers)
     if _is_file(text):
         return _read_file(Path(text))
-    found: list[float] = []
+    parts: list[tuple[float, int]] = []
     try:
         for part in text.split(","):
             rate, _, users = part.partition("x")
-            found += [float(rate)] * min(int(users) if users else 1, MOST_USERS + 1)
+            parts.append((float(rate), int(users) if users else 1))
     except ValueError:
         wanted = "rates are numbers, or numbers x users, with commas between them, or a file of them"
         raise UsageError(f"{wanted}, not {text!r}, which is no file either") from None
-    return tuple(found)
+    for each, many in parts:
+        if not 1 <= many <= MOST_USERS:
+            raise UsageError(f"{each:g}x{many} in the rates names no number of users from 1 to {MOST_USERS:,}")
+    return tuple(each for each, many in parts for _ in range(many))
 
 
 def _is_file(text: str) -> bool:
@@ -62,7 +65,7 @@ def _read_file(path: Path) -> tuple[float, ...]:
     try:
         rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     found: list[float] = []
     for number, row in enumerate(rows):
         try:
@@ -70,6 +73,8 @@ def _read_file(path: Path) -> tuple[float, ...]:
         except ValueError:
             if number:
                 raise UsageError(f"line {number + 1} of {path} does not end with a rate: {row[-1]!r}") from None
+    if not found:
+        raise UsageError(f"{path} holds no rates: it has a line for each user, which ends with its rate in Mb/s")
     return tuple(found)
 
 

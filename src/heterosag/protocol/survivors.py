@@ -39,14 +39,20 @@ def too_small(plan: Plan, survivors: Iterable[int]) -> Iterator[tuple[int, ...]]
             yield block
 
 
-def check_admissible(plan: Plan, survivors: frozenset[int], *, dealers: Iterable[int] | None = None) -> None:
+def check_admissible(
+    plan: Plan, survivors: frozenset[int], *, dealers: Iterable[int] | None = None, alive: int | None = None
+) -> None:
     """Raise a `TooFewSurvivorsError` that names the rule unless the set (of roster indices) is admissible.
 
     `dealers` are the users whose secrets must be rebuilt from these survivors, the survivors themselves unless given.
+    `alive` is how many there were before whole subgroups were left out.
     """
     needed = max(plan.agree_quorum, plan.share_threshold if plan.sharing.complete else 0)
     if len(survivors) < needed:
-        raise TooFewSurvivorsError("thresholds", f"{len(survivors)} users are left, the thresholds need {needed}")
+        left = f"{len(survivors)} users are left,"
+        if alive is not None and alive > len(survivors):
+            left = f"{alive} users are left, {len(survivors)} of them in subgroups and blocks with enough survivors;"
+        raise TooFewSurvivorsError("thresholds", f"{left} the thresholds need {needed}")
     few = next(too_small(plan, survivors), None)
     if few is not None:
         one = len(few) == 1 and plan.has_several_blocks
@@ -90,13 +96,13 @@ def _check_holders(plan: Plan, survivors: frozenset[int], dealers: Iterable[int]
 
 def make_admissible(plan: Plan, alive: Iterable[int], *, dealers: Iterable[int] | None = None) -> frozenset[int]:
     """The largest admissible part of `alive` that leaves out whole subgroups, or a `TooFewSurvivorsError`."""
-    left = frozenset(alive)
+    left = everybody = frozenset(alive)
     while True:
         dropped = {subgroup for block in too_small(plan, left) for subgroup in block}
         if not dropped:
             break
         left = frozenset(user for user in left if plan.assignment[user] not in dropped)
-    check_admissible(plan, left, dealers=dealers)
+    check_admissible(plan, left, dealers=dealers, alive=len(everybody))
     return left
 
 

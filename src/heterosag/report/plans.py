@@ -65,9 +65,8 @@ def compare_plans(plans: Sequence[Plan], dropout: float | None = None) -> Render
     for cells in zip(*rows, strict=True):
         table.add_row(cells[0][0], *(value for _, value in cells))
     for index in range(len(plans[0].classes)):
-        level = summaries[0]["class_levels"][index]
-        uploads = [f"{_size(summary['upload_bits'][index])}" for summary in summaries]
-        table.add_row(f"upload, class {index} ({level} levels)", *uploads)
+        uploads = [f"{_size(one['upload_bits'][index])} ({one['class_levels'][index]} levels)" for one in summaries]
+        table.add_row(f"upload, class {index}", *uploads)
     notes = [Text(f"- {plan.design.name}: {note}") for plan in plans for note in plan.notes if "Theorem 1" in note]
     return Group(table, *notes)
 
@@ -142,7 +141,7 @@ def _guarantees(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "faulty users the median tolerates", str(summary["byzantine_tolerance"])
     yield f"lone survivor in one subgroup, {rate}", f"{leak['one']:.2g}"
     yield f"lone survivor in any subgroup, {rate}", f"{leak['any']:.2g}"
-    yield "a lone survivor's segment leaks, without the rule", f"{leak['block']:.2g}"
+    yield "a lone survivor's segment leaks, without least survivors", f"{leak['block']:.2g}"
     yield f"the same with at least {summary['min_survivors']} survivors", f"{leak['with_min_survivors']:.2g}"
     yield f"a round fails, {rate}", f"{summary['failure_probability']:.2g}"
     half_width, dimension = summary["value_range"][1], summary["dimension"]

@@ -69,7 +69,7 @@ def _say_nothing(line: dict[str, Any]) -> None:
 def _state(line: dict[str, Any]) -> str:
     accuracy = "accuracy unknown" if line["accuracy"] is None else f"accuracy {line['accuracy']:.3f}"
     if line["error"] is not None:
-        return f"{accuracy}, {line['error']['kind']}"
+        return f"{accuracy}, {line['error']['kind']}: {line['error']['message']}"
     spent = f", epsilon {line['privacy']['epsilon_server']:.2f}" if "privacy" in line else ""
     failed = line.get("failed_cohorts")
     lost = f", cohort {', '.join(failed)} failed" if failed else ""

@@ -285,12 +285,17 @@ class TrainConfig:
             >>> TrainConfig(alpha=0.5).without_effect(["alpha"])
             ['alpha has no effect without a Dirichlet partition']
         """
+        idle = self._idle()
+        return [f"{name} has no effect {idle[name]}" for name in given if name in idle]
+
+    def _idle(self) -> dict[str, str]:
+        """Settings other than the usual that change nothing here, and why not."""
         no_attack, private = self.attack == "none", self.epsilon is not None
-        idle = {
+        whether = {
             "alpha": (not self.partition.startswith("dirichlet"), "without a Dirichlet partition"),
             "dropout_phases": (not self.dropout, "without dropout"),
             "decay_start": (not self.decay, "without decay"),
-            "attackers": (no_attack and self.attackers > 0, "without an attack: name one, such as label-flip"),
+            "attackers": (no_attack and self.attackers > 0, "without an attack, such as label-flip"),
             "attack": (self.attack == "little" and self.attackers == 1, "with one attacker: `little` needs two"),
             "attack_strength": (no_attack, "without an attack"),
             "placement": (no_attack, "without an attack"),
@@ -306,8 +311,7 @@ class TrainConfig:
             "workers": (not self.secure and self.workers > 1, "without the cryptography"),
         }
         usual = {setting.name: setting.default for setting in dataclasses.fields(self)}
-        changed = [name for name in given if name in idle and getattr(self, name) != usual[name]]
-        return [f"{name} has no effect {idle[name][1]}" for name in changed if idle[name][0]]
+        return {name: why for name, (idle, why) in whether.items() if idle and getattr(self, name) != usual[name]}
 
     @property
     def users(self) -> int:
@@ -358,22 +362,24 @@ class TrainConfig:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def to_toml(self) -> str:
-        """All settings as TOML."""
-        given = {name: value for name, value in self.to_dict().items() if value is not None}  # TOML has no null
+        """All settings as TOML, but those that change nothing here."""
+        idle = self._idle()
+        told = {name: value for name, value in self.to_dict().items() if name not in idle}
+        given = {name: value for name, value in told.items() if value is not None}  # TOML has no null
         return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in given.items())
 
     def to_command(self) -> str:
-        """The command that repeats this run: `heterosag train` with every setting that is not the default.
+        """The command that repeats this run: `heterosag train` with every setting that changes something.
 
         Example:
             >>> from heterosag.training.config import TrainConfig
             >>> TrainConfig(classes=(12, 12), levels=(4, 16), secure=False).to_command()
             'heterosag train --classes=12,12 --levels=4,16 --no-secure'
         """
-        words = ["heterosag", "train"]
+        words, idle = ["heterosag", "train"], self._idle()
         for setting in dataclasses.fields(self):
             value, flag = getattr(self, setting.name), setting.name.replace("_", "-")
-            if value == setting.default:
+            if value == setting.default or setting.name in idle:
                 continue
             if isinstance(value, bool):
                 words.append(f"--{flag}" if value else f"--no-{flag}")
