@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from heterosag.aggregation.rules import RULES, Rule, find_rule
 from heterosag.choices import RuleName
 from heterosag.errors import PlanError
-from heterosag.flower.plans import MOST_FAILURES, Choice, choose, survives_one_loss
+from heterosag.flower.plans import MOST_FAILURES, Choice, choose, choose_cohorts, survives_one_loss
+from heterosag.plan import CohortPlan
 from heterosag.protocol.policy import Policy
 from heterosag.protocol.survivors import check_admissible
 
@@ -157,3 +158,20 @@ def test_a_design_or_subgroup_size_is_taken_as_told() -> None:
     assert made([9], subgroup_size=3).notes[0].endswith("does NOT survive every single lost node")
     with pytest.raises(PlanError, match="does not know all of it"):
         made([9], subgroup_size=3, colour="red")
+
+
+@pytest.mark.parametrize("sizes", [[600], [300, 300], [40, 560], [37, 50, 120], [1000, 25, 300]])
+@pytest.mark.parametrize("cohort_size", [32, 100, 300])
+@pytest.mark.parametrize("rule", ["mean", "median"])
+def test_nodes_with_the_default_policy_draw_the_cohorts_that_are_chosen(
+    sizes: list[int], cohort_size: int, rule: RuleName
+) -> None:
+    names = iter(range(10_000))
+    members = [[str(next(names)) for _ in range(size)] for size in sizes]
+    levels = [4 << index for index in range(len(sizes))]
+    arguments, _ = choose_cohorts(members, levels, 5000, cohort_size=cohort_size, rule=find_rule(rule), options={})
+    cohorts = CohortPlan.build(**arguments)
+    first = 0
+    for count in cohorts.classes:
+        Policy().check_draw(cohorts, cohorts.users[first])
+        first += count
