@@ -143,7 +143,7 @@ def test_an_adaptive_range_starts_with_a_plan_given_or_a_half_width() -> None:
     ("level", "half", "adapts", "said"),
     [
         (16, 3.0, True, "range: 3 standard deviations are 3; 0."),
-        (16, 1.5, True, "too narrow, and the mean is biased towards zero; it follows the updates"),
+        (16, 1.5, True, "too narrow, and the mean is biased towards zero; the range follows the updates"),
         (16, 1.5, False, "too narrow, and the mean is biased towards zero: value_range=2.9"),
         (2, 3.0, True, "these levels are few, and the mean is biased"),
     ],
