@@ -16,8 +16,6 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = ("train", "optimize", "plan", "round", "report", "studio", "identity", "directory")
 PROGRAM = str(Path(sys.executable).with_name("heterosag"))
 
-uses_typer = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # the pinned typer's, not ours
-
 
 def run(*words: str, program: tuple[str, ...] = (PROGRAM,), variables: dict[str, str] | None = None) -> str:
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", **(variables or {})}
@@ -40,7 +38,6 @@ def parameters(command: str) -> list[Any]:
 
 
 @pytest.mark.long
-@uses_typer
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_reads_as_it_was_written(command: str) -> None:
     shown = run(command, "--help")
@@ -66,7 +63,6 @@ def test_arguments_have_their_help_and_brackets_stand_plain(command: str, line: 
     assert re.search(rf"^{line}$", run(command, "--help"), re.MULTILINE)
 
 
-@uses_typer
 def test_train_has_a_flag_for_every_setting_in_their_order() -> None:
     import dataclasses
 
@@ -78,7 +74,6 @@ def test_train_has_a_flag_for_every_setting_in_their_order() -> None:
     ]
 
 
-@uses_typer
 def test_commands_are_listed_in_the_order_of_use_and_none_is_cut_short() -> None:
     shown = run("--help", variables={"COLUMNS": "80"})
     listed = shown[shown.index("Commands:") :].splitlines()[1:]
@@ -86,7 +81,6 @@ def test_commands_are_listed_in_the_order_of_use_and_none_is_cut_short() -> None
     assert not any("..." in line for line in listed)
 
 
-@uses_typer
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_has_three_examples_that_parse_and_fit_a_terminal(command: str) -> None:
     import typer
@@ -104,7 +98,6 @@ def test_every_help_has_three_examples_that_parse_and_fit_a_terminal(command: st
         group.commands[command].make_context(name, words)
 
 
-@uses_typer
 @pytest.mark.parametrize("command", ["train", "optimize", "plan", "round"])
 def test_options_of_large_commands_are_in_groups(command: str) -> None:
     ungrouped = [one.name for one in parameters(command) if not getattr(one, "rich_help_panel", None)]

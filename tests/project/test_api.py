@@ -26,9 +26,6 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "heterosag"
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # the pinned typer's, not ours
-
-
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 

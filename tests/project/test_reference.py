@@ -47,15 +47,11 @@ def text_of(name: str) -> str:
 
 # --- the command line ---------------------------------------------------------------------------------------------
 
-uses_typer = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # the pinned typer's, not ours
 
-
-@uses_typer
 def test_the_page_of_the_command_line_is_that_of_the_program(pages: types.ModuleType) -> None:
     assert text_of("cli.md") == pages.cli_page(), "run `make docs-pages`"
 
 
-@uses_typer
 def test_the_page_has_every_command_and_flag_that_help_shows(pages: types.ModuleType) -> None:
     page = text_of("cli.md")
     commands = pages.commands()
