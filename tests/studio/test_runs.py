@@ -49,6 +49,17 @@ def test_running_runs_come_first_then_the_newest(studio: Studio) -> None:
     assert {run["name"]: run.get("state") for run in listed["runs"]}["order/running"] == "interrupted"
 
 
+def test_rounds_that_failed_are_counted_in_the_listing(studio: Studio) -> None:
+    writer = begin_run(studio.folder / "failed")
+    write_round(writer, 1, 0.1)
+    write_round(writer, 2, 0.1, error={"kind": "TooFewSurvivorsError", "message": "too few"})
+    writer.close()
+    _, listed = studio.get("/api/runs")
+    counted = {run["name"]: (run["failed"], run["rounds"]) for run in listed["runs"] if not run["problem"]}
+    assert (counted["failed"], counted["steady"]) == ((1, 2), (0, 6))
+    shutil.rmtree(studio.folder / "failed")
+
+
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_record_is_listed_with_its_problem(studio: Studio, name: str) -> None:
     _, listed = studio.get("/api/runs")

@@ -118,6 +118,7 @@ def _state(run: RunRecord, stamp: _Stamp) -> dict[str, Any]:
     judged = [found for line in run.rounds if (found := _finite(line.get("accuracy"))) is not None]
     return {
         "rounds": len(run.rounds),
+        "failed": sum(line.get("error") is not None for line in run.rounds),
         "planned": run.config.get("rounds"),
         "state": "finished" if run.end is not None else "running" if is_open else "interrupted",
         "started": run.started or datetime.fromtimestamp(written / 1e9, UTC).isoformat(timespec="seconds"),

@@ -67,9 +67,10 @@ function drawListing() {
     box.checked = chosen.has(run.name);
     const name = make("label", { for: id }, box, make("span", { class: "swatch", "data-run": run.name }), run.name);
     if (run.problem) return make("tr", { class: "faint" }, make("th", { scope: "row" }, name), make("td", { colspan: 4 }, run.problem));
+    const failed = run.failed ? `, ${run.failed} failed` : "";
     const percent = run.accuracy === null ? "-" : `${(100 * run.accuracy).toFixed(1)}%`;
     return make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, make("span", { class: `state ${run.state}` }, run.state)),
-      make("td", { class: "number" }, percent), make("td", { class: "number" }, `${run.rounds} of ${run.planned ?? "?"}`),
+      make("td", { class: "number" }, percent), make("td", { class: "number" }, `${run.rounds} of ${run.planned ?? "?"}${failed}`),
       make("td", { class: "number" }, new Date(run.started).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })));
   }));
   paintSwatches();
