@@ -158,7 +158,7 @@ def _merge(before: dict[str, Any], again: dict[str, Any], partly: Collection[str
     run = {key: again[key] for key in RUN}
     parts = {key: again[key] for key in ("peer", "series", "large", "profile", "cohorts") if again.get(key)}
     rows = dict(again["rows"])
-    for suite in partly:
+    for suite in partly & rows.keys():  # the others are still to be measured
         rows[suite] = _replace(before["rows"][suite], rows[suite], ("name",))
         if suite == "peer":
             parts["peer"] = _replace(before["peer"], again["peer"], ("users", "dimension", "graph"))

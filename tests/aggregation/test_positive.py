@@ -32,7 +32,7 @@ def test_a_bias_that_happens_to_be_positive_may_become_negative() -> None:
     assert found.hold(model, after) == 3
     assert after.tolist() == [0.125, 0.125, -0.5, 0.125, -0.5, -0.5]
     assert PositiveArrays.of(model, [5, 1]).positive == (True, False)
-    held = {"unbiased_var": True, "debias/bn/moving_variance": True, "bn/beta_bias": False, "bias.weight": True}
+    held = {"unbiased_var": True, "debias/bn/moving_variance:0": True, "bn/beta_bias": False, "bias.weight": True}
     held |= {"invariant_bias": False, "biases.0": False, "weights.0": True}
     assert PositiveArrays.of(np.ones(14), [2] * 7, list(held)).positive == tuple(held.values())
 

@@ -17,11 +17,16 @@ from flower_nodes import FIRST_NODE, LocalGrid, grid_of, make_nodes, messages, r
 from flwr.app import Message, MessageType
 from flwr.serverapp.strategy import FedAvg
 
+import heterosag.planner.noise
 from heterosag.aggregation.clipping import follow_norm
+from heterosag.aggregation.rules import find_rule
+from heterosag.choices import RuleName
 from heterosag.errors import BudgetError, PlanError, UsageError
 from heterosag.flower import Privacy, SecureGrid, mod
+from heterosag.flower.epochs import Epochs
 from heterosag.flower.privacy import GridBudget
-from heterosag.plan import Plan
+from heterosag.plan import CohortPlan, Plan
+from heterosag.plan.cohorts import plans_of
 from heterosag.privacy import Accountant, epsilon
 from heterosag.protocol.budget import event_of
 from heterosag.protocol.policy import Policy
@@ -69,6 +74,37 @@ def test_a_private_run_ends_at_its_target_and_its_record_says_what_it_cost(tmp_p
     assert len(costs) == 3
     assert costs[-1] <= 8.0
     assert "loss" not in str(grid.rounds[0].combined and grid.rounds[0].combined.metrics)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rule", "cohort_size"),
+    [
+        ([200], "median", 512),  # 29 subgroups outvote most without noise, and one of an odd number is alone
+        ([300], "median", 512),  # as many of them collude as survive in the smallest blocks
+        ([150, 150], "mean", 512),
+        ([200, 200], "mean", 200),
+    ],
+)
+def test_nodes_of_the_default_policy_take_part_under_noise(
+    sizes: list[int], rule: RuleName, cohort_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the grid chooses by itself has blocks that noise can make private, and survivors as nodes ask for them."""
+    levels, names = [16 << index for index in range(len(sizes))], iter(map(str, range(1000)))
+    members = [[next(names) for _ in range(size)] for size in sizes]
+    epochs = Epochs(
+        given=None, levels=levels, rate_limits=(), options={}, rule=find_rule(rule), max_weight=1, weighted_by="",
+        directory=dict.fromkeys(map(str, range(sum(sizes))), b""), assignment="enrolled", scaled=False,
+        cohort_size=cohort_size, privacy=ASKED,
+    )  # fmt: skip
+    monkeypatch.setattr(heterosag.planner.noise, "noise_within_budget", lambda *given, **target: 6.0)
+    plan = epochs._build(members, [user for group in members for user in group], (2000,))
+    policy = Policy(max_epsilon=20.0)
+    for own in plans_of(plan):
+        assert own.noise_multiplier == 6.0
+        assert own.honest >= own.colluders
+        policy.check(own, cohorts=plan if isinstance(plan, CohortPlan) else None, settled=False)
+    for group in members:
+        policy.check_draw(plan, group[0])
 
 
 def test_nodes_keep_their_own_budget_whatever_the_grid_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

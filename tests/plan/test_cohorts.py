@@ -297,12 +297,12 @@ def test_cohorts_of_strangers_are_refused_before_their_plans_are_read() -> None:
     assert CohortPlan.decode(whole.encode(), among=[*users, "another"]) == whole
     version, size, seed, names, plans = msgspec.msgpack.decode(whole.encode())
     nothing = msgspec.msgpack.encode([version, size, seed, names, [b"no plan"] * len(plans)])
-    with pytest.raises(PlanError, match="users: there is no user 'user 7'"):
+    with pytest.raises(PlanError, match="users: user 'user 7' is not known here"):
         CohortPlan.decode(nothing, among=[one for one in users if one != "user 7"])
     many = msgspec.msgpack.encode([version, size, seed, None, [b"no plan"] * 46])
     with pytest.raises(PlanError, match="46 cohorts are more than there are users"):
         CohortPlan.decode(many, among=range(45))
-    with pytest.raises(PlanError, match="users: there is no user 0"):
+    with pytest.raises(PlanError, match="users: user 0 is not known here"):
         CohortPlan.decode(many, among=users)
 
 

@@ -129,7 +129,7 @@ def test_the_error_is_that_of_the_noise_of_all_users() -> None:
         ({"honest": True}, "honest", "integer"),
         ({"colluders": 5, "min_block_survivors": 5}, "min_block_survivors", "raise it to 6 at least"),
         ({"metrics": ["loss"]}, "metrics", "leave them out"),
-        ({"design": "multigroup", "subgroup_size": 20, "min_block_survivors": 16}, "design", "`perfect` or `secagg`"),
+        ({"design": "multigroup", "subgroup_size": 20, "min_block_survivors": 16}, "design", "or `secagg`"),
         ({"noise_multiplier": 0.5}, "levels", "take at least 17"),
         ({"levels": [1 << 17]}, "levels", "more than the 65536"),
         ({"noise_multiplier": 5e-324}, "levels", "take at least"),

@@ -77,7 +77,7 @@ def test_a_part_of_a_suite_measured_again_leaves_its_other_rows() -> None:
     run = {"command": "all", "commit": "c", "duration_seconds": 9.0, "date": "d", "machine": {}}
     old = run | {"rows": {"peer": [{"name": "x", "ratio": 1}, {"name": "y", "ratio": 2}]}}
     new = run | {"rows": {"peer": [{"name": "y", "ratio": 3}]}, "peer": [case(2, 7)]}
-    merged = _merge(old | {"peer": [case(1, 5), case(2, 6)]}, new, {"peer"})
+    merged = _merge(old | {"peer": [case(1, 5), case(2, 6)]}, new, {"peer", "startup"})
     assert merged["rows"]["peer"] == [{"name": "x", "ratio": 1}, {"name": "y", "ratio": 3}]
     assert merged["peer"] == [case(1, 5), case(2, 7)]
 

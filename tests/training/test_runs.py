@@ -372,6 +372,14 @@ def test_a_run_that_goes_on_is_not_resumed_beside_itself(tmp_path: Path) -> None
     Run.resume(tmp_path / "run").close()
 
 
+@pytest.mark.parametrize("idle", [{"attackers": 2}, {"alpha": 0.5}, {"clip": 2.0}])
+def test_a_run_with_a_setting_that_changes_nothing_goes_on(idle: dict[str, Any], tmp_path: Path) -> None:
+    """`config.toml` leaves it out, the record has it."""
+    config = TrainConfig(classes=(8,), levels=(16,), subgroup_size=4, train_samples=80, rounds=1, secure=False, **idle)
+    Run(config, tmp_path).train()
+    Run.resume(tmp_path).close()
+
+
 def test_a_run_that_cannot_go_on_is_free_for_others(tmp_path: Path) -> None:
     config = TrainConfig(classes=(8,), levels=(16,), subgroup_size=4, train_samples=80, rounds=1, secure=False)
     Run(config, tmp_path / "run").train()

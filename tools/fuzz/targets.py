@@ -516,6 +516,7 @@ def directory_file(data: bytes) -> None:
     """Any bytes as a directory of public keys."""
     path = _scratch() / "directory.json"
     path.write_bytes(data)
+    path.chmod(0o600)  # whatever the umask: one that others can write to would be refused unread
     try:
         keys = load_directory(path)
     except UsageError as error:

@@ -249,13 +249,14 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="run only so many mutants, drawn with a fixed seed, and print")
     given = parser.parse_args()
     start = time.monotonic()
-    before = json.loads(given.summary.read_text(encoding="utf-8")) if given.summary.exists() else {}
+    whole = not (given.only or given.again or given.new)
+    before = {} if whole or not given.summary.exists() else json.loads(given.summary.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.keep or Path(scratch)
         folder.mkdir(exist_ok=True)
         prepare(folder)
         made = make(folder)
-        wanted = sorted(choose(made, before, given) if given.only or given.again or given.new else made)
+        wanted = sorted(made if whole else choose(made, before, given))
         if given.sample:
             wanted = sorted(random.Random(0).sample(wanted, given.sample))
         noticed = run(folder, given.workers, {name: made[name] for name in wanted}, given.patience)

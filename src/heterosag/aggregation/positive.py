@@ -111,6 +111,6 @@ class PositiveArrays:
 
 
 def _may_be_negative(name: str, size: int) -> bool:
-    parts = [part for part in re.split(r"[./]", name.lower()) if not part.isdigit()]  # arrays in a list have numbers
+    parts = [part for part in re.split(r"[./:]", name.lower()) if not part.isdigit()]  # arrays in a list have numbers
     last = parts[-1] if parts else ""
     return not _VARIANCE.search(last) and (size == 1 or any(word in last for word in _OF_EITHER_SIGN))

@@ -39,7 +39,7 @@ from heterosag.protocol.transitions import Phase
 
 __all__ = ["Epochs"]
 
-_SHAPE = ("classes", "levels", "dimension", "users", "design", "subgroup_size")
+_SHAPE = ("classes", "levels", "dimension", "users", "design", "subgroup_size", "min_survivors")
 _MOST_PLANS = 32  # kept for nodes that come back: under sampling nearly every round has other nodes
 _MOST_ENROLMENTS = 3  # tries, each without those who were silent in the one before
 
@@ -233,7 +233,8 @@ class Epochs:
             options |= {"max_weight": 1, "metrics": ()}
         if len(users) > self._cohort_size:
             return self._build_cohorts(members, sum(arrays), options)
-        choice = choose(members, self._levels, sum(arrays), rule=self._rule, options=options)
+        noisy = self._privacy is not None
+        choice = choose(members, self._levels, sum(arrays), rule=self._rule, options=options, noisy=noisy)
         _log_notes(choice.notes)
         if self._privacy is None:
             return choice.plan
@@ -246,7 +247,13 @@ class Epochs:
     def _build_cohorts(self, members: Sequence[Sequence[str]], dimension: int, options: dict[str, Any]) -> CohortPlan:
         size = self._cohort_size
         arguments, notes = choose_cohorts(
-            members, self._levels, dimension, cohort_size=size, rule=self._rule, options=options
+            members,
+            self._levels,
+            dimension,
+            cohort_size=size,
+            rule=self._rule,
+            options=options,
+            noisy=self._privacy is not None,
         )
         _log_notes(notes)
         if self._privacy is None:

@@ -17,6 +17,7 @@ from heterosag.aggregation.rules import Rule
 from heterosag.errors import PlanError
 from heterosag.plan import Plan
 from heterosag.plan.assignment import surrounded_probability
+from heterosag.planner.noise import count_on
 from heterosag.protocol.policy import Policy
 
 __all__ = ["Choice", "choose", "choose_cohorts"]
@@ -47,6 +48,7 @@ def choose(
     rule: Rule,
     options: Mapping[str, Any],
     cohorts: int = 1,
+    noisy: bool = False,
 ) -> Choice:
     """The plan for nodes of these classes.
 
@@ -57,6 +59,7 @@ def choose(
         rule: How block means are combined; a robust one is to outvote malicious nodes.
         options: What else `Plan.build` takes; a design or a subgroup size is taken as told.
         cohorts: How many of these there are, among which nodes are drawn too.
+        noisy: Whether noise follows, which has to be of honest survivors in every block.
 
     Returns:
         The plan and what is to say of it.
@@ -72,6 +75,8 @@ def choose(
     robust = rule.leaves_out_faulty
     while len(classes) > 1 or robust:
         candidates = list(_candidates(members, levels, dimension, classes, options, cohorts))
+        if noisy:
+            candidates = [plan for plan in candidates if _carries_noise(plan)]
         best = _outvoting(candidates, rule) if robust else _most_robust(candidates)
         if best is not None:
             who = "a robust rule asks" if robust else f"{len(classes)} classes ask"
@@ -97,6 +102,7 @@ def choose_cohorts(
     cohort_size: int,
     rule: Rule,
     options: Mapping[str, Any],
+    noisy: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The plan for the nodes of one cohort, carried over to all of them.
 
@@ -107,6 +113,7 @@ def choose_cohorts(
         cohort_size: Nodes that a cohort has at most.
         rule: How block means are combined; a robust one is to outvote malicious nodes in every cohort by itself.
         options: What else `Plan.build` takes.
+        noisy: Whether noise follows.
 
     Returns:
         What `CohortPlan.build` takes, and what is to say of it.
@@ -122,7 +129,7 @@ def choose_cohorts(
     grouped = [[user for index in merged for user in members[index]] for merged in classes]
     slowest = [levels[merged[0]] for merged in classes]
     part = [group[: len(group) // count] for group in grouped]
-    choice = choose(part, slowest, dimension, rule=rule, options=options, cohorts=count)
+    choice = choose(part, slowest, dimension, rule=rule, options=options, cohorts=count, noisy=noisy)
     whole = [[user for index in merged for user in grouped[index]] for merged in choice.classes]
     arguments = choice.plan.arguments() | {
         "classes": [len(group) for group in whole],
@@ -140,6 +147,12 @@ def survives_one_loss(plan: Plan) -> bool:
     blocks = all(len(subgroup.members) > plan.min_survivors for subgroup in plan.subgroups)
     alone = blocks if plan.has_several_blocks else left >= plan.min_block_survivors
     return alone and left >= plan.agree_quorum and (not plan.sharing.complete or left >= plan.share_threshold)
+
+
+def _carries_noise(plan: Plan) -> bool:
+    """Whether every block has two subgroups or more, and of the survivors that it is asked for half are honest."""
+    colluders, least = count_on(plan)
+    return not plan.design.has_star and least >= 2 * colluders
 
 
 def _most_robust(plans: Iterable[Plan]) -> Plan | None:

@@ -378,7 +378,7 @@ class CohortPlan:
 
         Args:
             data: What `encode` returned.
-            among: Users that there can be: cohorts of any others are refused before their plans are read.
+            among: Users that there can be: cohorts that name any others are refused before their plans are read.
 
         Returns:
             The cohorts.
@@ -425,7 +425,7 @@ def plans_of(plan: Plan | CohortPlan) -> tuple[Plan, ...]:
 def _check_among(among: Collection[User], names: list[int | str] | None, cohorts: int) -> None:
     strangers = [name for name in names or (0,) if name not in among]  # without names: users 0, 1, ...
     if strangers:
-        raise PlanError("users", f"there is no user {strangers[0]!r}")
+        raise PlanError("users", f"user {strangers[0]!r} is not known here: is it missing from the directory?")
     if cohorts > len(among):
         raise PlanError("users", f"{cohorts} cohorts are more than there are users")
 

@@ -205,7 +205,11 @@ def check_blocks(
     if metrics:
         raise PlanError("metrics", f"{list(metrics)} would be summed exactly beside the noise: leave them out")
     if design.has_star:
-        raise PlanError("design", f"{design.name} has blocks of one subgroup: use `perfect` or `secagg` with noise")
+        raise PlanError(
+            "design",
+            f"{design.name} has blocks of one subgroup here: with noise use `perfect` with an even number of subgroups "
+            "(by subgroup_size), or `secagg`",
+        )
     found = {block.level for segment in segments for block in segment.blocks}
     if len(found) > MOST_LEVELS:
         raise PlanError("levels", f"blocks have {len(found)} different ones, and with noise at most {MOST_LEVELS}")

@@ -12,7 +12,7 @@ from heterosag.plan.design import Design
 from heterosag.plan.sharing import majority
 from heterosag.privacy import NoisyRound, noise_multiplier_for, noise_within_budget
 
-__all__ = ["fit_noise", "fit_plan", "least_block_survivors"]
+__all__ = ["count_on", "fit_noise", "fit_plan", "least_block_survivors"]
 
 
 def fit_noise(
@@ -91,8 +91,26 @@ def fit_plan(
     """
     arguments = {name: value for name, value in arguments.items() if name != "value_range"}
     shape = Plan.build(**{**arguments, "adaptive_clip": False}, value_range=1.0)
+    colluders, least = count_on(shape, others=others, failure=failure)
+    least = arguments.get("min_block_survivors") or least
+    noisy = {"clipping_norm": clipping_norm, "min_block_survivors": least, "colluders": colluders}
+    target: dict[str, Any] = {"target_epsilon": target_epsilon, "target_delta": target_delta, "rounds": rounds}
+    return fit_noise({**arguments, **noisy}, **target, view=view)
+
+
+def count_on(shape: Plan, *, others: int = 1, failure: float = 0.01) -> tuple[int, int]:
+    """Whom noise that is added to a plan counts on.
+
+    Args:
+        shape: The plan, without noise.
+        others: Users who may not follow the mechanism; the plan's colluders where those are more.
+        failure: Largest probability that a round ends because a block has too few survivors.
+
+    Returns:
+        Colluders, and the most survivors that every block can be asked for: the rest of them are honest.
+    """
     colluders = max(shape.colluders, others)
-    least = arguments.get("min_block_survivors") or least_block_survivors(
+    least = least_block_survivors(
         shape.design,
         [len(subgroup.members) for subgroup in shape.subgroups],
         dropout=shape.dropout,
@@ -100,9 +118,7 @@ def fit_plan(
         needed=majority(len(shape.users), colluders),
         failure=failure,
     )
-    noisy = {"clipping_norm": clipping_norm, "min_block_survivors": least, "colluders": colluders}
-    target: dict[str, Any] = {"target_epsilon": target_epsilon, "target_delta": target_delta, "rounds": rounds}
-    return fit_noise({**arguments, **noisy}, **target, view=view)
+    return colluders, least
 
 
 def least_block_survivors(

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 
+import numpy as np
+
 from heterosag.errors import PlanError, UsageError
 from heterosag.plan import CohortPlan, Plan, User
 from heterosag.plan.assignment import surrounded_probability
@@ -88,7 +90,7 @@ class Policy:
         """Refuse what makes no sense, before anything is promised on it: NaN would switch a check off."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int | float) and not value >= 0:
+            if isinstance(value, int | float | np.floating) and not value >= 0:
                 raise UsageError(f"{field.name} of a policy is a number from 0 on, not {value!r}")
         if self.max_epsilon is not None:
             Accountant.filter(max_epsilon=self.max_epsilon, target_delta=self.delta)
