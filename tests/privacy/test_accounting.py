@@ -448,7 +448,7 @@ def test_noise_grows_without_limit_towards_a_target_that_no_noise_meets() -> Non
     """The overhead of the last order, which is the least: there, nothing is left for the divergence."""
     limit = overhead(ORDERS[-1], DELTA)
     assert limit == least(lambda order: overhead(order, DELTA))
-    with pytest.raises(UsageError, match="no noise keeps"):
+    with pytest.raises(UsageError, match="no noise keeps 1 rounds within epsilon"):
         gaussian_noise_multiplier_for(target_epsilon=limit, target_delta=DELTA, rounds=1)
     targets, found = [limit / (1 - 2e-12)], []  # what `epsilon` adds for rounding, twice
     for _ in range(4):

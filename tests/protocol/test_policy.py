@@ -56,7 +56,12 @@ def test_a_careful_plan_is_accepted() -> None:
 def test_two_users_are_the_least_where_no_directory_is_known() -> None:
     pair = build(classes=[2], subgroup_size=2, min_survivors=2, colluders=0, dropout=0.0)
     Policy(min_survivors=2, min_colluders=0).check(pair)
-    Policy.any_plan().check(pair)
+    Policy.any_plan().check(pair, directory=range(100))
+    pairs = CohortPlan.build(
+        [4], [16], 100, cohort_size=2, value_range=0.5, subgroup_size=2, min_survivors=2, colluders=0, dropout=0.0
+    )
+    for one in pairs.plans:
+        Policy.any_plan().check(one, cohorts=pairs, directory=range(100))
     with pytest.raises(PlanError, match="2 users, this client's policy asks for at least 3"):
         Policy(min_survivors=2, min_colluders=0, min_users=3).check(pair)
 

@@ -56,6 +56,10 @@ def test_the_server_leaves_out_what_it_must_and_nothing_else() -> None:
     alive = set(range(18)) - {1, 2, 4, 5}
     assert make_admissible(plan, alive) == frozenset(range(6, 18))
     assert make_admissible(plan, set(range(18)) - {1, 2}) == frozenset(range(3, 18))
+    with pytest.raises(TooFewSurvivorsError, match="14 users are left, 6 of them in subgroups and blocks with enough"):
+        make_admissible(plan, set(range(18)) - {0, 3, 6, 9})
+    with pytest.raises(TooFewSurvivorsError, match=r"^3 users are left, the thresholds need 10$"):
+        make_admissible(plan, set(range(3)))
 
 
 def test_sparse_sharing_needs_holders_of_every_dealer() -> None:
