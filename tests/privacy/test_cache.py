@@ -168,9 +168,11 @@ def test_a_folder_that_others_can_write_to_is_not_believed_and_closed_to_them(mo
 @pytest.mark.skipif(os.name != "posix", reason="owners of this kind are POSIX's")
 def test_a_folder_of_another_user_is_left_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(2.0) == [[2.0]]
+    place.chmod(0o750)
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     assert ask(2.0, 4.0) == [[2.0, 4.0]]
+    assert place.stat().st_mode & 0o777 == 0o750
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(place.parent))
     assert ask(2.0, 4.0) == [[4.0]]

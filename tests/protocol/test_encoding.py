@@ -417,7 +417,7 @@ def test_a_malicious_user_under_noise_sends_what_it_likes_in_the_range_of_its_bl
 
 def test_a_metric_at_its_limit_is_possible_however_large_weights_may_be() -> None:
     """With a weight far below the largest, what rounding adds to a user's part is large in its mean."""
-    plan = Plan.build([6], [16], 6, subgroup_size=3, value_range=1.0, max_weight=3 * 10**9 + 7, metrics=["loss"])
+    plan = Plan.build([6], [16], 6, subgroup_size=3, value_range=1.0, max_weight=5 * 2**29, metrics=["loss"])
     update = Update.of(plan, np.zeros(6), metrics={"loss": float(METRIC_LIMIT)})
     lane = int(fill_cells(plan, 0, update, Rounding.from_seed(0, 0))[-1].auxiliary[-1])
     found = decode_metric(plan, lane, 1)
