@@ -96,6 +96,9 @@ def test_parts_of_a_run_add_up_and_changed_modules_are_left_out(
     monkeypatch.setattr(mutants, "sources", lambda: {"one": "changed", "two": "2"})
     changed = mutants.merge(both, made, {}, 0.0)
     assert (changed["mutants"], changed["survived"], changed["not_run"]) == (1, 0, 2)
+    fewer = {name: lines for name, lines in made.items() if name != "one.f__mutmut_2"}
+    again = mutants.merge(both, fewer, {"one.f__mutmut_1": True}, 0.0)
+    assert (again["mutants"], again["survivors"]) == (2, []), "a mutant that there is no more survives no more"
 
 
 def test_reasons_are_of_mutants_that_are_listed() -> None:

@@ -192,7 +192,7 @@ def merge(
     kept = {
         one["mutant"]: one
         for one in before.get("survivors", [])
-        if one["mutant"] not in noticed and module_of(one["mutant"]) in modules
+        if one["mutant"] in made.keys() - noticed.keys() and module_of(one["mutant"]) in modules
     }
     kept |= {
         name: {"mutant": name, "change": made[name], "words": only_words(made[name])}

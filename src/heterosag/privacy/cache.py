@@ -101,8 +101,6 @@ def _write(place: Path | None, inputs: Inputs, known: dict[float, float]) -> Non
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
-        if os.name == "posix" and place.stat().st_uid == os.geteuid():
-            place.chmod(0o700)  # one that an earlier version made may be open to a group
         if not _is_own(place.stat()):
             return
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
